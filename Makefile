@@ -1,0 +1,56 @@
+# make demo    the main job on real input
+# make test    all tests
+# make lint    ruff, rules and layout
+# make types   mypy strict, and the stubs against the extension
+# make clean   removes everything made here, .venv included
+
+# The first interpreter that is 3.11 or newer and can make a virtual environment and an extension.
+SUITABLE = import sys, sysconfig, ensurepip, venv; \
+	from os.path import exists; \
+	sys.exit(sys.version_info < (3, 11) or not exists(sysconfig.get_path("include") + "/Python.h"))
+CANDIDATES = python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(firstword $(foreach candidate,$(CANDIDATES),\
+	$(shell $(candidate) -c '$(SUITABLE)' >/dev/null 2>&1 && command -v $(candidate))))
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Installed first, so that the extension is built once and not again outside pip's own sandbox.
+BUILD_REQUIRES = import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NATIVE := $(wildcard csrc/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
+
+.PHONY: demo test lint types clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/extension
+	$(BIN)/python -m rmqstore demo
+
+test: $(VENV)/extension
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/extension
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest rmqstore._native.core \
+		--allowlist tests/house/stubtest.allow --ignore-unused-allowlist
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -f rmqstore/_native/*.so
+	find rmqstore tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/installed: pyproject.toml setup.py
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv and Python.h found;" \
+		"install one or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) $$($(BIN)/python -c '$(BUILD_REQUIRES)')
+	$(INSTALL) --no-build-isolation --editable '.[test]'
+	touch $@
+
+$(VENV)/extension: $(VENV)/installed $(NATIVE)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@

@@ -1,0 +1,542 @@
+#include "commit_log.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32.h"
+
+/* Messages judged and summed per turn of the put lock. */
+#define RMQ_PUT_CHUNK 32
+/* Light queues one message may go to. */
+#define RMQ_LIGHT_MAX 64
+
+/* ---- the warmer ---- */
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Reserves and faults in [from, upto) of the file. Failures are not reported here: the writer meets them itself. */
+static void warm_range(struct rmq_mapped_file *file, int64_t from, int64_t upto, bool lock)
+{
+    if (upto <= from || rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, NULL) != RMQ_OK)
+        return;
+    uint8_t *base = rmq_mapped_file_base(file);
+    (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_POPULATE_WRITE, NULL);
+    if (lock)
+        (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_LOCK, NULL);
+}
+
+/* Makes the file behind the last one unless it is there. The caller holds warm_lock. */
+static void prepare_next(struct rmq_commit_log *log, int64_t start)
+{
+    if (log->prepared && log->prepared->start == start)
+        return;
+    if (log->prepared) {
+        (void)rmq_mapped_file_unlink(log->prepared, NULL);
+        rmq_mapped_file_unpin(log->prepared);
+        log->prepared = NULL;
+    }
+    if (rmq_file_queue_prepare(&log->files, start, &log->prepared, NULL) != RMQ_OK) {
+        log->prepared = NULL;
+        return;
+    }
+    bool whole = log->options.warm_whole_file;
+    warm_range(log->prepared, 0, whole ? log->prepared->size : min_i64(log->prepared->size, RMQ_WARM_AHEAD), whole);
+}
+
+/* One round: pages ahead of the end, then the next file once half of this one is used. */
+static void warm(struct rmq_commit_log *log, int64_t *warmed)
+{
+    struct rmq_mapped_file *last = NULL;
+    int64_t end = rmq_file_queue_end(&log->files);
+    if (rmq_file_queue_start(&log->files) < 0 || rmq_file_queue_pin(&log->files, end > 0 ? end - 1 : 0, &last, NULL))
+        return;
+    int64_t wrote = end - last->start;
+    int64_t goal = min_i64(last->size, wrote + RMQ_WARM_AHEAD);
+    int64_t from = *warmed > end && *warmed < last->start + last->size ? *warmed - last->start : wrote;
+    warm_range(last, from, goal, false);
+    *warmed = last->start + goal;
+    if (wrote > last->size / 2 || last->size <= 2 * RMQ_WARM_AHEAD) {
+        pthread_mutex_lock(&log->warm_lock);
+        if (!log->stop)
+            prepare_next(log, last->start + last->size);
+        pthread_mutex_unlock(&log->warm_lock);
+    }
+    rmq_mapped_file_unpin(last);
+    atomic_store_explicit(&log->warm_at, end + RMQ_WARM_AHEAD / 2, memory_order_relaxed);
+}
+
+static void *run_warmer(void *argument)
+{
+    struct rmq_commit_log *log = argument;
+    int64_t warmed = 0;
+    pthread_mutex_lock(&log->warm_lock);
+    while (!log->stop) {
+        pthread_mutex_unlock(&log->warm_lock);
+        warm(log, &warmed);
+        pthread_mutex_lock(&log->warm_lock);
+        if (!log->stop && rmq_file_queue_end(&log->files) <= atomic_load(&log->warm_at)) {
+            /* The bound is for a wake-up that came between warm() and here. */
+            struct timespec at = rmq_monotonic_after(1000);
+            pthread_cond_timedwait(&log->warm_wanted, &log->warm_lock, &at);
+        }
+    }
+    pthread_mutex_unlock(&log->warm_lock);
+    return NULL;
+}
+
+static void wake_warmer(struct rmq_commit_log *log)
+{
+    /* Once per half of what is warm; the warmer sets the mark anew. */
+    atomic_store_explicit(&log->warm_at, INT64_MAX, memory_order_relaxed);
+    pthread_cond_signal(&log->warm_wanted);
+}
+
+int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
+                         struct rmq_queue_table *queues, struct rmq_clock *clock, struct rmq_error *err)
+{
+    log->options = *options;
+    log->queues = queues;
+    log->clock = clock;
+    log->prepared = NULL;
+    log->stop = false;
+    atomic_init(&log->locked_since_ms, 0);
+    atomic_init(&log->warm_at, 0);
+    pthread_mutexattr_t adaptive;
+    pthread_mutexattr_init(&adaptive);
+    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&log->put_lock, &adaptive);
+    pthread_mutexattr_destroy(&adaptive);
+    pthread_mutex_init(&log->warm_lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&log->warm_wanted, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    log->has_thread = !log->files.options.read_only;
+    if (log->has_thread) {
+        int error = pthread_create(&log->thread, NULL, run_warmer, log);
+        if (error) {
+            log->has_thread = false;
+            rmq_commit_log_stop(log);
+            return rmq_fail_os(err, error, "starting the commit log's warmer thread");
+        }
+    }
+    return RMQ_OK;
+}
+
+void rmq_commit_log_stop(struct rmq_commit_log *log)
+{
+    if (log->has_thread) {
+        pthread_mutex_lock(&log->warm_lock);
+        log->stop = true;
+        pthread_cond_signal(&log->warm_wanted);
+        pthread_mutex_unlock(&log->warm_lock);
+        pthread_join(log->thread, NULL);
+        log->has_thread = false;
+    }
+    if (log->prepared) {
+        (void)rmq_mapped_file_unlink(log->prepared, NULL);
+        rmq_mapped_file_unpin(log->prepared);
+        log->prepared = NULL;
+    }
+    pthread_mutex_destroy(&log->put_lock);
+    pthread_mutex_destroy(&log->warm_lock);
+    pthread_cond_destroy(&log->warm_wanted);
+}
+
+/* ---- room; the caller holds the put lock ---- */
+
+static int roll(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err)
+{
+    pthread_mutex_lock(&log->warm_lock);
+    struct rmq_mapped_file *ready = log->prepared;
+    int status = rmq_file_queue_roll(&log->files, offset, ready, err);
+    if (status == RMQ_OK && ready == log->files.last)
+        log->prepared = NULL;
+    pthread_mutex_unlock(&log->warm_lock);
+    wake_warmer(log);
+    return status;
+}
+
+/* Ends the last file with a blank record; nothing to do in a full one. */
+static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
+{
+    struct rmq_mapped_file *last = log->files.last;
+    int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
+    int64_t left = last->size - wrote;
+    if (left == 0)
+        return RMQ_OK;
+    assert(left >= RMQ_BLANK_SIZE);
+    int status = rmq_mapped_file_map(last, err);
+    if (status == RMQ_OK)
+        status = rmq_mapped_file_reserve(last, wrote + RMQ_BLANK_SIZE, RMQ_RESERVE_WINDOW, err);
+    if (status != RMQ_OK)
+        return status;
+    rmq_blank_encode(rmq_mapped_file_base(last) + wrote, (int32_t)left);
+    rmq_file_queue_advance(&log->files, last->size);
+    return RMQ_OK;
+}
+
+/* Finds the place for size bytes, with the blank's 8 behind them. */
+static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place, struct rmq_error *err)
+{
+    struct rmq_mapped_file *last = log->files.last;
+    int64_t wrote = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
+    if (!last || size > last->size - RMQ_BLANK_SIZE - wrote) {
+        int status = last ? fill_blank(log, err) : RMQ_OK;
+        if (status == RMQ_OK)
+            status = roll(log, 0, err);
+        if (status != RMQ_OK)
+            return status;
+        last = log->files.last;
+        wrote = 0;
+    }
+    if (!rmq_mapped_file_base(last)) {
+        int status = rmq_mapped_file_map(last, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    if (wrote + size > atomic_load_explicit(&last->reserved, memory_order_relaxed)) {
+        int status = rmq_mapped_file_reserve(last, wrote + size, RMQ_RESERVE_WINDOW, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    *place = rmq_mapped_file_base(last) + wrote;
+    return RMQ_OK;
+}
+
+/* ---- one message ---- */
+
+struct planned {
+    struct rmq_record_plan plan;
+    int32_t body_crc;
+    int16_t count;     /* queue offsets the record takes */
+    bool is_light;     /* goes to light queues: its form is known under the lock only */
+    bool is_inner;     /* an inner batch: INNER_BASE is written under the lock */
+};
+
+static bool takes_offset(int32_t sys_flag)
+{
+    int32_t transaction = sys_flag & RMQ_FLAG_TRANSACTION;
+    return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
+}
+
+static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_record_plan *plan, struct rmq_error *err)
+{
+    int64_t room = log->files.options.file_size - RMQ_BLANK_SIZE;
+    if (plan->total_size > room)
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "record of %d bytes does not fit a commit log file; the limit is "
+                        "%" PRId64 " bytes (mappedFileSizeCommitLog - 8)", plan->total_size, room);
+    return RMQ_OK;
+}
+
+static int judge(const struct rmq_commit_log *log, const struct rmq_message *message, struct planned *planned,
+                 struct rmq_error *err)
+{
+    if (!rmq_topic_is_storable(message->topic, message->topic_size) || message->queue_id < 0)
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no "
+                        "'/', no NUL and is not \".\" or \"..\"; a queue id is not negative", message->topic_size,
+                        message->queue_id);
+    if (memchr(message->topic, RMQ_NAME_VALUE_SEPARATOR, message->topic_size) ||
+        (message->properties_size && memchr(message->properties, 0, message->properties_size)))
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic %.*s: properties may not hold a NUL byte",
+                        (int)message->topic_size, message->topic);
+    int status = rmq_record_plan(message, &log->options.limits, &planned->plan, err);
+    if (status == RMQ_OK)
+        status = check_fits_file(log, &planned->plan, err);
+    planned->count = takes_offset(message->sys_flag) ? 1 : 0;
+    planned->is_light = planned->is_inner = false;
+    bool may_be_light = log->options.multi_dispatch && planned->count && message->properties_size;
+    if (status != RMQ_OK || (!may_be_light && !(message->sys_flag & RMQ_FLAG_INNER_BATCH)))
+        return status;
+
+    struct rmq_dispatch_properties found;
+    rmq_properties_scan(message->properties, message->properties_size, &found);
+    planned->is_light = may_be_light && found.multi_dispatch.size > 0;
+    if (message->sys_flag & RMQ_FLAG_INNER_BATCH) {
+        if (found.inner_num < 1 || found.inner_num > INT16_MAX)
+            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "an inner batch needs the property INNER_NUM, 1 to 32767");
+        planned->is_inner = true;
+        planned->count = (int16_t)found.inner_num;
+    }
+    return RMQ_OK;
+}
+
+/* Queue names of INNER_MULTI_DISPATCH. RMQ_MESSAGE_ILLEGAL when there are too many. */
+static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names, struct rmq_queue **queues,
+                             size_t *count, struct rmq_error *err)
+{
+    *count = 0;
+    for (size_t at = 0; at <= names.size;) {
+        const char *comma = memchr(names.data + at, ',', names.size - at);
+        size_t end = comma ? (size_t)(comma - names.data) : names.size;
+        if (*count == RMQ_LIGHT_MAX)
+            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "more than %d names in INNER_MULTI_DISPATCH", RMQ_LIGHT_MAX);
+        int status = rmq_queue_table_get(log->queues, names.data + at, end - at, 0, false, &queues[*count], err);
+        if (status != RMQ_OK) {
+            if (err && status == RMQ_INVALID)
+                err->status = RMQ_MESSAGE_ILLEGAL;
+            return status == RMQ_INVALID ? RMQ_MESSAGE_ILLEGAL : status;
+        }
+        ++*count;
+        at = end + 1;
+    }
+    return RMQ_OK;
+}
+
+/* Text the store adds to the properties under the put lock: the base offset of an inner batch, the offsets a message
+ * has in its light queues. Java rebuilds the whole text from a hash map; pairs at the end read the same. */
+struct added {
+    char text[32 + RMQ_LIGHT_MAX * 21];
+    struct rmq_queue *light[RMQ_LIGHT_MAX];
+    size_t light_count;
+};
+
+static int add_properties(struct rmq_commit_log *log, struct rmq_message *message, struct planned *planned,
+                          int64_t queue_offset, struct added *added, struct rmq_error *err)
+{
+    size_t at = 0;
+    char digits[32 * RMQ_LIGHT_MAX];
+    added->light_count = 0;
+    if (planned->is_inner) {
+        int size = snprintf(digits, sizeof digits, "%" PRId64, queue_offset);
+        struct rmq_slice value = {digits, (size_t)size};
+        rmq_properties_append(added->text, sizeof added->text, &at, "INNER_BASE", value);
+    }
+    if (planned->is_light) {
+        struct rmq_slice names =
+            rmq_properties_find(message->properties, message->properties_size, "INNER_MULTI_DISPATCH");
+        int status = find_light_queues(log, names, added->light, &added->light_count, err);
+        if (status != RMQ_OK)
+            return status;
+        size_t used = 0;
+        for (size_t i = 0; i < added->light_count; ++i)
+            used += (size_t)snprintf(digits + used, sizeof digits - used, "%s%" PRId64, i ? "," : "",
+                                     atomic_load(&added->light[i]->next_offset));
+        struct rmq_slice value = {digits, used};
+        rmq_properties_append(added->text, sizeof added->text, &at, "INNER_MULTI_QUEUE_OFFSET", value);
+    }
+    message->more_properties = added->text;
+    message->more_properties_size = at;
+    struct rmq_record_limits limits = log->options.limits;
+    if (planned->is_light)
+        limits.record_size_max = limits.body_size_max; /* as the Java store: no allowance for light messages */
+    int status = rmq_record_plan(message, &limits, &planned->plan, err);
+    return status == RMQ_OK ? check_fits_file(log, &planned->plan, err) : status;
+}
+
+static int find_queue(struct rmq_commit_log *log, const struct rmq_message *message, const struct planned *planned,
+                      struct rmq_queue **queue, struct rmq_error *err)
+{
+    struct rmq_queue *last = *queue;
+    if (last && last->queue_id == message->queue_id && last->topic_size == message->topic_size &&
+        memcmp(last->topic, message->topic, message->topic_size) == 0)
+        return RMQ_OK;
+    int status = rmq_queue_table_get(log->queues, message->topic, message->topic_size, message->queue_id,
+                                     planned->is_inner, queue, err);
+    if (status == RMQ_OK && planned->is_inner && !(*queue)->is_batch)
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic %s takes no inner batches; its queues are simple ones",
+                        (*queue)->topic);
+    return status;
+}
+
+/* Places one message; the caller holds the put lock. */
+static int place(struct rmq_commit_log *log, const struct rmq_message *given, struct planned *planned, int64_t now_ms,
+                 struct rmq_queue **queue, struct rmq_receipt *receipt, struct rmq_error *err)
+{
+    int status = find_queue(log, given, planned, queue, err);
+    if (status != RMQ_OK)
+        return status;
+    int64_t next = atomic_load_explicit(&(*queue)->next_offset, memory_order_relaxed);
+    struct rmq_placement placement = {
+        .queue_offset = planned->count ? next : 0,
+        .store_timestamp = given->store_timestamp ? given->store_timestamp : now_ms,
+        .body_crc = planned->body_crc,
+    };
+    const struct rmq_message *message = given;
+    struct rmq_message extended;
+    struct added added;
+    added.light_count = 0;
+    if (planned->is_light || planned->is_inner) {
+        extended = *given;
+        status = add_properties(log, &extended, planned, placement.queue_offset, &added, err);
+        if (status != RMQ_OK)
+            return status;
+        message = &extended;
+    }
+    uint8_t *out;
+    status = make_room(log, planned->plan.total_size, &out, err);
+    if (status != RMQ_OK)
+        return status;
+    struct rmq_mapped_file *last = log->files.last;
+    int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
+    placement.physical_offset = last->start + wrote;
+    rmq_record_encode(out, message, &planned->plan, &placement);
+    rmq_file_queue_advance(&log->files, wrote + planned->plan.total_size);
+
+    if (planned->count)
+        atomic_store_explicit(&(*queue)->next_offset, next + planned->count, memory_order_relaxed);
+    for (size_t i = 0; i < added.light_count; ++i)
+        atomic_fetch_add(&added.light[i]->next_offset, 1);
+    receipt->physical_offset = placement.physical_offset;
+    receipt->queue_offset = placement.queue_offset;
+    receipt->store_timestamp = placement.store_timestamp;
+    receipt->size = planned->plan.total_size;
+    return RMQ_OK;
+}
+
+/* ---- putting ---- */
+
+static int prepare_chunk(const struct rmq_commit_log *log, const struct rmq_message *messages, size_t first,
+                         size_t count, struct planned *planned, int64_t *size, struct rmq_error *err)
+{
+    for (size_t i = 0; i < count; ++i) {
+        int status = judge(log, &messages[first + i], &planned[i], err);
+        if (status != RMQ_OK) {
+            if (err)
+                err->at_offset = (int64_t)(first + i);
+            return status;
+        }
+        *size += planned[i].plan.total_size;
+    }
+    return RMQ_OK;
+}
+
+static void sum_bodies(const struct rmq_message *messages, size_t count, struct planned *planned)
+{
+    for (size_t i = 0; i < count; ++i)
+        planned[i].body_crc = rmq_crc32_java(messages[i].body, messages[i].body_size);
+}
+
+static int lock_puts(struct rmq_commit_log *log, int64_t *now_ms, struct rmq_error *err)
+{
+    int64_t limit = log->options.page_cache_busy_ms;
+    int64_t since = atomic_load_explicit(&log->locked_since_ms, memory_order_relaxed);
+    if (since && limit > 0) {
+        int64_t held = rmq_monotonic_ms() - since;
+        if (held > limit)
+            return rmq_fail(err, RMQ_PAGE_CACHE_BUSY, -1, "another append holds the log for %" PRId64
+                            " ms; the limit is %" PRId64 " ms (osPageCacheBusyTimeOutMills)", held, limit);
+    }
+    pthread_mutex_lock(&log->put_lock);
+    *now_ms = rmq_clock_now(log->clock);
+    return RMQ_OK;
+}
+
+static size_t chunk_of(size_t count, size_t done)
+{
+    return count - done < RMQ_PUT_CHUNK ? count - done : RMQ_PUT_CHUNK;
+}
+
+/* All messages in one file: room for the sum of them is made before the first. */
+static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rmq_error *err)
+{
+    uint8_t *unused;
+    if (size > log->files.options.file_size - RMQ_BLANK_SIZE)
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, 0, "a batch of %" PRId64 " bytes does not fit a commit log file of %"
+                        PRId64, size, log->files.options.file_size);
+    return make_room(log, size, &unused, err);
+}
+
+int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count, bool together,
+                       struct rmq_receipt *receipts, size_t *stored, struct rmq_error *err)
+{
+    struct planned planned[RMQ_PUT_CHUNK];
+    struct rmq_queue *queue = NULL;
+    int64_t now_ms = 0, size = 0;
+    int status = RMQ_OK;
+    *stored = 0;
+
+    /* A first pass judges everything, so that a refused message leaves nothing of its call behind. */
+    for (size_t done = 0; done < count && status == RMQ_OK; done += RMQ_PUT_CHUNK)
+        status = prepare_chunk(log, messages, done, chunk_of(count, done), planned, &size, err);
+    if (status != RMQ_OK || count == 0)
+        return status;
+
+    bool locked = false;
+    for (size_t done = 0; done < count && status == RMQ_OK; done += RMQ_PUT_CHUNK) {
+        size_t chunk = chunk_of(count, done);
+        int64_t ignored = 0;
+        if (count > RMQ_PUT_CHUNK)
+            status = prepare_chunk(log, messages, done, chunk, planned, &ignored, err);
+        sum_bodies(messages + done, chunk, planned);
+        if (status == RMQ_OK && !locked) {
+            status = lock_puts(log, &now_ms, err);
+            locked = status == RMQ_OK;
+            if (locked)
+                atomic_store_explicit(&log->locked_since_ms, count > 1 ? rmq_monotonic_ms() : 0, memory_order_relaxed);
+            if (locked && together && done == 0)
+                status = make_room_for_all(log, size, err);
+        }
+        for (size_t i = 0; i < chunk && status == RMQ_OK; ++i) {
+            status = place(log, &messages[done + i], &planned[i], now_ms, &queue, &receipts[done + i], err);
+            if (status == RMQ_OK)
+                ++*stored;
+        }
+        if (locked && !together) {
+            atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
+            pthread_mutex_unlock(&log->put_lock);
+            locked = false;
+        }
+    }
+    if (locked) {
+        atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
+        pthread_mutex_unlock(&log->put_lock);
+    }
+    if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
+        wake_warmer(log);
+    return status;
+}
+
+/* ---- bytes from another log ---- */
+
+static int append_part(struct rmq_commit_log *log, const uint8_t *data, size_t size, size_t *taken,
+                       struct rmq_error *err)
+{
+    struct rmq_mapped_file *last = log->files.last;
+    int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
+    int64_t part = min_i64((int64_t)size, last->size - wrote);
+    int status = rmq_mapped_file_map(last, err);
+    if (status == RMQ_OK)
+        status = rmq_mapped_file_reserve(last, wrote + part, RMQ_RESERVE_WINDOW, err);
+    if (status != RMQ_OK)
+        return status;
+    memcpy(rmq_mapped_file_base(last) + wrote, data, (size_t)part);
+    rmq_file_queue_advance(&log->files, wrote + part);
+    *taken = (size_t)part;
+    return RMQ_OK;
+}
+
+int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data, size_t size,
+                              struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&log->put_lock);
+    bool is_empty = log->files.last == NULL;
+    int64_t end = rmq_file_queue_end(&log->files);
+    if (at < 0 || (!is_empty && at != end))
+        status = rmq_fail(err, RMQ_OUT_OF_RANGE, at, "bytes for offset %" PRId64 " cannot follow the log's end %" PRId64,
+                          at, end);
+    else if (is_empty && at % log->files.options.file_size != 0)
+        status = rmq_fail(err, RMQ_OUT_OF_RANGE, at, "an empty log begins at a file border, a multiple of %" PRId64
+                          ", not at %" PRId64, log->files.options.file_size, at);
+    else if (is_empty)
+        status = roll(log, at, err);
+    while (status == RMQ_OK && size > 0) {
+        size_t taken = 0;
+        struct rmq_mapped_file *last = log->files.last;
+        if (atomic_load_explicit(&last->wrote, memory_order_relaxed) == last->size)
+            status = roll(log, 0, err);
+        if (status == RMQ_OK)
+            status = append_part(log, data, size, &taken, err);
+        data += taken;
+        size -= taken;
+    }
+    pthread_mutex_unlock(&log->put_lock);
+    if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
+        wake_warmer(log);
+    return status;
+}

@@ -1,0 +1,403 @@
+#include "consume_queue.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "bytes.h"
+
+#define WINDOW (64 << 10)
+
+_Static_assert(RMQ_UNIT_SIZE == 8 + 4 + 8, "unit layout");
+
+/* ---- units as an array ---- */
+
+int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from, int64_t upto,
+                  struct rmq_unit *units, size_t *count, struct rmq_error *err)
+{
+    assert(files->options.file_size % layout->unit_size == 0);
+    *count = 0;
+    while (from < upto) {
+        struct rmq_mapped_file *file = NULL;
+        int64_t at = from * layout->unit_size;
+        int status = rmq_file_queue_pin(files, at, &file, err);
+        if (status == RMQ_NOT_FOUND)
+            return RMQ_OK;
+        if (status != RMQ_OK)
+            return status;
+        const uint8_t *bytes = rmq_mapped_file_base(file) + (at - file->start);
+        int64_t run = (file->size - (at - file->start)) / layout->unit_size;
+        if (run > upto - from)
+            run = upto - from;
+        for (int64_t i = 0; i < run; ++i)
+            layout->decode(bytes + i * layout->unit_size, from + i, &units[(*count)++]);
+        rmq_mapped_file_unpin(file);
+        from += run;
+    }
+    return RMQ_OK;
+}
+
+int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low, int64_t high,
+                    rmq_unit_judge *judge, int64_t sought, int64_t *found, struct rmq_error *err)
+{
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int64_t real = middle;
+        enum rmq_unit_side side = RMQ_UNIT_NEUTRAL;
+        /* A neutral unit has the side of the nearest other one before it; when there is none it comes first. */
+        for (; side == RMQ_UNIT_NEUTRAL && real >= low; --real) {
+            struct rmq_unit unit;
+            size_t count = 0;
+            int status = rmq_unit_read(files, layout, real, real + 1, &unit, &count, err);
+            if (status != RMQ_OK)
+                return status;
+            side = count ? judge(&unit, sought) : RMQ_UNIT_BEFORE;
+        }
+        if (side == RMQ_UNIT_BEHIND)
+            high = real + 1;
+        else
+            low = middle + 1;
+    }
+    *found = low;
+    return RMQ_OK;
+}
+
+/* ---- the simple unit ---- */
+
+static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
+{
+    unit->physical_offset = rmq_get_i64(bytes);
+    unit->size = rmq_get_i32(bytes + 8);
+    unit->tags_code = rmq_get_i64(bytes + 12);
+    unit->queue_offset = number;
+    unit->store_timestamp = -1;
+    unit->batch_size = 1;
+}
+
+static const struct rmq_unit_layout LAYOUT = {RMQ_UNIT_SIZE, decode};
+
+static inline void encode(uint8_t *bytes, int64_t physical_offset, int32_t size, int64_t tags_code)
+{
+    rmq_put_i64(bytes, physical_offset);
+    rmq_put_i32(bytes + 8, size);
+    rmq_put_i64(bytes + 12, tags_code);
+}
+
+static enum rmq_unit_side judge_end(const struct rmq_unit *unit, int64_t log_end)
+{
+    if (rmq_unit_is_fill(unit))
+        return RMQ_UNIT_NEUTRAL;
+    bool is_kept = unit->size > 0 && unit->physical_offset >= 0 && unit->physical_offset < log_end &&
+                   unit->physical_offset <= INT64_MAX - unit->size;
+    return is_kept ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
+}
+
+static enum rmq_unit_side judge_offset(const struct rmq_unit *unit, int64_t physical_offset)
+{
+    if (rmq_unit_is_fill(unit))
+        return RMQ_UNIT_NEUTRAL;
+    return unit->physical_offset < physical_offset ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
+}
+
+/* ---- open and close ---- */
+
+static void set_bounds(struct rmq_consume_queue *queue, int64_t min, int64_t max, int64_t physical_end)
+{
+    assert(min >= 0 && min <= max);
+    atomic_store_explicit(&queue->physical_end, physical_end, memory_order_release);
+    /* Either order lets a reader see one bound without the other; this one never shows min above max when both
+     * grow, which is what the dispatcher does beside readers. */
+    atomic_store_explicit(&queue->max_offset, max, memory_order_release);
+    atomic_store_explicit(&queue->min_offset, min, memory_order_release);
+}
+
+static int64_t first_number(const struct rmq_consume_queue *queue)
+{
+    return queue->files.last ? rmq_file_queue_start(&queue->files) / RMQ_UNIT_SIZE : 0;
+}
+
+int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
+                           int64_t file_size, bool read_only, struct rmq_error *err)
+{
+    if (file_size <= 0 || file_size > INT32_MAX)
+        return rmq_fail(err, RMQ_INVALID, -1, "consume queue %s: file size %" PRId64 " is not in 1 .. %d",
+                        directory, file_size, INT32_MAX);
+    int64_t size = (file_size + RMQ_UNIT_SIZE - 1) / RMQ_UNIT_SIZE * RMQ_UNIT_SIZE;
+    struct rmq_file_queue_options options = {
+        .vfs = vfs, .directories = &directory, .directory_count = 1, .file_size = size,
+        .window = size < WINDOW ? size : WINDOW, .read_only = read_only};
+    int status = rmq_file_queue_open(&queue->files, &options, err);
+    if (status == RMQ_OK)
+        set_bounds(queue, first_number(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE, -1);
+    return status;
+}
+
+void rmq_consume_queue_close(struct rmq_consume_queue *queue)
+{
+    rmq_file_queue_close(&queue->files);
+}
+
+/* ---- finding and setting the end ---- */
+
+/* The end of the units in [first, limit) by log_end, and where the last of their records ends. */
+static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limit, int64_t log_end, int64_t *end,
+                    int64_t *physical_end, struct rmq_error *err)
+{
+    int64_t found = first;
+    *physical_end = -1;
+    int status = rmq_unit_search(&queue->files, &LAYOUT, first, limit, judge_end, log_end, &found, err);
+    *end = found;
+    for (int64_t number = found; status == RMQ_OK && number > first; --number) {
+        struct rmq_unit unit;
+        size_t count = 0;
+        status = rmq_unit_read(&queue->files, &LAYOUT, number - 1, number, &unit, &count, err);
+        if (status == RMQ_OK && count && !rmq_unit_is_fill(&unit)) {
+            /* Fill units at the very end would pass for a record that ends at 2 GiB when RocketMQ recovers. With
+             * no other unit before them they stay: they alone tell where the queue goes on. */
+            *end = number;
+            *physical_end = unit.physical_offset + unit.size;
+            break;
+        }
+    }
+    return status;
+}
+
+/* Empties the queue but keeps the file at `start`, whose name tells where the queue goes on. */
+static int keep_place(struct rmq_consume_queue *queue, int64_t start, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &queue->files;
+    struct rmq_mapped_file *file = NULL;
+    /* A file cut at its very start is dropped by the file queue, so a unit is left to it and taken away here. */
+    int status = rmq_file_queue_truncate(files, start + RMQ_UNIT_SIZE, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_pin(files, start, &file, err);
+    if (status != RMQ_OK)
+        return status;
+    assert(file == files->last);
+    pthread_mutex_lock(&files->flush_lock);
+    status = rmq_mapped_file_cut(file, 0, err);
+    if (status == RMQ_OK) {
+        rmq_file_queue_advance(files, 0);
+        atomic_store_explicit(&files->flushed_offset, start, memory_order_release);
+    }
+    pthread_mutex_unlock(&files->flush_lock);
+    rmq_mapped_file_unpin(file);
+    return status;
+}
+
+static int cut(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err)
+{
+    int64_t first = first_number(queue);
+    if (end == first && first > 0)
+        return keep_place(queue, first * RMQ_UNIT_SIZE, err);
+    return rmq_file_queue_truncate(&queue->files, end * RMQ_UNIT_SIZE, err);
+}
+
+/* First unit in [first, end) that is no fill unit. */
+static int find_min(struct rmq_consume_queue *queue, int64_t first, int64_t end, int64_t *min,
+                    struct rmq_error *err)
+{
+    struct rmq_unit units[64];
+    for (*min = first; *min < end;) {
+        size_t count = 0, fills = 0;
+        int64_t upto = end - *min < 64 ? end : *min + 64;
+        int status = rmq_unit_read(&queue->files, &LAYOUT, *min, upto, units, &count, err);
+        if (status != RMQ_OK)
+            return status;
+        while (fills < count && rmq_unit_is_fill(&units[fills]))
+            ++fills;
+        *min += (int64_t)fills;
+        if (fills < 64)
+            break;
+    }
+    return RMQ_OK;
+}
+
+int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+{
+    const struct rmq_mapped_file *last = queue->files.last;
+    int64_t first = first_number(queue), min = 0, end = 0, physical_end = -1;
+    if (last) {
+        int64_t limit = (last->start + last->size) / RMQ_UNIT_SIZE;
+        int status = find_end(queue, first, limit, log_end, &end, &physical_end, err);
+        if (status == RMQ_OK)
+            status = find_min(queue, first, end, &min, err);
+        if (status == RMQ_OK && !queue->files.options.read_only)
+            status = cut(queue, end, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    set_bounds(queue, min, end, physical_end);
+    return RMQ_OK;
+}
+
+int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+{
+    int64_t max = rmq_consume_queue_max(queue);
+    int64_t min = rmq_consume_queue_min(queue);
+    int64_t end = max, physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
+    if (physical_end <= log_end || !queue->files.last)
+        return RMQ_OK;
+    int status = find_end(queue, first_number(queue), max, log_end, &end, &physical_end, err);
+    if (status != RMQ_OK || end == max)
+        return status;
+    set_bounds(queue, min < end ? min : end, end, physical_end);
+    return cut(queue, end, err);
+}
+
+int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start, struct rmq_error *err)
+{
+    int64_t max = rmq_consume_queue_max(queue);
+    int64_t min = rmq_consume_queue_min(queue);
+    int status = rmq_unit_search(&queue->files, &LAYOUT, min, max, judge_offset, log_start, &min, err);
+    if (status != RMQ_OK || max == 0)
+        return status;
+    atomic_store_explicit(&queue->min_offset, min, memory_order_release);
+    int64_t before = min - first_number(queue);
+    int64_t units_per_file = queue->files.options.file_size / RMQ_UNIT_SIZE;
+    if (queue->files.options.read_only || before < units_per_file)
+        return RMQ_OK;
+    return rmq_file_queue_delete_head(&queue->files, (size_t)(before / units_per_file), err);
+}
+
+/* ---- appending ---- */
+
+/* Makes the last file one that can take the bytes of its next `units` units, or as many as it has room for. */
+static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t units, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &queue->files;
+    struct rmq_mapped_file *last = files->last;
+    int64_t at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
+    int status = RMQ_OK;
+    if (!last || at == last->size) {
+        status = rmq_file_queue_roll(files, queue_offset * RMQ_UNIT_SIZE, NULL, err);
+        last = files->last;
+        at = 0;
+    }
+    if (status == RMQ_OK)
+        status = rmq_mapped_file_map(last, err);
+    if (status != RMQ_OK)
+        return status;
+    int64_t room = (last->size - at) / RMQ_UNIT_SIZE;
+    int64_t upto = at + (units < room ? units : room) * RMQ_UNIT_SIZE;
+    return rmq_mapped_file_reserve(last, upto, files->options.window, err);
+}
+
+/* Writes fill units up to queue_offset. An empty queue stays empty: min moves with max. */
+static int fill(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_error *err)
+{
+    int64_t max = rmq_consume_queue_max(queue);
+    int64_t min = rmq_consume_queue_min(queue);
+    bool is_empty = min == max;
+    int64_t physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
+    while (max < queue_offset) {
+        int status = make_room(queue, max, queue_offset - max, err);
+        if (status != RMQ_OK)
+            return status;
+        struct rmq_mapped_file *last = queue->files.last;
+        uint8_t *base = rmq_mapped_file_base(last);
+        int64_t at = atomic_load_explicit(&last->wrote, memory_order_relaxed);
+        for (; max < queue_offset && at < last->size; ++max, at += RMQ_UNIT_SIZE)
+            encode(base + at, 0, RMQ_FILL_UNIT_SIZE_FIELD, 0);
+        rmq_file_queue_advance(&queue->files, at);
+        set_bounds(queue, is_empty ? max : min, max, physical_end);
+    }
+    return RMQ_OK;
+}
+
+/* Brings max to queue_offset, which is not the next one. */
+static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &queue->files;
+    int64_t max = rmq_consume_queue_max(queue);
+    int64_t units_per_file = files->options.file_size / RMQ_UNIT_SIZE;
+    bool is_empty = rmq_consume_queue_min(queue) == max;
+    int status = RMQ_OK;
+    if (is_empty && files->last &&
+        queue_offset / units_per_file != files->last->start / files->options.file_size) {
+        status = rmq_file_queue_clear(files, err);
+        if (status == RMQ_OK)
+            set_bounds(queue, 0, 0, -1);
+    }
+    if (status == RMQ_OK && !files->last) {
+        int64_t first = queue_offset - queue_offset % units_per_file;
+        status = make_room(queue, queue_offset, 1, err);
+        if (status == RMQ_OK)
+            set_bounds(queue, first, first, -1);
+    } else if (status == RMQ_OK && queue_offset - max > RMQ_CONSUME_QUEUE_GAP_MAX) {
+        status = rmq_fail(err, RMQ_CORRUPT, queue_offset,
+                          "consume queue %s goes on at %" PRId64 ", not at queue offset %" PRId64
+                          "; rebuild it with rmqstore repair",
+                          files->options.directories[0], max, queue_offset);
+    }
+    return status == RMQ_OK ? fill(queue, queue_offset, err) : status;
+}
+
+int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t physical_offset,
+                             int32_t size, int64_t tags_code, struct rmq_error *err)
+{
+    assert(!queue->files.options.read_only);
+    if (queue_offset < 0 || queue_offset > INT64_MAX / RMQ_UNIT_SIZE - INT32_MAX || physical_offset < 0 ||
+        size <= 0 || physical_offset > INT64_MAX - size)
+        return rmq_fail(err, RMQ_INVALID, physical_offset,
+                        "consume queue %s: queue offset %" PRId64 ", record size %" PRId32 " cannot be stored",
+                        queue->files.options.directories[0], queue_offset, size);
+
+    int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_relaxed);
+    if (queue_offset < max)
+        return RMQ_OK;
+    int status = RMQ_OK;
+    if (queue_offset > max)
+        status = go_to(queue, queue_offset, err);
+
+    struct rmq_mapped_file *last = queue->files.last;
+    int64_t at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
+    if (status == RMQ_OK &&
+        (!last || at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_UNIT_SIZE)) {
+        status = make_room(queue, queue_offset, 1, err);
+        last = queue->files.last;
+        at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
+    }
+    if (status != RMQ_OK)
+        return status;
+    assert(last->start + at == queue_offset * RMQ_UNIT_SIZE);
+
+    encode(rmq_mapped_file_base(last) + at, physical_offset, size, tags_code);
+    rmq_file_queue_advance(&queue->files, at + RMQ_UNIT_SIZE);
+    atomic_store_explicit(&queue->physical_end, physical_offset + size, memory_order_release);
+    atomic_store_explicit(&queue->max_offset, queue_offset + 1, memory_order_release);
+    return RMQ_OK;
+}
+
+/* ---- reading ---- */
+
+int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
+                           size_t capacity, size_t *count, struct rmq_error *err)
+{
+    *count = 0;
+    int64_t max = rmq_consume_queue_max(queue);
+    if (queue_offset < 0 || queue_offset >= max)
+        return RMQ_OK;
+    int64_t upto = capacity < (size_t)(max - queue_offset) ? queue_offset + (int64_t)capacity : max;
+    int status = rmq_unit_read(&queue->files, &LAYOUT, queue_offset, upto, units, count, err);
+    /* The end is lowered before anything is cut: what was copied from behind a lowered end may be half gone. */
+    atomic_thread_fence(memory_order_acquire);
+    int64_t left = rmq_consume_queue_max(queue) - queue_offset;
+    if ((int64_t)*count > left)
+        *count = left > 0 ? (size_t)left : 0;
+    return status;
+}
+
+int rmq_consume_queue_find(struct rmq_consume_queue *queue, int64_t physical_offset, int64_t *queue_offset,
+                           struct rmq_error *err)
+{
+    int64_t min = rmq_consume_queue_min(queue);
+    int64_t max = rmq_consume_queue_max(queue);
+    *queue_offset = max;
+    return rmq_unit_search(&queue->files, &LAYOUT, min, max, judge_offset, physical_offset, queue_offset, err);
+}
+
+int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err)
+{
+    return rmq_file_queue_flush(&queue->files, err);
+}

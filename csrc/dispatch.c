@@ -1,0 +1,401 @@
+#include "dispatch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+
+/* Records entered before positions are published and the limit is read again. */
+#define RMQ_DISPATCH_CHUNK 256
+/* While idle the thread looks again after this long, this many times, before it parks. */
+#define RMQ_IDLE_NAP_US 50
+#define RMQ_IDLE_NAPS 40
+#define RMQ_PARK_MS 50
+
+/* ---- one record ---- */
+
+static void raise_next(struct rmq_queue *queue, int64_t offset)
+{
+    int64_t next = atomic_load_explicit(&queue->next_offset, memory_order_relaxed);
+    while (next < offset && !atomic_compare_exchange_weak(&queue->next_offset, &next, offset)) {
+    }
+}
+
+static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size, int32_t queue_id,
+                 bool is_batch, const struct rmq_unit *unit, struct rmq_error *err)
+{
+    struct rmq_queue *queue = NULL;
+    if (unit->queue_offset < 0)
+        return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset, "record at %" PRId64 " has the queue offset %" PRId64,
+                        unit->physical_offset, unit->queue_offset);
+    int status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch, &queue, err);
+    if (status == RMQ_INVALID)
+        return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the log alone. */
+    if (status == RMQ_OK)
+        status = rmq_queue_open(dispatcher->queues, queue, err);
+    if (status == RMQ_OK)
+        status = rmq_queue_append(queue, unit, err);
+    if (status == RMQ_OK)
+        raise_next(queue, unit->queue_offset + unit->batch_size);
+    return status;
+}
+
+/* The next piece of text up to ',' from *at on; false behind the last. */
+static bool next_token(struct rmq_slice text, size_t *at, struct rmq_slice *token)
+{
+    if (!text.data || *at > text.size)
+        return false;
+    const char *comma = memchr(text.data + *at, ',', text.size - *at);
+    size_t end = comma ? (size_t)(comma - text.data) : text.size;
+    token->data = text.data + *at;
+    token->size = end - *at;
+    *at = end + 1;
+    return true;
+}
+
+static bool begins_with(const struct rmq_record *record, const char *prefix)
+{
+    size_t size = strlen(prefix);
+    return (size_t)record->topic_size >= size && memcmp(record->topic, prefix, size) == 0;
+}
+
+static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                       const struct rmq_dispatch_properties *properties, const struct rmq_unit *main_unit,
+                       struct rmq_error *err)
+{
+    struct rmq_slice name, offset;
+    size_t name_at = 0, offset_at = 0;
+    if (begins_with(record, "%RETRY%") || begins_with(record, "SCHEDULE_TOPIC_XXXX") ||
+        begins_with(record, "rmq_sys_"))
+        return RMQ_OK;
+    while (next_token(properties->multi_dispatch, &name_at, &name) &&
+           next_token(properties->multi_queue_offset, &offset_at, &offset)) {
+        struct rmq_unit unit = *main_unit;
+        unit.batch_size = 1;
+        if (!rmq_parse_i64(offset, &unit.queue_offset))
+            continue;
+        /* Light queues of the light prefix have id 0, others that of the message. */
+        int32_t queue_id = name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
+        int status = enter(dispatcher, name.data, name.size, queue_id, false, &unit, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    return RMQ_OK;
+}
+
+static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                        const struct rmq_dispatch_properties *properties, struct rmq_error *err)
+{
+    int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
+    if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
+        return RMQ_OK;
+    bool is_inner = properties->inner_num > 0 && properties->inner_num <= INT16_MAX && properties->inner_base >= 0;
+    struct rmq_unit unit = {
+        .physical_offset = record->physical_offset,
+        .size = record->total_size,
+        .tags_code = rmq_record_tags_code(record, properties, dispatcher->options.delays_ms,
+                                          dispatcher->options.delay_count),
+        .queue_offset = is_inner ? properties->inner_base : record->queue_offset,
+        .batch_size = is_inner ? properties->inner_num : 1,
+        .store_timestamp = record->store_timestamp,
+    };
+    int status = enter(dispatcher, record->topic, (size_t)record->topic_size, record->queue_id,
+                       (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &unit, err);
+    if (status == RMQ_OK && dispatcher->options.multi_dispatch && properties->multi_dispatch.size)
+        status = enter_light(dispatcher, record, properties, &unit, err);
+    return status;
+}
+
+static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                       const struct rmq_dispatch_properties *properties, struct rmq_error *err)
+{
+    if ((record->sys_flag & RMQ_FLAG_TRANSACTION) == RMQ_FLAG_ROLLBACK)
+        return RMQ_OK;
+    int64_t rolled = -1;
+    int64_t file_size = dispatcher->log->files.options.file_size;
+    int status = RMQ_OK;
+    if (dispatcher->options.bound_index && record->physical_offset % file_size == 0) {
+        int64_t begin = rmq_index_newest_begin(dispatcher->index);
+        if (begin < record->physical_offset &&
+            record->physical_offset / file_size - begin / file_size >= RMQ_INDEX_LOG_FILES_MAX)
+            status = rmq_index_roll(dispatcher->index, &rolled, err);
+    }
+    if (status == RMQ_OK && (properties->unique_key.size || properties->keys.size || properties->tags.size)) {
+        struct rmq_index_request request = {
+            .topic = {record->topic, (size_t)record->topic_size},
+            .unique_key = properties->unique_key,
+            .keys = properties->keys,
+            .tags = properties->tags,
+            .physical_offset = record->physical_offset,
+            .store_timestamp = record->store_timestamp,
+        };
+        status = rmq_index_put(dispatcher->index, &request, rmq_clock_now(dispatcher->clock), &rolled, err);
+    }
+    if (rolled >= 0)
+        atomic_store_explicit(&dispatcher->index_timestamp, rolled, memory_order_release);
+    return status;
+}
+
+int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record, unsigned parts,
+                        struct rmq_error *err)
+{
+    struct rmq_dispatch_properties properties;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    int status = RMQ_OK;
+    if (parts & RMQ_TO_QUEUES)
+        status = enter_queues(dispatcher, record, &properties, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
+        status = enter_index(dispatcher, record, &properties, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES)) {
+        atomic_store_explicit(&dispatcher->last_timestamp, record->store_timestamp, memory_order_release);
+        atomic_store_explicit(&dispatcher->last_offset, record->physical_offset, memory_order_release);
+    }
+    return status;
+}
+
+/* ---- walking ---- */
+
+int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher)
+{
+    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_acquire);
+    int64_t end = rmq_file_queue_end(&dispatcher->log->files);
+    if (confirm >= 0)
+        return confirm < end ? confirm : end;
+    if (dispatcher->options.limit_to_flushed) {
+        int64_t flushed = rmq_file_queue_flushed(&dispatcher->log->files);
+        return flushed < end ? flushed : end;
+    }
+    return end;
+}
+
+static void publish(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    atomic_store_explicit(&dispatcher->dispatched_offset, offset, memory_order_seq_cst);
+    if (atomic_load(&dispatcher->waiters) > 0) {
+        pthread_mutex_lock(&dispatcher->lock);
+        pthread_cond_broadcast(&dispatcher->progressed);
+        pthread_mutex_unlock(&dispatcher->lock);
+    }
+}
+
+/* Enters up to a chunk of records of one file; *moved tells whether any was. A record that is not whole yet (bytes of
+ * a replica come in pieces) ends the chunk. */
+static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_file *file, int64_t limit,
+                          int64_t *offset, struct rmq_error *err)
+{
+    const uint8_t *base = rmq_mapped_file_base(file);
+    int64_t file_end = file->start + file->size;
+    int64_t stop = limit < file_end ? limit : file_end;
+    for (int i = 0; i < RMQ_DISPATCH_CHUNK && *offset < stop; ++i) {
+        struct rmq_record record;
+        const uint8_t *data = base + (*offset - file->start);
+        size_t available = (size_t)(stop - *offset);
+        if (available < RMQ_BLANK_SIZE)
+            return RMQ_OK;
+        int32_t size = rmq_get_i32(data);
+        bool is_blank = (uint32_t)rmq_get_i32(data + 4) == RMQ_MAGIC_BLANK;
+        if (!is_blank && size > 0 && (size_t)size > available && stop < file_end)
+            return RMQ_OK;
+        int status = rmq_record_decode(data, available, *offset, RMQ_CHECK_PLACE, &record, err);
+        if (status == RMQ_END && record.total_size == RMQ_BLANK_SIZE) {
+            *offset = file_end;
+            return RMQ_OK;
+        }
+        if (status == RMQ_END)
+            return rmq_fail(err, RMQ_CORRUPT, *offset, "%s: no record at offset %" PRId64 ", though the log ends at %"
+                            PRId64, file->path, *offset, rmq_file_queue_end(&dispatcher->log->files));
+        if (status == RMQ_OK)
+            status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_QUEUES | RMQ_TO_INDEX, err);
+        if (status != RMQ_OK)
+            return status;
+        *offset += record.total_size;
+    }
+    return RMQ_OK;
+}
+
+/* One turn. *moved is false when there was nothing to do, or no room to do it. */
+static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct rmq_error *err)
+{
+    int64_t before = atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed);
+    int64_t limit = rmq_dispatcher_limit(dispatcher);
+    int64_t start = rmq_file_queue_start(&dispatcher->log->files);
+    int64_t offset = before;
+    *moved = false;
+    if (offset < start)
+        offset = start; /* What expired before it was dispatched is gone from the log. */
+    if (start < 0 || offset >= limit)
+        return RMQ_OK;
+    struct rmq_mapped_file *file = NULL;
+    int status = rmq_file_queue_pin(&dispatcher->log->files, offset, &file, err);
+    if (status == RMQ_NOT_FOUND)
+        return RMQ_OK; /* Expired this moment. */
+    if (status != RMQ_OK)
+        return status;
+    status = dispatch_chunk(dispatcher, file, limit, &offset, err);
+    rmq_mapped_file_unpin(file);
+    if (offset != before) {
+        *moved = true;
+        publish(dispatcher, offset);
+    }
+    return status;
+}
+
+/* ---- the thread ---- */
+
+/* Sleeps a little, then long; the caller holds the lock. */
+static void idle(struct rmq_dispatcher *dispatcher, int *naps)
+{
+    if (*naps < RMQ_IDLE_NAPS) {
+        ++*naps;
+        struct timespec at = rmq_monotonic_after(0);
+        at.tv_nsec += RMQ_IDLE_NAP_US * 1000;
+        if (at.tv_nsec >= 1000000000) {
+            ++at.tv_sec;
+            at.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
+        return;
+    }
+    atomic_store_explicit(&dispatcher->parked, true, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (rmq_dispatcher_limit(dispatcher) <= atomic_load(&dispatcher->dispatched_offset)) {
+        struct timespec at = rmq_monotonic_after(RMQ_PARK_MS);
+        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
+    } else {
+        /* No room on the disk, or half a record: look again soon, not at once. */
+        struct timespec at = rmq_monotonic_after(1);
+        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
+    }
+    atomic_store_explicit(&dispatcher->parked, false, memory_order_relaxed);
+}
+
+static void *run(void *argument)
+{
+    struct rmq_dispatcher *dispatcher = argument;
+    int naps = 0;
+    pthread_mutex_lock(&dispatcher->lock);
+    while (!dispatcher->stop) {
+        struct rmq_error error;
+        bool moved = false;
+        if (dispatcher->pause || atomic_load(&dispatcher->failure->status) != RMQ_OK) {
+            dispatcher->resting = true;
+            pthread_cond_broadcast(&dispatcher->progressed);
+            pthread_cond_wait(&dispatcher->wanted, &dispatcher->lock);
+            continue;
+        }
+        dispatcher->resting = false;
+        pthread_mutex_unlock(&dispatcher->lock);
+        int status = dispatch_some(dispatcher, &moved, &error);
+        if (status != RMQ_OK && status != RMQ_NO_SPACE)
+            rmq_failure_set(dispatcher->failure, &error);
+        pthread_mutex_lock(&dispatcher->lock);
+        if (moved)
+            naps = 0;
+        else if (!dispatcher->stop && !dispatcher->pause)
+            idle(dispatcher, &naps);
+    }
+    dispatcher->resting = true;
+    pthread_cond_broadcast(&dispatcher->progressed);
+    pthread_mutex_unlock(&dispatcher->lock);
+    return NULL;
+}
+
+void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
+                         struct rmq_queue_table *queues, struct rmq_index *index, struct rmq_clock *clock,
+                         struct rmq_failure *failure, const struct rmq_dispatch_options *options)
+{
+    memset(dispatcher, 0, sizeof *dispatcher);
+    dispatcher->log = log;
+    dispatcher->queues = queues;
+    dispatcher->index = index;
+    dispatcher->clock = clock;
+    dispatcher->failure = failure;
+    dispatcher->options = *options;
+    dispatcher->resting = true;
+    atomic_init(&dispatcher->confirm_offset, -1);
+    atomic_init(&dispatcher->last_offset, -1);
+    pthread_mutex_init(&dispatcher->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&dispatcher->wanted, &monotonic);
+    pthread_cond_init(&dispatcher->progressed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    int error = pthread_create(&dispatcher->thread, NULL, run, dispatcher);
+    if (error)
+        return rmq_fail_os(err, error, "starting the dispatcher thread");
+    dispatcher->has_thread = true;
+    return RMQ_OK;
+}
+
+void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
+{
+    if (!dispatcher->has_thread)
+        return;
+    /* A bound, so that a disk without room does not keep a store from closing; the abort marker then stays. */
+    (void)rmq_dispatcher_wait(dispatcher, rmq_dispatcher_limit(dispatcher), 10000, NULL);
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->stop = true;
+    pthread_cond_signal(&dispatcher->wanted);
+    pthread_mutex_unlock(&dispatcher->lock);
+    pthread_join(dispatcher->thread, NULL);
+    dispatcher->has_thread = false;
+}
+
+void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher)
+{
+    assert(!dispatcher->has_thread);
+    pthread_cond_destroy(&dispatcher->wanted);
+    pthread_cond_destroy(&dispatcher->progressed);
+    pthread_mutex_destroy(&dispatcher->lock);
+}
+
+int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
+                        struct rmq_error *err)
+{
+    if (atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_acquire) >= offset)
+        return RMQ_OK;
+    int status = RMQ_OK;
+    struct timespec until = rmq_monotonic_after(timeout_ms);
+    pthread_mutex_lock(&dispatcher->lock);
+    atomic_fetch_add(&dispatcher->waiters, 1);
+    pthread_cond_signal(&dispatcher->wanted);
+    while (atomic_load(&dispatcher->dispatched_offset) < offset && status == RMQ_OK) {
+        status = rmq_failure_check(dispatcher->failure, err);
+        if (status == RMQ_OK &&
+            pthread_cond_timedwait(&dispatcher->progressed, &dispatcher->lock, &until) == ETIMEDOUT &&
+            atomic_load(&dispatcher->dispatched_offset) < offset)
+            status = rmq_fail(err, RMQ_TIMEOUT, atomic_load(&dispatcher->dispatched_offset),
+                              "dispatch reached %" PRId64 ", not %" PRId64 ", in %" PRId64 " ms",
+                              atomic_load(&dispatcher->dispatched_offset), offset, timeout_ms);
+    }
+    atomic_fetch_sub(&dispatcher->waiters, 1);
+    pthread_mutex_unlock(&dispatcher->lock);
+    return status;
+}
+
+void rmq_dispatcher_pause(struct rmq_dispatcher *dispatcher)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->pause = true;
+    pthread_cond_signal(&dispatcher->wanted);
+    while (!dispatcher->resting)
+        pthread_cond_wait(&dispatcher->progressed, &dispatcher->lock);
+    pthread_mutex_unlock(&dispatcher->lock);
+}
+
+void rmq_dispatcher_resume(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    atomic_store(&dispatcher->dispatched_offset, offset);
+    dispatcher->pause = false;
+    pthread_cond_signal(&dispatcher->wanted);
+    pthread_mutex_unlock(&dispatcher->lock);
+}

@@ -1,0 +1,110 @@
+/* file_queue.h -- a run of mapped files that makes one long space of bytes.
+ *
+ * Files have one size and are named after the offset of their first byte, 20 decimal digits. They lie in one folder,
+ * or, for a commit log over several disks, in several: file number start / file_size goes to folder number modulo the
+ * count of those that may be written. Source: MappedFileQueue, MultiPathMappedFileQueue of RocketMQ 5.3.3.
+ *
+ * One writer appends, rolls and cuts; any number of readers pin; deletion of old files may run beside both.
+ */
+#ifndef RMQ_FILE_QUEUE_H
+#define RMQ_FILE_QUEUE_H
+
+#include "mapped_file.h"
+
+#define RMQ_FILE_NAME_SIZE 21 /* 20 digits and a NUL */
+
+struct rmq_file_queue_options {
+    struct rmq_vfs *vfs;
+    const char *const *directories; /* writable folders, sorted by the caller as RocketMQ sorts them */
+    size_t directory_count;
+    const char *const *read_only_directories; /* searched for files, never written */
+    size_t read_only_count;
+    int64_t file_size;
+    int64_t window; /* how many bytes are reserved at a time ahead of the writer */
+    bool read_only;
+    bool keep_descriptor;
+    bool allow_gaps; /* for inspection: a missing file in the middle is no error */
+};
+
+struct rmq_file_queue {
+    struct rmq_file_queue_options options; /* folder names are the queue's own copies */
+    pthread_mutex_t lock;                  /* files, count, capacity */
+    struct rmq_mapped_file **files;        /* by start */
+    size_t count, capacity;
+    struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */
+    _Atomic int64_t start_offset; /* first byte kept; -1 when there is no file */
+    _Atomic int64_t end_offset;   /* behind the last byte written; 0 when there is no file */
+    _Atomic int64_t flushed_offset;
+    pthread_mutex_t flush_lock; /* one flush at a time */
+};
+
+/* Loads what is there. A zero-length last file is deleted (left alone when read-only). RMQ_CORRUPT names the
+ * file: a foreign name, a wrong size, a gap. Missing folders are made unless read-only. */
+int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queue_options *options,
+                        struct rmq_error *err);
+/* Lets go of every file; pinned ones live on. Does not flush. */
+void rmq_file_queue_close(struct rmq_file_queue *queue);
+
+/* Looks for new files and ones gone, as a reader beside another process's writer must. Read-only queues only. */
+int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err);
+
+/* Pins the mapped file that holds offset. RMQ_NOT_FOUND: no file does (start_offset and end of files in detail). */
+int rmq_file_queue_pin(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file **file,
+                       struct rmq_error *err);
+/* Pins file number index, counted from the first kept. RMQ_NOT_FOUND behind the last. */
+int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq_mapped_file **file,
+                          struct rmq_error *err);
+
+/* Appends the next file: behind the last one, or, when there is none, the one that holds `offset`. Its name is on the
+ * device when this returns. ready, when not NULL, is a file made ahead with rmq_file_queue_prepare; it is taken when it
+ * is the right one. */
+int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
+                        struct rmq_error *err);
+/* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied first. */
+int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct rmq_mapped_file **file,
+                           struct rmq_error *err);
+
+/* Moves the end behind bytes stored in the last file. */
+static inline void rmq_file_queue_advance(struct rmq_file_queue *queue, int64_t wrote)
+{
+    struct rmq_mapped_file *last = queue->last;
+    atomic_store_explicit(&last->wrote, wrote, memory_order_release);
+    atomic_store_explicit(&queue->end_offset, last->start + wrote, memory_order_release);
+}
+static inline int64_t rmq_file_queue_end(const struct rmq_file_queue *queue)
+{
+    return atomic_load_explicit(&queue->end_offset, memory_order_acquire);
+}
+static inline int64_t rmq_file_queue_start(const struct rmq_file_queue *queue)
+{
+    return atomic_load_explicit(&queue->start_offset, memory_order_acquire);
+}
+static inline int64_t rmq_file_queue_flushed(const struct rmq_file_queue *queue)
+{
+    return atomic_load_explicit(&queue->flushed_offset, memory_order_acquire);
+}
+
+/* Everything written before the call is on the device. */
+int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
+
+/* Ends the queue at offset, for good: later files are unlinked from the back, the rest of the file that holds offset
+ * reads as zeros, and all of it is on the device on return. A crash in between leaves a queue that ends at or behind
+ * offset. At or below the start every file goes. Beyond the end of files: nothing to do. */
+int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
+
+/* Lets a read-only queue end at offset: positions only, files behind it are let go of until the next refresh. */
+void rmq_file_queue_set_end(struct rmq_file_queue *queue, int64_t offset);
+/* Nothing at or behind offset counts as flushed any more, so that the next flush syncs it (anew). */
+void rmq_file_queue_distrust(struct rmq_file_queue *queue, int64_t offset);
+
+/* Unlinks the first count files, never the last one. */
+int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struct rmq_error *err);
+/* Unlinks every file. */
+int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
+
+/* 20 digits. */
+void rmq_file_name(int64_t start, char out[RMQ_FILE_NAME_SIZE]);
+/* Whether name is a file name of a queue: decimal digits only, as Java's Long.parseLong reads it. */
+bool rmq_file_name_parse(const char *name, int64_t *start);
+
+#endif

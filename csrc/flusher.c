@@ -1,0 +1,337 @@
+#include "flusher.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RMQ_FLUSH_PAGE 4096
+#define RMQ_CHECKPOINT_INTERVAL_MS 1000
+/* How long the thread waits for a sync that somebody else leads before it looks again. */
+#define RMQ_FLUSH_PATIENCE_MS 3600000
+
+/* ---- group commit ---- */
+
+/* Syncs the log for all that wait; the caller holds the lock, which is let go of meanwhile. */
+static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    assert(!flusher->syncing);
+    flusher->syncing = true;
+    pthread_mutex_unlock(&flusher->lock);
+    int status = rmq_file_queue_flush(&flusher->log->files, err);
+    pthread_mutex_lock(&flusher->lock);
+    flusher->syncing = false;
+    if (status != RMQ_OK)
+        rmq_failure_set(flusher->failure, err);
+    pthread_cond_broadcast(&flusher->flushed);
+    return status;
+}
+
+int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &flusher->log->files;
+    struct rmq_error own;
+    if (!err)
+        err = &own;
+    if (rmq_file_queue_flushed(files) >= offset)
+        return RMQ_OK;
+    int status = RMQ_OK;
+    struct timespec until = rmq_monotonic_after(timeout_ms);
+    pthread_mutex_lock(&flusher->lock);
+    while (rmq_file_queue_flushed(files) < offset && status == RMQ_OK) {
+        status = rmq_failure_check(flusher->failure, err);
+        if (status == RMQ_OK && rmq_file_queue_end(files) < offset)
+            status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "offset %lld was cut from the log, which ends at %lld",
+                              (long long)offset, (long long)rmq_file_queue_end(files));
+        if (status != RMQ_OK)
+            break;
+        if (!flusher->syncing)
+            status = lead(flusher, err) == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
+        else if (pthread_cond_timedwait(&flusher->flushed, &flusher->lock, &until) == ETIMEDOUT &&
+                 rmq_file_queue_flushed(files) < offset)
+            status = rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset, "not flushed in %lld ms (syncFlushTimeout)",
+                              (long long)timeout_ms);
+    }
+    pthread_mutex_unlock(&flusher->lock);
+    /* A store that acknowledges after flushing shows messages only now. */
+    rmq_dispatcher_nudge(flusher->dispatcher);
+    return status;
+}
+
+/* ---- the checkpoint ---- */
+
+int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    if (memcmp(&flusher->checkpoint, &flusher->written, sizeof flusher->written) != 0) {
+        status = rmq_checkpoint_write(flusher->vfs, flusher->options.checkpoint_path, &flusher->checkpoint, err);
+        if (status == RMQ_OK)
+            flusher->written = flusher->checkpoint;
+    }
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+    return status;
+}
+
+/* The place recovery must start at the latest: the last record whose queue entries are durable, or, where either
+ * release of Java may recover the store, the first record of the index file that it would throw away. */
+static void bound_by_index(struct rmq_flusher *flusher, int64_t *offset, int64_t *timestamp)
+{
+    struct rmq_index *index = flusher->dispatcher->index;
+    int64_t begin = index ? rmq_index_newest_begin(index) : INT64_MAX;
+    struct rmq_mapped_file *file = NULL;
+    struct rmq_record record;
+    if (begin >= *offset)
+        return;
+    *offset = 0;
+    *timestamp = 0;
+    if (rmq_file_queue_pin(&flusher->log->files, begin, &file, NULL) != RMQ_OK)
+        return; /* Expired: everything still in the log may be needed. */
+    int64_t at = begin - file->start;
+    int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);
+    if (at < wrote && rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(wrote - at), begin, RMQ_CHECK_PLACE,
+                                        &record, NULL) == RMQ_OK) {
+        *offset = begin;
+        *timestamp = record.store_timestamp;
+    }
+    rmq_mapped_file_unpin(file);
+}
+
+static void note_log_flushed(struct rmq_flusher *flusher, int64_t timestamp)
+{
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    flusher->checkpoint.physic_timestamp = timestamp;
+    if (flusher->options.compatibility == RMQ_COMPATIBLE_5_3)
+        flusher->checkpoint.logics_timestamp = timestamp; /* 5.3: dispatched, whether flushed or not */
+    flusher->checkpoint.index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+}
+
+static void note_queues_flushed(struct rmq_flusher *flusher, int64_t offset, int64_t timestamp)
+{
+    if (offset < 0)
+        return;
+    if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
+        bound_by_index(flusher, &offset, &timestamp);
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    flusher->checkpoint.logics_timestamp = timestamp;
+    if (flusher->options.compatibility != RMQ_COMPATIBLE_5_3)
+        flusher->checkpoint.logics_physical_offset = offset;
+    flusher->checkpoint.index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+}
+
+int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset, int64_t last_timestamp,
+                      struct rmq_error *err)
+{
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    struct rmq_checkpoint *checkpoint = &flusher->checkpoint;
+    if (checkpoint->physic_timestamp > last_timestamp)
+        checkpoint->physic_timestamp = last_timestamp;
+    if (checkpoint->logics_timestamp > last_timestamp)
+        checkpoint->logics_timestamp = last_timestamp;
+    if (checkpoint->logics_physical_offset > last_offset)
+        checkpoint->logics_physical_offset = last_offset > 0 ? last_offset : 0;
+    if (checkpoint->confirm_offset > log_end)
+        checkpoint->confirm_offset = log_end;
+    if (checkpoint->master_flushed_offset > log_end)
+        checkpoint->master_flushed_offset = log_end;
+    checkpoint->index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+    return rmq_flusher_save(flusher, err);
+}
+
+/* ---- flushing ---- */
+
+static int flush_log(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &flusher->log->files;
+    int64_t timestamp = atomic_load(&flusher->dispatcher->last_timestamp);
+    int64_t last = atomic_load(&flusher->dispatcher->last_offset);
+    int64_t end = rmq_file_queue_end(files);
+    int64_t flushed = rmq_file_queue_flushed(files);
+    int status = RMQ_OK;
+    if (end / RMQ_FLUSH_PAGE - flushed / RMQ_FLUSH_PAGE >= least_pages && end > flushed)
+        status = rmq_flusher_wait(flusher, end, RMQ_FLUSH_PATIENCE_MS, err);
+    if (status == RMQ_OK && last >= 0 && rmq_file_queue_flushed(files) > last)
+        note_log_flushed(flusher, timestamp);
+    return status;
+}
+
+static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
+{
+    int64_t timestamp = atomic_load(&flusher->dispatcher->last_timestamp);
+    int64_t offset = atomic_load(&flusher->dispatcher->last_offset);
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues); queue && status == RMQ_OK;
+         queue = rmq_queue_table_next(queue)) {
+        int64_t dirty = rmq_queue_dirty(queue);
+        if (dirty > 0 && dirty / RMQ_FLUSH_PAGE >= least_pages)
+            status = rmq_queue_flush(queue, err);
+    }
+    if (least_pages > 0)
+        return status;
+    if (status == RMQ_OK && flusher->dispatcher->index)
+        status = rmq_index_flush(flusher->dispatcher->index, err);
+    if (status == RMQ_OK)
+        note_queues_flushed(flusher, offset, timestamp);
+    return status;
+}
+
+int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    struct rmq_error own;
+    if (!err)
+        err = &own;
+    int status = rmq_failure_check(flusher->failure, err);
+    if (status == RMQ_OK)
+        status = flush_log(flusher, 0, err);
+    if (status == RMQ_OK)
+        status = flush_queues(flusher, 0, err);
+    if (status == RMQ_OK)
+        status = rmq_flusher_save(flusher, err);
+    if (status != RMQ_OK)
+        rmq_failure_set(flusher->failure, err);
+    return status;
+}
+
+/* ---- the thread ---- */
+
+struct timer {
+    int64_t due_ms;
+    int64_t interval_ms;
+};
+
+static bool is_due(struct timer *timer, int64_t now_ms)
+{
+    if (now_ms < timer->due_ms)
+        return false;
+    timer->due_ms = now_ms + timer->interval_ms;
+    return true;
+}
+
+struct timers {
+    struct timer log, log_thorough, queues, queues_thorough, checkpoint;
+};
+
+static struct timer timer_from(int64_t interval_ms, int64_t now_ms)
+{
+    int64_t interval = interval_ms > 0 ? interval_ms : 1;
+    struct timer timer = {now_ms + interval, interval};
+    return timer;
+}
+
+static int64_t next_due(const struct timers *timers)
+{
+    const struct timer *all[] = {&timers->log, &timers->log_thorough, &timers->queues, &timers->queues_thorough,
+                                 &timers->checkpoint};
+    int64_t due = all[0]->due_ms;
+    for (size_t i = 1; i < sizeof all / sizeof all[0]; ++i)
+        due = all[i]->due_ms < due ? all[i]->due_ms : due;
+    return due;
+}
+
+static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms, struct rmq_error *err)
+{
+    const struct rmq_flusher_options *options = &flusher->options;
+    int status = RMQ_OK;
+    bool log_due = is_due(&timers->log, now_ms), log_thorough = is_due(&timers->log_thorough, now_ms);
+    bool queues_due = is_due(&timers->queues, now_ms), queues_thorough = is_due(&timers->queues_thorough, now_ms);
+    if (log_due || log_thorough)
+        status = flush_log(flusher, log_thorough ? 0 : options->log_least_pages, err);
+    if (status == RMQ_OK && (queues_due || queues_thorough))
+        status = flush_queues(flusher, queues_thorough ? 0 : options->queue_least_pages, err);
+    if (status == RMQ_OK && is_due(&timers->checkpoint, now_ms))
+        status = rmq_flusher_save(flusher, err);
+    return status;
+}
+
+static void *run(void *argument)
+{
+    struct rmq_flusher *flusher = argument;
+    const struct rmq_flusher_options *options = &flusher->options;
+    int64_t now_ms = rmq_monotonic_ms();
+    struct timers timers = {
+        .log = timer_from(options->log_interval_ms, now_ms),
+        .log_thorough = timer_from(options->log_thorough_ms, now_ms),
+        .queues = timer_from(options->queue_interval_ms, now_ms),
+        .queues_thorough = timer_from(options->queue_thorough_ms, now_ms),
+        .checkpoint = timer_from(RMQ_CHECKPOINT_INTERVAL_MS, now_ms),
+    };
+    pthread_mutex_lock(&flusher->lock);
+    while (!flusher->stop) {
+        int64_t wait_ms = next_due(&timers) - rmq_monotonic_ms();
+        if (wait_ms > 0) {
+            struct timespec at = rmq_monotonic_after(wait_ms);
+            pthread_cond_timedwait(&flusher->wanted, &flusher->lock, &at);
+            continue;
+        }
+        pthread_mutex_unlock(&flusher->lock);
+        struct rmq_error error;
+        if (atomic_load(&flusher->failure->status) == RMQ_OK &&
+            turn(flusher, &timers, rmq_monotonic_ms(), &error) != RMQ_OK)
+            rmq_failure_set(flusher->failure, &error);
+        pthread_mutex_lock(&flusher->lock);
+        if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
+            pthread_cond_wait(&flusher->wanted, &flusher->lock); /* Nothing may be claimed durable any more. */
+    }
+    pthread_mutex_unlock(&flusher->lock);
+    return NULL;
+}
+
+int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_options *options, struct rmq_vfs *vfs,
+                     struct rmq_commit_log *log, struct rmq_queue_table *queues, struct rmq_dispatcher *dispatcher,
+                     struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
+{
+    memset(flusher, 0, sizeof *flusher);
+    flusher->options = *options;
+    flusher->options.checkpoint_path = strdup(options->checkpoint_path);
+    if (!flusher->options.checkpoint_path)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for the flusher");
+    flusher->vfs = vfs;
+    flusher->log = log;
+    flusher->queues = queues;
+    flusher->dispatcher = dispatcher;
+    flusher->failure = failure;
+    flusher->checkpoint = flusher->written = *checkpoint;
+    pthread_mutex_init(&flusher->lock, NULL);
+    pthread_mutex_init(&flusher->checkpoint_lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&flusher->flushed, &monotonic);
+    pthread_cond_init(&flusher->wanted, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return RMQ_OK;
+}
+
+int rmq_flusher_start(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    int error = pthread_create(&flusher->thread, NULL, run, flusher);
+    if (error)
+        return rmq_fail_os(err, error, "starting the flusher thread");
+    flusher->has_thread = true;
+    return RMQ_OK;
+}
+
+void rmq_flusher_stop(struct rmq_flusher *flusher)
+{
+    if (!flusher->has_thread)
+        return;
+    pthread_mutex_lock(&flusher->lock);
+    flusher->stop = true;
+    pthread_cond_signal(&flusher->wanted);
+    pthread_mutex_unlock(&flusher->lock);
+    pthread_join(flusher->thread, NULL);
+    flusher->has_thread = false;
+}
+
+void rmq_flusher_destroy(struct rmq_flusher *flusher)
+{
+    assert(!flusher->has_thread);
+    pthread_cond_destroy(&flusher->flushed);
+    pthread_cond_destroy(&flusher->wanted);
+    pthread_mutex_destroy(&flusher->lock);
+    pthread_mutex_destroy(&flusher->checkpoint_lock);
+    free((char *)flusher->options.checkpoint_path);
+}

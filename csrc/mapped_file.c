@@ -1,0 +1,263 @@
+#include "mapped_file.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int make(const char *path, const struct rmq_mapped_file_options *options, struct rmq_mapped_file **out,
+                struct rmq_error *err)
+{
+    assert(options->size > 0 && options->start >= 0);
+    struct rmq_mapped_file *file = calloc(1, sizeof *file);
+    char *copy = file ? strdup(path) : NULL;
+    if (!copy) {
+        free(file);
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "%s: no memory for a mapped file", path);
+    }
+    file->vfs = options->vfs;
+    file->path = copy;
+    file->start = options->start;
+    file->size = options->size;
+    file->writable = options->writable;
+    file->keep_descriptor = options->keep_descriptor && options->writable;
+    file->fd = -1;
+    atomic_init(&file->pins, 1);
+    pthread_mutex_init(&file->lock, NULL);
+    *out = file;
+    return RMQ_OK;
+}
+
+static void release(struct rmq_mapped_file *file)
+{
+    uint8_t *base = rmq_mapped_file_base(file);
+    if (base)
+        (void)file->vfs->unmap(file->vfs, base, file->size, NULL);
+    if (file->fd >= 0)
+        (void)file->vfs->close(file->vfs, file->fd, NULL);
+    pthread_mutex_destroy(&file->lock);
+    free(file->path);
+    free(file);
+}
+
+void rmq_mapped_file_unpin(struct rmq_mapped_file *file)
+{
+    int64_t before = atomic_fetch_sub_explicit(&file->pins, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before == 1)
+        release(file);
+}
+
+void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end)
+{
+    assert(end >= 0 && end <= file->size);
+    atomic_store_explicit(&file->reserved, end, memory_order_relaxed);
+    atomic_store_explicit(&file->flushed, end, memory_order_relaxed);
+    atomic_store_explicit(&file->wrote, end, memory_order_release);
+}
+
+int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
+                         struct rmq_mapped_file **out, struct rmq_error *err)
+{
+    int status = make(path, options, out, err);
+    if (status == RMQ_OK)
+        rmq_mapped_file_set_end(*out, options->size);
+    return status;
+}
+
+/* Leaves file->fd open; the caller holds the lock or is alone. */
+static int open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    if (file->fd >= 0)
+        return RMQ_OK;
+    return file->vfs->open(file->vfs, file->path, file->writable ? RMQ_OPEN_WRITE : 0, &file->fd, err);
+}
+
+static void close_unless_kept(struct rmq_mapped_file *file)
+{
+    if (!file->keep_descriptor && file->fd >= 0) {
+        (void)file->vfs->close(file->vfs, file->fd, NULL);
+        file->fd = -1;
+    }
+}
+
+static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    if (rmq_mapped_file_base(file))
+        return RMQ_OK;
+    int status = open_descriptor(file, err);
+    if (status != RMQ_OK)
+        return status;
+    uint8_t *base = NULL;
+    struct rmq_file_info info;
+    status = file->vfs->stat(file->vfs, file->path, &info, err);
+    /* A shorter file would be mapped all right and then kill the process at the first look behind its end. */
+    if (status == RMQ_OK && info.size < file->size)
+        status = rmq_fail(err, RMQ_CORRUPT, file->start, "%s has %lld bytes, expected %lld", file->path,
+                          (long long)info.size, (long long)file->size);
+    if (status == RMQ_OK)
+        status = file->vfs->map(file->vfs, file->fd, file->size, file->writable, &base, err);
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->base, base, memory_order_release);
+    close_unless_kept(file);
+    return status;
+}
+
+int rmq_mapped_file_map(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    if (rmq_mapped_file_base(file))
+        return RMQ_OK;
+    pthread_mutex_lock(&file->lock);
+    int status = map_locked(file, err);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
+                           struct rmq_mapped_file **out, struct rmq_error *err)
+{
+    assert(options->writable);
+    struct rmq_mapped_file *file = NULL;
+    int status = make(path, options, &file, err);
+    if (status != RMQ_OK)
+        return status;
+    struct rmq_vfs *vfs = options->vfs;
+    status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &file->fd, err);
+    if (status == RMQ_OK) {
+        /* A left-over file of that name (made ahead, never used) is emptied, so that it reads as zeros. */
+        status = vfs->resize(vfs, file->fd, 0, err);
+        if (status == RMQ_OK)
+            status = vfs->resize(vfs, file->fd, options->size, err);
+        if (status == RMQ_OK)
+            status = map_locked(file, err);
+        if (status != RMQ_OK)
+            (void)vfs->unlink(vfs, path, NULL);
+    }
+    if (status != RMQ_OK) {
+        release(file);
+        return status;
+    }
+    *out = file;
+    return RMQ_OK;
+}
+
+static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size, struct rmq_error *err)
+{
+    int status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = file->vfs->allocate(file->vfs, file->fd, at, size, err);
+    close_unless_kept(file);
+    return status;
+}
+
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, struct rmq_error *err)
+{
+    assert(file->writable && upto <= file->size && window > 0);
+    if (upto <= atomic_load_explicit(&file->reserved, memory_order_acquire))
+        return RMQ_OK;
+
+    int status = RMQ_OK;
+    pthread_mutex_lock(&file->lock);
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    if (upto > reserved) {
+        int64_t goal = upto > file->size - window ? file->size : upto + window;
+        status = reserve_locked(file, reserved, goal - reserved, err);
+        if (status == RMQ_NO_SPACE && goal > upto) {
+            /* The window is a convenience; what is asked for may still fit. */
+            goal = upto;
+            status = reserve_locked(file, reserved, goal - reserved, err);
+        }
+        if (status == RMQ_OK)
+            atomic_store_explicit(&file->reserved, goal, memory_order_release);
+    }
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size, struct rmq_error *err)
+{
+    assert(file->writable && at >= 0 && size >= 0 && size <= file->size - at);
+    pthread_mutex_lock(&file->lock);
+    int status = reserve_locked(file, at, size, err);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);
+    int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_acquire);
+    if (wrote <= flushed)
+        return RMQ_OK;
+    int status;
+    if (file->keep_descriptor && file->fd >= 0)
+        status = file->vfs->sync(file->vfs, file->fd, err);
+    else
+        status = file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed, wrote - flushed, err);
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->flushed, wrote, memory_order_release);
+    return status;
+}
+
+/* Whether every byte from at on is zero, looking only where the file has data. */
+static int find_stale(struct rmq_mapped_file *file, int64_t at, bool *stale, struct rmq_error *err)
+{
+    const uint8_t *base = rmq_mapped_file_base(file);
+    *stale = false;
+    while (at < file->size) {
+        int64_t data = at;
+        int status = file->vfs->next_data(file->vfs, file->fd, at, &data, err);
+        if (status != RMQ_OK)
+            return status;
+        if (data >= file->size)
+            return RMQ_OK;
+        int64_t stop = data + (1 << 20) < file->size ? data + (1 << 20) : file->size;
+        for (at = data; at < stop; ++at) {
+            if (base[at]) {
+                *stale = true;
+                return RMQ_OK;
+            }
+        }
+    }
+    return RMQ_OK;
+}
+
+int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err)
+{
+    assert(file->writable && end >= 0 && end <= file->size);
+    int status = rmq_mapped_file_map(file, err);
+    if (status != RMQ_OK)
+        return status;
+    bool stale = false;
+    pthread_mutex_lock(&file->lock);
+    status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_stale(file, end, &stale, err);
+    if (status == RMQ_OK && stale) {
+        status = file->vfs->zero(file->vfs, file->fd, end, file->size - end, err);
+        if (status == RMQ_OK)
+            status = file->vfs->sync(file->vfs, file->fd, err);
+    }
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    if (status != RMQ_OK)
+        return status;
+
+    int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_relaxed);
+    atomic_store_explicit(&file->wrote, end, memory_order_release);
+    if (flushed > end)
+        atomic_store_explicit(&file->flushed, end, memory_order_release);
+    /* Freed blocks must be reserved anew before anything is stored in them. */
+    if (atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
+        atomic_store_explicit(&file->reserved, end, memory_order_release);
+    return RMQ_OK;
+}
+
+int rmq_mapped_file_unlink(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    int status = file->vfs->unlink(file->vfs, file->path, err);
+    if (status == RMQ_NOT_FOUND)
+        status = RMQ_OK;
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->unlinked, true, memory_order_release);
+    return status;
+}

@@ -1,0 +1,460 @@
+#include "queue_table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+
+/* ---- the table ---- */
+
+struct rmq_bucket_array {
+    struct rmq_bucket_array *outgrown; /* kept until close: a reader may still walk it */
+    size_t count;                      /* power of two */
+    _Atomic(struct rmq_queue *) heads[];
+};
+
+static struct rmq_bucket_array *make_buckets(size_t count, struct rmq_bucket_array *outgrown)
+{
+    struct rmq_bucket_array *buckets = calloc(1, sizeof *buckets + count * sizeof buckets->heads[0]);
+    if (buckets) {
+        buckets->count = count;
+        buckets->outgrown = outgrown;
+    }
+    return buckets;
+}
+
+int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_options *options,
+                         struct rmq_error *err)
+{
+    memset(table, 0, sizeof *table);
+    table->options = *options;
+    table->options.root = strdup(options->root);
+    struct rmq_bucket_array *buckets = make_buckets(1024, NULL);
+    if (!table->options.root || !buckets) {
+        free((char *)table->options.root);
+        free(buckets);
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for the queue table");
+    }
+    atomic_init(&table->buckets, buckets);
+    pthread_mutex_init(&table->lock, NULL);
+    return RMQ_OK;
+}
+
+static void free_queue(struct rmq_queue *queue)
+{
+    if (atomic_load(&queue->is_open)) {
+        if (queue->is_batch)
+            rmq_batch_consume_queue_close(&queue->batch);
+        else
+            rmq_consume_queue_close(&queue->simple);
+        if (queue->has_ext)
+            rmq_consume_queue_ext_close(&queue->ext);
+    }
+    free(queue->topic);
+    free(queue);
+}
+
+void rmq_queue_table_close(struct rmq_queue_table *table)
+{
+    struct rmq_queue *queue = rmq_queue_table_first(table);
+    while (queue) {
+        struct rmq_queue *older = rmq_queue_table_next(queue);
+        free_queue(queue);
+        queue = older;
+    }
+    struct rmq_bucket_array *buckets = atomic_load(&table->buckets);
+    while (buckets) {
+        struct rmq_bucket_array *outgrown = buckets->outgrown;
+        free(buckets);
+        buckets = outgrown;
+    }
+    free((char *)table->options.root);
+    pthread_mutex_destroy(&table->lock);
+}
+
+static uint64_t hash_queue(const char *topic, size_t size, int32_t queue_id)
+{
+    return rmq_table_hash(topic, size, (uint32_t)queue_id);
+}
+
+static bool is_queue(const struct rmq_queue *queue, uint64_t hash, const char *topic, size_t size, int32_t queue_id)
+{
+    return queue->hash == hash && queue->queue_id == queue_id && queue->topic_size == size &&
+           memcmp(queue->topic, topic, size) == 0;
+}
+
+static struct rmq_queue *lookup(struct rmq_queue_table *table, const char *topic, size_t size, int32_t queue_id)
+{
+    uint64_t hash = hash_queue(topic, size, queue_id);
+    struct rmq_bucket_array *buckets = atomic_load_explicit(&table->buckets, memory_order_acquire);
+    struct rmq_queue *queue =
+        atomic_load_explicit(&buckets->heads[hash & (buckets->count - 1)], memory_order_acquire);
+    while (queue && !is_queue(queue, hash, topic, size, queue_id))
+        queue = atomic_load_explicit(&queue->chain, memory_order_acquire);
+    return queue;
+}
+
+struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char *topic, size_t size,
+                                       int32_t queue_id)
+{
+    struct rmq_queue *queue = lookup(table, topic, size, queue_id);
+    if (!queue) {
+        /* A walk beside a growing table may leave its chain and miss; under the lock it cannot. */
+        pthread_mutex_lock(&table->lock);
+        queue = lookup(table, topic, size, queue_id);
+        pthread_mutex_unlock(&table->lock);
+    }
+    return queue;
+}
+
+static void grow(struct rmq_queue_table *table)
+{
+    struct rmq_bucket_array *old = atomic_load(&table->buckets);
+    struct rmq_bucket_array *buckets = make_buckets(old->count * 4, old);
+    if (!buckets)
+        return; /* Longer chains are slower, not wrong. */
+    for (struct rmq_queue *queue = rmq_queue_table_first(table); queue; queue = rmq_queue_table_next(queue)) {
+        size_t at = queue->hash & (buckets->count - 1);
+        atomic_store_explicit(&queue->chain, atomic_load(&buckets->heads[at]), memory_order_release);
+        atomic_store(&buckets->heads[at], queue);
+    }
+    atomic_store_explicit(&table->buckets, buckets, memory_order_release);
+}
+
+bool rmq_topic_is_storable(const char *topic, size_t size)
+{
+    if (size == 0 || size > 255 || memchr(topic, '/', size) || memchr(topic, 0, size))
+        return false;
+    return !(topic[0] == '.' && (size == 1 || (size == 2 && topic[1] == '.')));
+}
+
+static struct rmq_queue *make_queue(const char *topic, size_t size, int32_t queue_id, bool is_batch)
+{
+    struct rmq_queue *queue = calloc(1, sizeof *queue);
+    char *copy = malloc(size + 1);
+    if (!queue || !copy) {
+        free(queue);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, topic, size);
+    copy[size] = 0;
+    queue->topic = copy;
+    queue->topic_size = size;
+    queue->queue_id = queue_id;
+    queue->hash = hash_queue(topic, size, queue_id);
+    queue->is_batch = is_batch;
+    return queue;
+}
+
+int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t size, int32_t queue_id,
+                        bool is_batch, struct rmq_queue **out, struct rmq_error *err)
+{
+    *out = lookup(table, topic, size, queue_id);
+    if (*out)
+        return RMQ_OK;
+    if (!rmq_topic_is_storable(topic, size) || queue_id < 0)
+        return rmq_fail(err, RMQ_INVALID, -1, "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no '/', no "
+                        "NUL and is not \".\" or \"..\"; a queue id is not negative", size, queue_id);
+    int status = RMQ_OK;
+    pthread_mutex_lock(&table->lock);
+    *out = lookup(table, topic, size, queue_id);
+    if (!*out) {
+        struct rmq_queue *queue = make_queue(topic, size, queue_id, is_batch);
+        if (queue) {
+            struct rmq_bucket_array *buckets = atomic_load(&table->buckets);
+            size_t at = queue->hash & (buckets->count - 1);
+            atomic_init(&queue->chain, atomic_load(&buckets->heads[at]));
+            atomic_init(&queue->older, atomic_load(&table->newest));
+            atomic_store_explicit(&buckets->heads[at], queue, memory_order_release);
+            atomic_store_explicit(&table->newest, queue, memory_order_release);
+            if (atomic_fetch_add(&table->count, 1) + 1 > buckets->count * 2)
+                grow(table);
+            *out = queue;
+        } else {
+            status = rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a queue of %.*s", (int)size, topic);
+        }
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+/* ---- the files of a queue ---- */
+
+static int directory_of(const struct rmq_queue_table *table, const struct rmq_queue *queue, const char *kind,
+                        char out[PATH_MAX], struct rmq_error *err)
+{
+    int size = snprintf(out, PATH_MAX, "%s/%s/%s/%d", table->options.root, kind, queue->topic, queue->queue_id);
+    if (size < 0 || size >= PATH_MAX)
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long for queue %d of %s", queue->queue_id, queue->topic);
+    return RMQ_OK;
+}
+
+static int open_files(struct rmq_queue_table *table, struct rmq_queue *queue, struct rmq_error *err)
+{
+    const struct rmq_queue_options *options = &table->options;
+    char path[PATH_MAX];
+    int status = directory_of(table, queue, queue->is_batch ? "batchconsumequeue" : "consumequeue", path, err);
+    if (status != RMQ_OK)
+        return status;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_open(&queue->batch, options->vfs, path, options->batch_file_size,
+                                            options->read_only, err);
+    status = rmq_consume_queue_open(&queue->simple, options->vfs, path, options->queue_file_size,
+                                    options->read_only, err);
+    if (status == RMQ_OK && options->enable_ext) {
+        status = directory_of(table, queue, "consumequeue_ext", path, err);
+        if (status == RMQ_OK)
+            status = rmq_consume_queue_ext_open(&queue->ext, options->vfs, path, options->ext_file_size,
+                                                options->read_only, err);
+        if (status == RMQ_OK)
+            queue->has_ext = true;
+        else
+            rmq_consume_queue_close(&queue->simple);
+    }
+    return status;
+}
+
+int rmq_queue_open(struct rmq_queue_table *table, struct rmq_queue *queue, struct rmq_error *err)
+{
+    if (atomic_load_explicit(&queue->is_open, memory_order_acquire))
+        return RMQ_OK;
+    int status = RMQ_OK;
+    pthread_mutex_lock(&table->lock);
+    if (!atomic_load(&queue->is_open)) {
+        status = open_files(table, queue, err);
+        if (status == RMQ_OK)
+            atomic_store_explicit(&queue->is_open, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+struct scan {
+    struct rmq_queue_table *table;
+    const char *topic; /* NULL while topics are listed */
+    const char *directory;
+    bool is_batch;
+    struct rmq_error *err;
+};
+
+static int visit_queue(void *context, const char *name, bool is_directory)
+{
+    struct scan *scan = context;
+    int64_t id = 0;
+    if (!is_directory || !rmq_file_name_parse(name, &id) || id > INT32_MAX)
+        return RMQ_OK;
+    struct rmq_queue *queue = NULL;
+    int status = rmq_queue_table_get(scan->table, scan->topic, strlen(scan->topic), (int32_t)id, scan->is_batch,
+                                     &queue, scan->err);
+    if (status != RMQ_OK)
+        return status;
+    if (queue->is_batch != scan->is_batch)
+        return rmq_fail(scan->err, RMQ_CORRUPT, -1, "%s/%s: the topic has queues under consumequeue and under "
+                        "batchconsumequeue; remove the folder that does not fit its queue.type", scan->topic, name);
+    return rmq_queue_open(scan->table, queue, scan->err);
+}
+
+static int visit_topic(void *context, const char *name, bool is_directory)
+{
+    struct scan *scan = context;
+    char path[PATH_MAX];
+    if (!is_directory)
+        return RMQ_OK;
+    int size = snprintf(path, sizeof path, "%s/%s", scan->directory, name);
+    if (size < 0 || (size_t)size >= sizeof path)
+        return rmq_fail(scan->err, RMQ_INVALID, -1, "path too long: %s/%s", scan->directory, name);
+    struct scan queues = *scan;
+    queues.topic = name;
+    return scan->table->options.vfs->list(scan->table->options.vfs, path, visit_queue, &queues, scan->err);
+}
+
+int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err)
+{
+    static const char *const kinds[] = {"consumequeue", "batchconsumequeue"};
+    for (int kind = 0; kind < 2; ++kind) {
+        char path[PATH_MAX];
+        int size = snprintf(path, sizeof path, "%s/%s", table->options.root, kinds[kind]);
+        if (size < 0 || (size_t)size >= sizeof path)
+            return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s", table->options.root);
+        struct scan scan = {table, NULL, path, kind == 1, err};
+        int status = table->options.vfs->list(table->options.vfs, path, visit_topic, &scan, err);
+        if (status != RMQ_OK && status != RMQ_NOT_FOUND)
+            return status;
+    }
+    return RMQ_OK;
+}
+
+/* ---- verbs of both forms ---- */
+
+static bool is_ready(struct rmq_queue *queue)
+{
+    return atomic_load_explicit(&queue->is_open, memory_order_acquire);
+}
+
+int64_t rmq_queue_min(struct rmq_queue *queue)
+{
+    if (!is_ready(queue))
+        return 0;
+    int64_t min = queue->is_batch ? atomic_load_explicit(&queue->batch.min_offset, memory_order_acquire)
+                                  : rmq_consume_queue_min(&queue->simple);
+    return min < 0 ? 0 : min;
+}
+
+int64_t rmq_queue_max(struct rmq_queue *queue)
+{
+    if (!is_ready(queue))
+        return 0;
+    return queue->is_batch ? atomic_load_explicit(&queue->batch.max_offset, memory_order_acquire)
+                           : rmq_consume_queue_max(&queue->simple);
+}
+
+int64_t rmq_queue_physical_end(struct rmq_queue *queue)
+{
+    if (!is_ready(queue))
+        return -1;
+    return atomic_load_explicit(queue->is_batch ? &queue->batch.physical_end : &queue->simple.physical_end,
+                                memory_order_acquire);
+}
+
+int64_t rmq_queue_dirty(struct rmq_queue *queue)
+{
+    if (!is_ready(queue))
+        return 0;
+    struct rmq_file_queue *files = queue->is_batch ? &queue->batch.files : &queue->simple.files;
+    return rmq_file_queue_end(files) - rmq_file_queue_flushed(files);
+}
+
+/* The last address a queue refers to, so that the extension can be cut to fit. */
+static int cut_ext(struct rmq_queue *queue, struct rmq_error *err)
+{
+    struct rmq_unit last;
+    size_t count = 0;
+    int64_t max = rmq_consume_queue_max(&queue->simple);
+    if (max > rmq_consume_queue_min(&queue->simple)) {
+        int status = rmq_consume_queue_read(&queue->simple, max - 1, &last, 1, &count, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    return rmq_consume_queue_ext_truncate(&queue->ext, count ? last.tags_code : 0, err);
+}
+
+int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_recover(&queue->batch, log_end, err);
+    int status = rmq_consume_queue_recover(&queue->simple, log_end, err);
+    if (status == RMQ_OK && queue->has_ext) {
+        status = rmq_consume_queue_ext_recover(&queue->ext, err);
+        if (status == RMQ_OK && !queue->ext.files.options.read_only)
+            status = cut_ext(queue, err);
+    }
+    return status;
+}
+
+int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err)
+{
+    assert(is_ready(queue));
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_append(&queue->batch, unit, err);
+    int64_t code = unit->tags_code;
+    if (queue->has_ext && unit->queue_offset >= rmq_consume_queue_max(&queue->simple)) {
+        struct rmq_ext_unit ext = {.tags_code = code, .store_timestamp = unit->store_timestamp};
+        int status = rmq_consume_queue_ext_append(&queue->ext, &ext, &code, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    return rmq_consume_queue_append(&queue->simple, unit->queue_offset, unit->physical_offset, unit->size, code,
+                                    err);
+}
+
+int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_truncate(&queue->batch, log_end, err);
+    int status = rmq_consume_queue_truncate(&queue->simple, log_end, err);
+    if (status == RMQ_OK && queue->has_ext)
+        status = cut_ext(queue, err);
+    return status;
+}
+
+static int expire_ext(struct rmq_queue *queue, struct rmq_error *err)
+{
+    struct rmq_unit first;
+    size_t count = 0;
+    int status = rmq_consume_queue_read(&queue->simple, rmq_consume_queue_min(&queue->simple), &first, 1, &count,
+                                        err);
+    if (status == RMQ_OK && count && rmq_ext_is_address(first.tags_code))
+        status = rmq_consume_queue_ext_expire(&queue->ext, first.tags_code, err);
+    return status;
+}
+
+int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_expire(&queue->batch, log_start, err);
+    int status = rmq_consume_queue_expire(&queue->simple, log_start, err);
+    if (status == RMQ_OK && queue->has_ext && !queue->ext.files.options.read_only)
+        status = expire_ext(queue, err);
+    return status;
+}
+
+/* Puts the code itself in place of an address. */
+static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t count, struct rmq_error *err)
+{
+    uint8_t buffer[RMQ_EXT_UNIT_SIZE_MAX];
+    for (size_t i = 0; i < count; ++i) {
+        struct rmq_ext_unit ext;
+        if (!rmq_ext_is_address(units[i].tags_code))
+            continue;
+        int status = rmq_consume_queue_ext_read(&queue->ext, units[i].tags_code, buffer, &ext, err);
+        if (status != RMQ_OK)
+            return status;
+        units[i].tags_code = ext.tags_code;
+        units[i].store_timestamp = ext.store_timestamp;
+    }
+    return RMQ_OK;
+}
+
+int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units, size_t capacity,
+                   size_t *count, struct rmq_error *err)
+{
+    *count = 0;
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_read(&queue->batch, queue_offset, units, capacity, count, err);
+    int status = rmq_consume_queue_read(&queue->simple, queue_offset, units, capacity, count, err);
+    if (status == RMQ_OK && queue->has_ext)
+        status = resolve_ext(queue, units, *count, err);
+    return status;
+}
+
+int rmq_queue_find(struct rmq_queue *queue, int64_t physical_offset, int64_t *queue_offset, struct rmq_error *err)
+{
+    *queue_offset = 0;
+    if (!is_ready(queue))
+        return RMQ_OK;
+    return queue->is_batch ? rmq_batch_consume_queue_find(&queue->batch, physical_offset, queue_offset, err)
+                           : rmq_consume_queue_find(&queue->simple, physical_offset, queue_offset, err);
+}
+
+int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_flush(&queue->batch, err);
+    int status = queue->has_ext ? rmq_consume_queue_ext_flush(&queue->ext, err) : RMQ_OK;
+    return status == RMQ_OK ? rmq_consume_queue_flush(&queue->simple, err) : status;
+}

@@ -1,0 +1,437 @@
+#include "recover.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* RocketMQ 5.3 allows for this much between a timestamp in the checkpoint and what is on the device. */
+#define RMQ_CHECKPOINT_SLACK_MS 3000
+#define RMQ_CUT_CHUNK (1 << 20)
+
+/* ---- where to begin ---- */
+
+static bool is_early_enough(const struct rmq_checkpoint *checkpoint, const struct rmq_record *record)
+{
+    if (checkpoint->logics_physical_offset > 0)
+        return record->physical_offset <= checkpoint->logics_physical_offset;
+    int64_t timestamp = checkpoint->physic_timestamp < checkpoint->logics_timestamp ? checkpoint->physic_timestamp
+                                                                                     : checkpoint->logics_timestamp;
+    return record->store_timestamp != 0 && record->store_timestamp <= timestamp - RMQ_CHECKPOINT_SLACK_MS;
+}
+
+/* Start of the newest file that begins at or before bound and, after a crash, early enough for the checkpoint (NULL
+ * after a clean stop); the log's start when there is none. */
+static int find_start(struct rmq_file_queue *files, const struct rmq_checkpoint *checkpoint, int64_t bound,
+                      int64_t *start, struct rmq_error *err)
+{
+    *start = rmq_file_queue_start(files);
+    for (size_t i = files->count; i-- > 0;) {
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        int status = rmq_file_queue_pin_at(files, i, &file, err);
+        if (status != RMQ_OK)
+            return status;
+        bool found = file->start <= bound &&
+                     rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start, RMQ_CHECK_PLACE,
+                                       &record, NULL) == RMQ_OK &&
+                     (!checkpoint || is_early_enough(checkpoint, &record));
+        int64_t at = file->start;
+        rmq_mapped_file_unpin(file);
+        if (found) {
+            *start = at;
+            return RMQ_OK;
+        }
+    }
+    return RMQ_OK;
+}
+
+/* ---- queues ---- */
+
+static int each_queue(struct rmq_queue_table *queues, int (*verb)(struct rmq_queue *, int64_t, struct rmq_error *),
+                      int64_t offset, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue && status == RMQ_OK;
+         queue = rmq_queue_table_next(queue))
+        status = verb(queue, offset, err);
+    return status;
+}
+
+static int64_t last_physical_end(struct rmq_queue_table *queues)
+{
+    int64_t end = -1;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue; queue = rmq_queue_table_next(queue)) {
+        int64_t one = rmq_queue_physical_end(queue);
+        end = one > end ? one : end;
+    }
+    return end;
+}
+
+/* A 5.3 checkpoint does not say which queue pages are durable. Units that do not ascend show a lost page: *bound is
+ * lowered to the record before it. */
+static int find_lost_pages(struct rmq_queue *queue, int64_t *bound, struct rmq_error *err)
+{
+    struct rmq_unit units[512];
+    int64_t last = -1;
+    for (int64_t offset = rmq_queue_min(queue); offset < rmq_queue_max(queue);) {
+        size_t count = 0;
+        int status = rmq_queue_read(queue, offset, units, sizeof units / sizeof units[0], &count, err);
+        if (status != RMQ_OK || count == 0)
+            return status;
+        for (size_t i = 0; i < count; ++i) {
+            if (units[i].size <= 0 || (!rmq_unit_is_fill(&units[i]) && units[i].physical_offset <= last)) {
+                *bound = last < *bound ? (last < 0 ? 0 : last) : *bound;
+                return RMQ_OK;
+            }
+            if (!rmq_unit_is_fill(&units[i]))
+                last = units[i].physical_offset;
+        }
+        offset = units[count - 1].queue_offset + units[count - 1].batch_size;
+    }
+    return RMQ_OK;
+}
+
+/* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to begin. */
+static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint, int64_t *start,
+                    struct rmq_error *err)
+{
+    int64_t bound = INT64_MAX;
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int status = RMQ_OK;
+    if (dispatcher->index)
+        status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp, INT64_MAX, &bound, err);
+    if (status == RMQ_OK)
+        status = find_start(files, checkpoint, bound, start, err);
+    if (status == RMQ_OK)
+        status = each_queue(dispatcher->queues, rmq_queue_recover, *start, err);
+    if (status != RMQ_OK || checkpoint->logics_physical_offset > 0)
+        return status;
+    bound = *start;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue && status == RMQ_OK;
+         queue = rmq_queue_table_next(queue))
+        status = find_lost_pages(queue, &bound, err);
+    if (status == RMQ_OK && bound < *start) {
+        status = find_start(files, NULL, bound, start, err);
+        if (status == RMQ_OK)
+            status = each_queue(dispatcher->queues, rmq_queue_recover, *start, err);
+    }
+    return status;
+}
+
+/* After a clean stop: queues as they are. */
+static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable, struct rmq_error *err)
+{
+    int status = each_queue(dispatcher->queues, rmq_queue_recover, INT64_MAX, err);
+    if (status != RMQ_OK)
+        return status;
+    *durable = last_physical_end(dispatcher->queues);
+    int64_t bound = *durable;
+    if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
+        int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
+        bound = indexed < bound ? indexed : bound;
+    }
+    return find_start(&dispatcher->log->files, NULL, bound, start, err);
+}
+
+/* ---- the walk ---- */
+
+static void raise_queue_offset(struct rmq_dispatcher *dispatcher, const struct rmq_record *record)
+{
+    struct rmq_queue *queue = NULL;
+    int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
+    if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
+        return;
+    struct rmq_dispatch_properties properties;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    int64_t next = record->queue_offset + (properties.inner_num > 0 ? properties.inner_num : 1);
+    if (rmq_queue_table_get(dispatcher->queues, record->topic, (size_t)record->topic_size, record->queue_id,
+                            (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &queue, NULL) == RMQ_OK &&
+        atomic_load(&queue->next_offset) < next)
+        atomic_store(&queue->next_offset, next);
+}
+
+static bool holds_nul(const struct rmq_record *record)
+{
+    return memchr(record->topic, 0, (size_t)record->topic_size) ||
+           (record->properties_size > 0 && memchr(record->properties, 0, (size_t)record->properties_size));
+}
+
+static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options, struct rmq_scan *scan,
+                struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_record record;
+    int64_t last_offset = -1;
+    bool last_is_torn = false;
+    int status;
+    while ((status = rmq_scan_next(scan, &record, err)) == RMQ_OK) {
+        if (scan->offset <= options->dispatch_until)
+            status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_QUEUES | RMQ_TO_INDEX, err);
+        else
+            raise_queue_offset(dispatcher, &record);
+        if (status != RMQ_OK)
+            return status;
+        ++recovery->records;
+        last_offset = record.physical_offset;
+        if (!options->was_closed)
+            last_is_torn = holds_nul(&record);
+    }
+    if (status != RMQ_END)
+        return status;
+    recovery->end_offset = scan->offset;
+    /* The body's CRC says nothing about what follows the body. A last record whose topic or properties hold a NUL was
+     * on its way to the device when the power went. */
+    if (last_is_torn && scan->verdict != RMQ_SCAN_LIMIT) {
+        recovery->end_offset = last_offset;
+        --recovery->records;
+    }
+    return RMQ_OK;
+}
+
+/* ---- what lies behind the end ---- */
+
+/* Offset behind the last non-zero byte of the log at or behind from; from when there is none. */
+static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *end, struct rmq_error *err)
+{
+    *end = from;
+    for (size_t i = files->count; i-- > 0 && *end == from;) {
+        struct rmq_mapped_file *file = NULL;
+        int status = rmq_file_queue_pin_at(files, i, &file, err);
+        if (status != RMQ_OK)
+            return status;
+        const uint8_t *base = rmq_mapped_file_base(file);
+        int64_t low = from > file->start ? from - file->start : 0;
+        int64_t at = file->size;
+        while (at > low && base[at - 1] == 0)
+            --at;
+        if (at > low)
+            *end = file->start + at;
+        rmq_mapped_file_unpin(file);
+    }
+    return RMQ_OK;
+}
+
+static int copy_range(struct rmq_file_queue *files, int fd, int64_t from, int64_t to, struct rmq_error *err)
+{
+    struct rmq_vfs *vfs = files->options.vfs;
+    int status = RMQ_OK;
+    for (int64_t at = from; at < to && status == RMQ_OK;) {
+        struct rmq_mapped_file *file = NULL;
+        status = rmq_file_queue_pin(files, at, &file, err);
+        if (status != RMQ_OK)
+            return status;
+        int64_t stop = file->start + file->size < to ? file->start + file->size : to;
+        int64_t size = stop - at < RMQ_CUT_CHUNK ? stop - at : RMQ_CUT_CHUNK;
+        status = vfs->write(vfs, fd, rmq_mapped_file_base(file) + (at - file->start), (size_t)size, at - from, err);
+        rmq_mapped_file_unpin(file);
+        at += size;
+    }
+    return status;
+}
+
+static int copy_cut(struct rmq_file_queue *files, const char *root, int64_t from, int64_t to,
+                    struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_vfs *vfs = files->options.vfs;
+    char directory[PATH_MAX];
+    int fd = -1;
+    int size = snprintf(directory, sizeof directory, "%s/cut", root);
+    if (size < 0 || (size_t)size >= sizeof directory - 32)
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/cut", root);
+    int status = vfs->make_directory(vfs, directory, err);
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/%020" PRId64, directory, from);
+    if (status == RMQ_OK)
+        status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &fd, err);
+    if (status != RMQ_OK)
+        return status;
+    status = copy_range(files, fd, from, to, err);
+    if (status == RMQ_OK)
+        status = vfs->sync(vfs, fd, err);
+    int closed = vfs->close(vfs, fd, status == RMQ_OK ? err : NULL);
+    if (status == RMQ_OK)
+        status = closed;
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, directory, err);
+    snprintf(recovery->cut_path, sizeof recovery->cut_path, "cut/%020" PRId64, from);
+    return status;
+}
+
+/* Copies what lies behind the end when whole records are among it. */
+static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                    struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t last = 0;
+    int status = find_last_byte(files, recovery->end_offset, &last, err);
+    if (status != RMQ_OK || last <= recovery->end_offset)
+        return status;
+    recovery->cut_bytes = last - recovery->end_offset;
+    struct rmq_scan scan;
+    rmq_scan_begin(&scan, files, recovery->end_offset, last, 0);
+    status = rmq_scan_resync(&scan, err);
+    rmq_scan_finish(&scan);
+    if (status == RMQ_END)
+        return RMQ_OK;
+    return status == RMQ_OK ? copy_cut(files, options->root, recovery->end_offset, last, recovery, err) : status;
+}
+
+/* Files are filled and flushed in order. A whole record at the head of a later file shows that this place was full
+ * once: what is wrong here is damage. */
+static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t *begin)
+{
+    for (size_t i = 0; i < files->count; ++i) {
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        if (rmq_file_queue_pin_at(files, i, &file, NULL) != RMQ_OK)
+            return false;
+        bool begins = file->start > end &&
+                      rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
+                                        RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK;
+        *begin = file->start;
+        rmq_mapped_file_unpin(file);
+        if (begins)
+            return true;
+    }
+    return false;
+}
+
+static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable, struct rmq_error *err)
+{
+    return rmq_fail(err, RMQ_CORRUPT, end,
+                    "commit log: %s at offset %" PRId64 ", but records up to %" PRId64 " were stored; the log is "
+                    "left as it is: see rmqstore verify, then rmqstore repair",
+                    scan->verdict == RMQ_SCAN_BAD ? scan->error.detail : "no record", end, durable);
+}
+
+/* ---- the whole ---- */
+
+int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
+{
+    int64_t from = INT64_MAX;
+    if (!dispatcher->index || rmq_index_last_physical_offset(dispatcher->index) < log_end)
+        return RMQ_OK;
+    int status = rmq_index_discard_unsafe(dispatcher->index, INT64_MAX, log_end, &from, err);
+    if (status != RMQ_OK || from >= log_end)
+        return status;
+    int64_t start = rmq_file_queue_start(&dispatcher->log->files);
+    struct rmq_scan scan;
+    struct rmq_record record;
+    rmq_scan_begin(&scan, &dispatcher->log->files, from > start ? from : start, log_end, RMQ_CHECK_PLACE);
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+        status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_INDEX, err);
+        if (status != RMQ_OK)
+            break;
+    }
+    rmq_scan_finish(&scan);
+    return status == RMQ_END ? RMQ_OK : status;
+}
+
+static int settle(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                  struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t end = recovery->end_offset;
+    int status = save_cut(dispatcher, options, recovery, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_truncate(files, end, err);
+    if (status == RMQ_OK)
+        status = each_queue(dispatcher->queues, rmq_queue_truncate, end, err);
+    if (status == RMQ_OK)
+        status = each_queue(dispatcher->queues, rmq_queue_expire, rmq_file_queue_start(files), err);
+    if (status == RMQ_OK)
+        status = rmq_recover_index(dispatcher, end, err);
+    if (status != RMQ_OK)
+        return status;
+    /* A process that died left its last bytes in memory only; they count as durable from here on. */
+    if (!options->was_closed)
+        rmq_file_queue_distrust(files, recovery->start_offset);
+    status = rmq_file_queue_flush(files, err);
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue && status == RMQ_OK;
+         queue = rmq_queue_table_next(queue)) {
+        status = rmq_queue_flush(queue, err);
+        int64_t max = rmq_queue_max(queue);
+        if (options->dispatch_until == INT64_MAX || atomic_load(&queue->next_offset) < max)
+            atomic_store(&queue->next_offset, max);
+    }
+    if (status == RMQ_OK && dispatcher->index)
+        status = rmq_index_flush(dispatcher->index, err);
+    atomic_store(&dispatcher->dispatched_offset, end < options->dispatch_until ? end : options->dispatch_until);
+    return status;
+}
+
+static bool queues_point_somewhere(struct rmq_queue_table *queues, struct rmq_error *err)
+{
+    return each_queue(queues, rmq_queue_recover, INT64_MAX, err) == RMQ_OK && last_physical_end(queues) > 0;
+}
+
+int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                const struct rmq_recovery_options *options, struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t began_ms = rmq_monotonic_ms();
+    int64_t durable = 0;
+    int status;
+    memset(recovery, 0, sizeof *recovery);
+    recovery->was_closed = options->was_closed;
+    atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
+    if (rmq_file_queue_start(files) < 0) {
+        if (queues_point_somewhere(dispatcher->queues, err))
+            return rmq_fail(err, RMQ_CORRUPT, 0, "there are queues, but no commit log files under %s: is "
+                            "storePathCommitLog right?", files->options.directories[0]);
+        return RMQ_OK;
+    }
+    if (options->was_closed) {
+        status = trust(dispatcher, &recovery->start_offset, &durable, err);
+    } else {
+        durable = checkpoint->logics_physical_offset;
+        status = distrust(dispatcher, checkpoint, &recovery->start_offset, err);
+    }
+    if (status != RMQ_OK)
+        return status;
+
+    unsigned checks = RMQ_CHECK_PLACE;
+    if (options->check_crc)
+        checks |= options->need_property_crc ? RMQ_NEED_PROPERTY_CRC | RMQ_CHECK_PROPERTY_CRC
+                                             : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC;
+    struct rmq_scan scan;
+    rmq_scan_begin(&scan, files, recovery->start_offset, INT64_MAX, checks);
+    status = walk(dispatcher, options, &scan, recovery, err);
+    int64_t later = 0;
+    if (status == RMQ_OK && recovery->end_offset >= durable &&
+        later_file_begins(files, recovery->end_offset, &later))
+        durable = later;
+    if (status == RMQ_OK && recovery->end_offset < durable)
+        status = refuse_damage(&scan, recovery->end_offset, durable, err);
+    rmq_scan_finish(&scan);
+    if (status == RMQ_OK)
+        status = settle(dispatcher, options, recovery, err);
+    recovery->milliseconds = rmq_monotonic_ms() - began_ms;
+    return status;
+}
+
+int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues, struct rmq_error *err)
+{
+    int status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
+    int64_t start = rmq_file_queue_start(files);
+    if (status != RMQ_OK || start < 0)
+        return status;
+    /* What a queue points at was whole before the unit was written. Beyond it only a record whose CRC holds counts: its
+     * writer may be in the middle of the next. */
+    int64_t from = last_physical_end(queues);
+    struct rmq_scan scan;
+    struct rmq_record record;
+    rmq_scan_begin(&scan, files, from > start ? from : start, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+    }
+    int64_t end = scan.offset;
+    rmq_scan_finish(&scan);
+    if (status != RMQ_END)
+        return status;
+    rmq_file_queue_set_end(files, end);
+    status = each_queue(queues, rmq_queue_recover, end, err);
+    if (status == RMQ_OK)
+        status = each_queue(queues, rmq_queue_expire, rmq_file_queue_start(files), err);
+    return status;
+}

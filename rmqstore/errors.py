@@ -1,0 +1,348 @@
+"""Every exception of the package, and the map from the statuses of the C core to them.
+
+StoreError
+  ConfigError (ValueError)              every violation in one message, by RocketMQ key
+  ArgumentError (ValueError)            an argument that no store could accept
+  StoreClosedError (ValueError)         closed, or inherited through fork
+  StoreLockedError                      held by another process, with its pid where known
+  DiskError (OSError)                   the system refused: errno
+  StoreMemoryError (MemoryError)
+  CorruptionError                       path, physical_offset, kind, suggested_command
+  OffsetOutOfRange (IndexError)         start, end, nearest
+  NotFoundError (LookupError)
+  UnsupportedStoreError                 a format that is recognised and left alone
+  ViewsOpenError (BufferError)          closing under live views
+  StoreTimeout (TimeoutError)           a wait other than that of a put
+  MissingExtraError (ImportError)       names the extra to install
+  PutError                              status, stored, retriable, receipt
+    MessageRejected (ValueError)        too large, illegal, reserved characters: names the limit
+    NotWritable                         role, disk or mode forbids; master_hint
+    PageCacheBusy                       back-pressure
+    FlushTimeout (TimeoutError)         stored, perhaps not yet on disk
+    InSyncReplicasNotEnough             not stored
+    ReplicaTimeout (TimeoutError)       stored, perhaps not yet copied
+  Fenced                                a newer epoch exists: epoch, master
+  RemotingError                         code, remark of the peer
+
+Messages name the place, the limit and the cure. Attributes beyond the message stay assignable, so
+that a layer that knows more (the path, the receipt) can fill them in before the exception goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+__all__ = [
+    "STATUS",
+    "ArgumentError",
+    "ConfigError",
+    "CorruptionError",
+    "DiskError",
+    "Fenced",
+    "FlushTimeout",
+    "InSyncReplicasNotEnough",
+    "MessageRejected",
+    "MissingExtraError",
+    "NotFoundError",
+    "NotWritable",
+    "OffsetOutOfRange",
+    "PageCacheBusy",
+    "PutError",
+    "RemotingError",
+    "ReplicaTimeout",
+    "StoreClosedError",
+    "StoreError",
+    "StoreLockedError",
+    "StoreMemoryError",
+    "StoreTimeout",
+    "UnsupportedStoreError",
+    "ViewsOpenError",
+    "for_status",
+]
+
+
+class StoreError(Exception):
+    """The root of all errors this package raises on purpose."""
+
+
+class ConfigError(StoreError, ValueError):
+    """A configuration with mistakes: all of them, one line each, by RocketMQ key."""
+
+    def __init__(self, violations: Iterable[str], *, source: str = "") -> None:
+        self.violations = tuple(violations)
+        self.source = source
+        super().__init__(self.violations)
+
+    def __str__(self) -> str:
+        place = f" in {self.source}" if self.source else ""
+        count = len(self.violations)
+        heading = f"{count} configuration {'mistake' if count == 1 else 'mistakes'}{place}:"
+        return "\n  ".join((heading, *self.violations))
+
+
+class ArgumentError(StoreError, ValueError):
+    """An argument outside what the call accepts; nothing was done."""
+
+
+class StoreClosedError(StoreError, ValueError):
+    """The store was closed, or was opened before a fork; open it again in this process."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store; *process_id* is its pid, None where the system does not
+    tell."""
+
+    def __init__(self, message: str, *, process_id: int | None = None) -> None:
+        super().__init__(message)
+        self.process_id = process_id
+
+
+class DiskError(StoreError, OSError):
+    """The operating system refused a file operation; `errno` says why."""
+
+    def __init__(self, os_errno: int, message: str) -> None:
+        super().__init__(os_errno, message)
+
+
+class StoreMemoryError(StoreError, MemoryError):
+    """The core could not get memory; nothing was changed."""
+
+
+class CorruptionError(StoreError):
+    """Bytes on disk that cannot be what was written.
+
+    *path* is the file ("" where unknown), *physical_offset* the place (-1 where unknown), *kind*
+    the format at fault, *suggested_command* the command line that looks closer or repairs.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        physical_offset: int = -1,
+        kind: str = "",
+        suggested_command: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.physical_offset = physical_offset
+        self.kind = kind
+        self.suggested_command = suggested_command
+
+
+class OffsetOutOfRange(StoreError, IndexError):
+    """An offset outside [*start*, *end*); *nearest* is where reading can go on. None where
+    unknown."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        nearest: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
+        self.nearest = nearest
+
+
+class NotFoundError(StoreError, LookupError):
+    """No such topic, queue, key or message."""
+
+
+class UnsupportedStoreError(StoreError):
+    """The directory or file holds a format this package recognises and leaves alone."""
+
+
+class ViewsOpenError(StoreError, BufferError):
+    """Views into mapped files are still alive; release them, then close again."""
+
+
+class StoreTimeout(StoreError, TimeoutError):
+    """A wait (for dispatch, for a flush nobody put) ended before its condition held."""
+
+
+class MissingExtraError(StoreError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+class PutError(StoreError):
+    """A put that was not acknowledged.
+
+    *status* is RocketMQ's name and equals the member of `PutStatus` with that name. *stored* says
+    whether the message is in the local log (None: unknown), *retriable* whether the same put may
+    succeed later; a retry of a stored message makes a duplicate. *receipt* is where it lies, None
+    when nowhere.
+    """
+
+    status: str = "UNKNOWN_ERROR"
+    stored: bool | None = None
+    retriable: bool = False
+
+    def __init__(
+        self, message: str, *, status: str | None = None, receipt: object | None = None
+    ) -> None:
+        super().__init__(message)
+        if status is not None:
+            self.status = status
+        self.receipt = receipt
+
+
+class MessageRejected(PutError, ValueError):
+    """The message breaks a limit of the format or of the configuration; it will never be
+    accepted."""
+
+    status = "MESSAGE_ILLEGAL"
+    stored = False
+
+
+class NotWritable(PutError):
+    """The store takes no writes: opened read-only, slave role, disk full, or an earlier failed
+    flush.
+
+    *master_hint* is the address of the writer where one is known.
+    """
+
+    status = "SERVICE_NOT_AVAILABLE"
+    stored = False
+    master_hint: str | None = None
+
+
+class PageCacheBusy(PutError):
+    """The put lock was held too long; slow down and put again."""
+
+    status = "OS_PAGE_CACHE_BUSY"
+    stored = False
+    retriable = True
+
+
+class FlushTimeout(PutError, TimeoutError):
+    """The message is in the log and was not seen on disk in time."""
+
+    status = "FLUSH_DISK_TIMEOUT"
+    stored = True
+    retriable = True
+
+
+class InSyncReplicasNotEnough(PutError):
+    """Too few replicas keep up; nothing was written."""
+
+    status = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    stored = False
+    retriable = True
+
+
+class ReplicaTimeout(PutError, TimeoutError):
+    """The message is in the local log and was not acknowledged by enough replicas in time."""
+
+    status = "FLUSH_SLAVE_TIMEOUT"
+    stored = True
+    retriable = True
+
+
+class Fenced(StoreError):
+    """A newer epoch exists, this store may not write in the old one."""
+
+    def __init__(self, message: str, *, epoch: int = -1, master: str | None = None) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+        self.master = master
+
+
+class RemotingError(StoreError):
+    """A peer answered with an error: its *code* and *remark*."""
+
+    def __init__(self, message: str, *, code: int = -1, remark: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.remark = remark
+
+
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "OK": 0,
+        "NOT_FOUND": 1,
+        "END": 2,
+        "FULL": 3,
+        "INVALID": 4,
+        "NO_MEMORY": 5,
+        "IO": 6,
+        "NO_SPACE": 7,
+        "CORRUPT": 8,
+        "LOCKED": 9,
+        "CLOSED": 10,
+        "READ_ONLY": 11,
+        "OUT_OF_RANGE": 12,
+        "MESSAGE_ILLEGAL": 13,
+        "PROPERTIES_TOO_LARGE": 14,
+        "NOT_WRITABLE": 15,
+        "PAGE_CACHE_BUSY": 16,
+        "FLUSH_TIMEOUT": 17,
+        "TIMEOUT": 18,
+        "BUSY": 19,
+        "UNSUPPORTED": 20,
+        "FORKED": 21,
+    }
+)
+"""The statuses of csrc/status.h by name, without their prefix."""
+
+_SIMPLE: Mapping[int, Callable[[str], StoreError]] = MappingProxyType(
+    {
+        STATUS["NOT_FOUND"]: NotFoundError,
+        STATUS["END"]: NotFoundError,
+        STATUS["FULL"]: StoreError,
+        STATUS["INVALID"]: ArgumentError,
+        STATUS["NO_MEMORY"]: StoreMemoryError,
+        STATUS["LOCKED"]: StoreLockedError,
+        STATUS["CLOSED"]: StoreClosedError,
+        STATUS["READ_ONLY"]: NotWritable,
+        STATUS["OUT_OF_RANGE"]: OffsetOutOfRange,
+        STATUS["MESSAGE_ILLEGAL"]: MessageRejected,
+        STATUS["PROPERTIES_TOO_LARGE"]: MessageRejected,
+        STATUS["NOT_WRITABLE"]: NotWritable,
+        STATUS["PAGE_CACHE_BUSY"]: PageCacheBusy,
+        STATUS["FLUSH_TIMEOUT"]: FlushTimeout,
+        STATUS["TIMEOUT"]: StoreTimeout,
+        STATUS["BUSY"]: ViewsOpenError,
+        STATUS["UNSUPPORTED"]: UnsupportedStoreError,
+        STATUS["FORKED"]: StoreClosedError,
+    }
+)
+
+
+def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: int) -> StoreError:
+    """Return the exception for a status of the C core, ready to be raised.
+
+    *text* is the status's own wording, *detail* what the core said of this failure ("" for
+    nothing), *os_errno* is 0 unless the system refused something, *at_offset* is -1 unless a byte
+    or queue offset names the place. A status this module does not know becomes a plain StoreError.
+    """
+    assert status != STATUS["OK"], "success is no error"
+    message = f"{text}: {detail}" if detail else text
+    if at_offset >= 0 and not re.search(rf"(?<!\d){at_offset}(?!\d)", message):
+        message = f"{message} (offset {at_offset})"
+
+    if status == STATUS["CORRUPT"]:
+        return CorruptionError(
+            message,
+            physical_offset=at_offset,
+            kind="store data",
+            suggested_command="rmqstore verify PATH",
+        )
+    if status == STATUS["IO"]:
+        return DiskError(os_errno or errno.EIO, message)
+    if status == STATUS["NO_SPACE"]:
+        # Without an errno no call failed: the store itself refused the put to keep the disk from
+        # filling.
+        return DiskError(os_errno, message) if os_errno else NotWritable(message)
+    error = _SIMPLE.get(status, StoreError)(message)
+    if status == STATUS["PROPERTIES_TOO_LARGE"]:
+        assert isinstance(error, MessageRejected)
+        error.status = "PROPERTIES_SIZE_EXCEEDED"
+    return error

@@ -1,0 +1,1 @@
+"""The test suite; `make test` runs all of it."""

@@ -1,0 +1,1 @@
+"""Rules of the tree that no other tool checks."""

@@ -1,0 +1,72 @@
+"""What the documents say about the tree is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house import tree
+
+# The change log may name what is gone.
+DOCUMENTS = [
+    name
+    for name in tree.files()
+    if re.fullmatch(r"(?!CHANGELOG)[A-Z]+\.md|(docs|benchmarks|tests/golden)/.+\.md", name)
+]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A path, maybe with a pattern in it: csrc/vfs_*.c, csrc/record.[ch], csrc/{hash,bytes}.h
+PATH = re.compile(
+    r"(?<![\w./-])(?:csrc|rmqstore|tests|docs|examples|benchmarks)"
+    r"/(?:[\w./*-]|\[\w+\]|\{[\w.,/]+\})+"
+)
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+FIRST_SCREEN_LINES = 25
+
+
+def _alternatives(path: str) -> Iterator[str]:
+    """Yield *path* once for each word of its braces."""
+    braces = re.search(r"\{([^}]*)\}", path)
+    if braces is None:
+        yield path
+        return
+    for word in braces[1].split(","):
+        yield from _alternatives(path[: braces.start()] + word + path[braces.end() :])
+
+
+def test_readme_shows_running_code_on_the_first_screen() -> None:
+    fence = re.search(r"^```\w+$", tree.text_of("README.md"), re.MULTILINE)
+    assert fence is not None
+    assert tree.text_of("README.md")[: fence.start()].count("\n") + 1 <= FIRST_SCREEN_LINES
+
+
+def test_the_first_python_of_the_readme_runs(tmp_path: Path) -> None:
+    code = next(body for word, body in FENCE.findall(tree.text_of("README.md")) if word == "python")
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tree.ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_name_files_that_exist(name: str) -> None:
+    named = {path for found in PATH.findall(tree.text_of(name)) for path in _alternatives(found)}
+    gone = sorted(path for path in named if not any(tree.ROOT.glob(path.rstrip("./"))))
+    assert gone == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_link_to_files_that_exist(name: str) -> None:
+    folder = (tree.ROOT / name).parent
+    links = LINK.findall(tree.text_of(name))
+    assert sorted(link for link in links if not (folder / link).exists()) == []

@@ -1,0 +1,224 @@
+"""A module imports from its own layer or below; csrc stands on libc and pthread alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.house import tree
+
+# The longest prefix decides. A package that hands on names of several layers has the highest.
+LAYERS = {
+    "rmqstore.errors": 1,
+    "rmqstore.config": 1,
+    "rmqstore.message": 1,
+    "rmqstore.compression": 1,
+    "rmqstore.metrics": 1,
+    "rmqstore._native": 2,
+    "rmqstore.replication.": 2,
+    "rmqstore.store": 3,
+    "rmqstore.aio": 3,
+    "rmqstore.arrow": 3,
+    "rmqstore.retention": 3,
+    "rmqstore.metadata": 3,
+    "rmqstore": 3,
+    "rmqstore.replication": 4,
+    "rmqstore.replication.service": 4,
+    "rmqstore.cluster.remoting": 4,
+    "rmqstore.cluster": 5,
+    "rmqstore.cluster.broker": 5,
+    "rmqstore.cluster.controller": 5,
+    "rmqstore.cluster.nameserver": 5,
+    "rmqstore.cli": 6,
+    "rmqstore.spark": 6,
+    "rmqstore.sim": 6,
+    "rmqstore.__main__": 6,
+}
+
+PURE = re.compile(
+    r"rmqstore\.replication\.(?!service\b)\w+"
+    r"|rmqstore\.cluster\.nameserver\.routes"
+    r"|rmqstore\.cluster\.controller\.(state|events|elect|heartbeat)"
+)
+IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
+
+# Where a package from outside may be imported. Optional ones are imported where they are used.
+HOMES = {
+    "lz4": ("rmqstore.compression",),
+    "zstandard": ("rmqstore.compression",),
+    "pyarrow": ("rmqstore.arrow", "rmqstore.cli", "rmqstore.spark"),
+    "pyspark": ("rmqstore.spark", "rmqstore.cli.spark"),
+    "rich": ("rmqstore.cli",),
+    "typer": ("rmqstore.cli",),
+    "cffi": (),
+    "crcmod": (),
+}
+
+C_HEADERS = re.compile(
+    r"(assert|ctype|dirent|errno|fcntl|inttypes|limits|poll|pthread|sched|semaphore|signal|stdalign"
+    r"|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|strings|time|unistd"
+    r"|sys/\w+|linux/\w+)\.h"
+    r"|(arm_acle|arm_neon|cpuid|immintrin|nmmintrin|wmmintrin)\.h"  # come with the compiler
+)
+# Without open there is no file to map, so anonymous memory may be had anywhere.
+FILE_SYSTEM_CALL = re.compile(
+    r"(?<![\w.>])(open|openat|creat|fopen|pread|pwrite|preadv|pwritev|fsync|fdatasync|msync"
+    r"|fallocate|posix_fallocate|ftruncate|truncate|rename|renameat|unlink|unlinkat|mkdir|mkdirat"
+    r"|rmdir|opendir|readdir|scandir|stat|fstat|fstatat|lstat|statvfs|fstatvfs|flock)\s*\("
+)
+C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+C_FILES = [name for name in tree.files() if re.fullmatch(r"csrc/.+\.[ch]", name)]
+
+
+def _module(name: str) -> str:
+    parts = PurePosixPath(name).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {
+    _module(name): name
+    for name in tree.files()
+    if name.startswith("rmqstore/") and name.endswith(".py")
+}
+
+
+def _layer(module: str) -> int:
+    if module in LAYERS:
+        return LAYERS[module]
+    prefixes = [
+        known
+        for known in LAYERS
+        if known != "rmqstore" and module.startswith(known if known.endswith(".") else f"{known}.")
+    ]
+    if not prefixes:
+        pytest.fail(f"{module} has no layer; give it one in {__name__}.LAYERS")
+    return LAYERS[max(prefixes, key=len)]
+
+
+def _imports(module: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute name of a module) for every import, wherever it stands."""
+    name = MODULES[module]
+    package = module if name.endswith("__init__.py") else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(tree.text_of(name), name)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                is_module = submodule in MODULES or submodule == "rmqstore._native.core"
+                yield node.lineno, submodule if is_module else base
+
+
+def _within(module: str, homes: tuple[str, ...]) -> bool:
+    return any(module == home or module.startswith(f"{home}.") for home in homes)
+
+
+def test_modules_import_from_their_own_layer_or_below() -> None:
+    layers = {module: _layer(module) for module in MODULES}
+    wrong = [
+        f"{MODULES[module]}:{line}: layer {layer} imports {imported} of layer {_layer(imported)}"
+        for module, layer in layers.items()
+        for line, imported in _imports(module)
+        if _within(imported, ("rmqstore",)) and _layer(imported) > layer
+    ]
+    assert layers
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_modules_import_no_clock_chance_thread_or_socket() -> None:
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {imported}"
+        for module in MODULES
+        if PURE.fullmatch(module)
+        for line, imported in _imports(module)
+        if imported.partition(".")[0] in IMPURE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_packages_from_outside_are_imported_only_in_their_home() -> None:
+    outside = [
+        (module, line, imported, imported.partition(".")[0])
+        for module in MODULES
+        for line, imported in _imports(module)
+        if imported.partition(".")[0] not in {"rmqstore", *sys.stdlib_module_names}
+    ]
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {imported}"
+        for module, line, imported, package in outside
+        if not _within(module, HOMES.get(package, ()))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_spark_stays_below_the_cluster_and_nothing_imports_the_simulator() -> None:
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {imported}"
+        for module in MODULES
+        for line, imported in _imports(module)
+        if (_within(module, ("rmqstore.spark",)) and _within(imported, ("rmqstore.cluster",)))
+        or (not _within(module, ("rmqstore.sim",)) and _within(imported, ("rmqstore.sim",)))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_binding_knows_of_the_package_only_its_errors() -> None:
+    statement = re.compile(r"^\s*(?:from|c?import)\s+(rmqstore[\w.]*)", re.MULTILINE)
+    wrong = [
+        f"{name}: imports {imported}"
+        for name in tree.files()
+        if name.startswith("rmqstore/_native/") and name.endswith((".pyx", ".pxi", ".pxd"))
+        for imported in statement.findall(tree.text_of(name))
+        if not _within(imported, ("rmqstore.errors", "rmqstore._native"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None:
+    optional = sorted(HOMES.keys() - {"lz4"})
+    code = f"import sys, rmqstore; print(*[n for n in {optional} if n in sys.modules])"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tree.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split() == []
+
+
+def test_c_sources_include_only_libc_pthread_and_csrc() -> None:
+    own = {PurePosixPath(name).name for name in C_FILES}
+    wrong = []
+    for name in C_FILES:
+        included = re.findall(r'^\s*#\s*include\s+([<"])([^>"]+)', tree.text_of(name), re.MULTILINE)
+        wrong += [
+            f"{name}: includes {header}"
+            for bracket, header in included
+            if not (header in own if bracket == '"' else C_HEADERS.fullmatch(header))
+        ]
+    assert C_FILES
+    assert not wrong, "\n".join(wrong)
+
+
+def test_c_sources_touch_files_through_the_vfs_alone() -> None:
+    wrong = []
+    for name in C_FILES:
+        if PurePosixPath(name).name.startswith("vfs"):
+            continue
+        code = C_COMMENT_OR_STRING.sub("", tree.text_of(name))
+        wrong += [f"{name}: calls {call}()" for call in FILE_SYSTEM_CALL.findall(code)]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,1 @@
+"""The real Java store beside rmqstore: each judges what the other wrote."""

@@ -1,0 +1,281 @@
+"""The configuration: defaults, sources, checks (spec/store.md 27, spec/changes-5.5.md 10)."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqstore.config import (
+    BrokerRole,
+    FlushDiskType,
+    StoreConfig,
+    format_delay_levels,
+    format_properties,
+    parse_delay_levels,
+    parse_properties,
+)
+from rmqstore.errors import ConfigError
+
+# Name, default as a broker's file has it: the table of spec/store.md 27, and 5.5's additions.
+DEFAULTS = """
+mappedFileSizeCommitLog 1073741824|mappedFileSizeConsumeQueue 6000000
+mappedFileSizeConsumeQueueExt 50331648|mapperFileSizeBatchConsumeQueue 13800000
+enableConsumeQueueExt false|bitMapLengthConsumeQueueExt 64|flushDiskType ASYNC_FLUSH
+brokerRole ASYNC_MASTER|flushIntervalCommitLog 500|flushCommitLogTimed true
+flushCommitLogLeastPages 4|flushCommitLogThoroughInterval 10000|commitIntervalCommitLog 200
+commitCommitLogLeastPages 4|commitCommitLogThoroughInterval 200|flushIntervalConsumeQueue 1000
+flushConsumeQueueLeastPages 2|flushConsumeQueueThoroughInterval 60000|syncFlushTimeout 5000
+slaveTimeout 3000|putMessageTimeout 8000|wakeFlushWhenPutMessage false|wakeCommitWhenPutMessage true
+useReentrantLockWhenPutMessage true|useABSLock false|topicQueueLockNum 32|maxMessageSize 4194304
+maxFilterMessageSize 16000|autoMessageVersionOnTopicLen true|checkCRCOnRecover true
+enabledAppendPropCRC false|forceVerifyPropCRC false|maxTransferBytesOnMessageInMemory 262144
+maxTransferCountOnMessageInMemory 32|maxTransferBytesOnMessageInDisk 65536
+maxTransferCountOnMessageInDisk 8|accessMessageInMemoryMaxRatio 40|accessMessageInMemoryHotRatio 26
+messageIndexEnable true|messageIndexSafe false|maxHashSlotNum 5000000|maxIndexNum 20000000
+maxMsgsNumBatch 64|cleanResourceInterval 10000|deleteCommitLogFilesInterval 100
+deleteConsumeQueueFilesInterval 100|destroyMapedFileIntervalForcibly 120000
+redeleteHangedFileInterval 120000|deleteWhen 04|fileReservedTime 72|deleteFileBatchMax 10
+diskMaxUsedSpaceRatio 75|diskSpaceWarningLevelRatio 90|diskSpaceCleanForciblyRatio 85
+cleanFileForciblyEnable true|warmMapedFileEnable false|flushLeastPagesWhenWarmMapedFile 4096
+transientStorePoolEnable false|transientStorePoolSize 5|fastFailIfNoBufferInStorePool false
+messageDelayLevel 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+flushDelayOffsetInterval 10000|osPageCacheBusyTimeOutMills 1000|offsetCheckInSlave false
+duplicationEnable false|diskFallRecorded true|readUnCommitted false|recheckReputOffsetFromCq false
+enableBuildConsumeQueueConcurrently false|putConsumeQueueDataByFileChannel true
+searchBcqByCacheEnable true|travelCqFileNumWhenGetMessage 1|enableLmq false
+enableMultiDispatch false|maxLmqConsumeQueueNum 20000|storeType default|recoverConcurrently false
+recoverThreadPoolNums 32|flushConsumerOffsetInterval 5000|consumerOffsetUpdateVersionStep 500
+delayOffsetUpdateVersionStep 200|replicasPerDiskPartition 1
+logicalDiskSpaceCleanForciblyThreshold 0.8|indexFileWriteEnable true|indexFileReadEnable true
+enableControllerMode false
+"""
+
+BROKER_FILE = """
+# the file of a controller-mode broker
+brokerClusterName = DefaultCluster
+brokerName=broker-a
+brokerId : 0
+namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
+listenPort 30911
+enableControllerMode=true
+allAckInSyncStateSet = true
+storePathRootDir=/data/store
+storePathCommitLog=/disk1/commitlog,\\
+                   /disk2/commitlog
+deleteWhen=04;16
+fileReservedTime = 48
+brokerRole = SYNC_MASTER
+flushDiskType=SYNC_FLUSH
+"""
+
+
+def violations_of(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        StoreConfig.from_properties(text)
+    return caught.value.violations
+
+
+@pytest.mark.parametrize("row", DEFAULTS.strip().replace("\n", "|").split("|"))
+def test_default_equals_rocketmq(row: str) -> None:
+    key, _, expected = row.partition(" ")
+    about = {each.key: each for each in StoreConfig.options().values()}[key]
+    assert about.codec.format(about.default) == expected
+
+
+def test_every_field_knows_its_key_once_and_says_how_it_is_read() -> None:
+    options = StoreConfig.options()
+    assert len({about.key for about in options.values()}) == len(options)
+    for name, about in options.items():
+        assert about.codec.accepts(about.default), name
+        assert about.codec.parse(about.codec.format(about.default)) == about.default, name
+
+
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+def test_unit_stands_at_the_end_of_a_name(unit: str) -> None:
+    named = [name for name, about in StoreConfig.options().items() if about.unit == unit]
+    assert named
+    assert all(unit in name.split("_")[-2:] for name in named)
+
+
+def test_broker_file_loads_unchanged() -> None:
+    config = StoreConfig.from_properties(BROKER_FILE)
+    assert config == StoreConfig(
+        root_path="/data/store",
+        commit_log_paths=("/disk1/commitlog", "/disk2/commitlog"),
+        store_host_port=30911,
+        enable_controller_mode=True,
+        delete_at_hours=(4, 16),
+        file_reserved_hours=48,
+        broker_role=BrokerRole.SYNC_MASTER,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    )
+
+
+def test_every_setting_round_trips_through_properties() -> None:
+    changed: dict[str, Any] = {}
+    for name, about in StoreConfig.options().items():
+        if isinstance(about.default, bool) and name != "force_verify_property_crc":
+            changed[name] = not about.default
+        elif type(about.default) is int:
+            changed[name] = about.default + 1 if about.default != about.high else about.default - 1
+    config = StoreConfig(
+        **changed,
+        root_path=" /dätä/ 1=2:#\\",
+        commit_log_paths=("/a b", "/c"),
+        commit_log_read_only_paths=("/c",),
+        delete_at_hours=(),
+        delay_levels_ms=(90_000, 86_400_000),
+        logical_disk_used_ratio_max=0.25,
+        compatibility="5.3",
+        broker_role=BrokerRole.SLAVE,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    )
+    text = config.to_properties()
+    assert text.isascii()
+    assert StoreConfig.from_properties(text) == config.replace(root_path="/dätä/ 1=2:#\\")
+
+
+def test_all_mistakes_of_a_file_come_in_one_error(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=three\nmapedFileSizeCommitLog=1\ndeleteFileBatchMax=0\n")
+    with pytest.raises(ConfigError) as caught:
+        StoreConfig.from_properties(file)
+    assert caught.value.source == str(file)
+    assert caught.value.violations == (
+        "fileReservedTime: 'three' is not a whole number",
+        "mapedFileSizeCommitLog: unknown key; did you mean mappedFileSizeCommitLog?",
+        "deleteFileBatchMax (delete_file_batch_max): 0 is below the limit of 1 files; raise it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flushDiskType=SYNC", "flushDiskType: 'SYNC' is not SYNC_FLUSH or ASYNC_FLUSH"),
+        ("flushCommitLogTimed=yes", "flushCommitLogTimed: 'yes' is not true or false"),
+        ("messageDelayLevel=1s 5x", "messageDelayLevel: '1s 5x' is not durations with the unit"),
+        ("messageDelayLevel=", "messageDelayLevel (delay_levels_ms): it takes at least one level"),
+        ("deleteWhen=24", "deleteWhen (delete_at_hours): (24,) holds an hour outside 0..23"),
+        ("mappedFileSizeCommitLog=4294967296", "is above the limit of 2147483647 bytes; lower it"),
+        ("forceVerifyPropCRC=true", "switch that on too, or this off"),
+        ("maxIndexNum=200000000", "index files of 4020000040 bytes, the limit is 2147483647"),
+        ("storePathCommitLog=/a\nreadOnlyCommitLogStorePaths=/a", "leave one writable"),
+        ("storeType=other", "use default or defaultRocksDB"),
+        ("compatibility=5.4", "use auto, 5.3 or 5.5"),
+        ("a=\\u12g4", "line 1: \\u takes four hex digits"),
+    ],
+)
+def test_violation_names_key_limit_and_cure(text: str, expected: str) -> None:
+    violations = violations_of(text)
+    assert len(violations) == 1 or text.startswith("a=")
+    assert expected in violations[0]
+
+
+def test_constructor_refuses_a_wrong_type() -> None:
+    with pytest.raises(ConfigError, match="fileReservedTime"):
+        StoreConfig(file_reserved_hours="72")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="fileReservedTime"):
+        StoreConfig(file_reserved_hours=True)
+
+
+def test_configuration_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        StoreConfig().file_reserved_hours = 1  # type: ignore[misc]
+
+
+def test_replace_changes_and_checks() -> None:
+    assert StoreConfig().replace(file_reserved_hours=1).file_reserved_hours == 1
+    with pytest.raises(ConfigError, match="did you mean file_reserved_hours"):
+        StoreConfig().replace(file_reserve_hours=1)
+    with pytest.raises(ConfigError, match="below the limit"):
+        StoreConfig().replace(file_reserved_hours=-1)
+
+
+def test_toml_takes_both_names_flat_and_in_tables(tmp_path: Path) -> None:
+    file = tmp_path / "store.toml"
+    file.write_text(
+        'root_path = "/dätä"\nfileReservedTime = 48\nbrokerName = "passed over"\n'
+        "[rmqstore]\ndelete_at_hours = [4, 16]\n"
+        "[rmqstore.commit_log]\nfile_size_bytes = 4096\n"
+        '[flush]\ndisk_type = "SYNC_FLUSH"\ndelay_levels_ms = "1s 2s"\n',
+        encoding="utf-8",
+    )
+    assert StoreConfig.from_toml(file) == StoreConfig(
+        root_path="/dätä",
+        file_reserved_hours=48,
+        delete_at_hours=(4, 16),
+        commit_log_file_size_bytes=4096,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        delay_levels_ms=(1000, 2000),
+    )
+
+
+def test_unknown_toml_key_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="file_reserved_hour: unknown key; did you mean file_res"):
+        StoreConfig.from_toml("file_reserved_hour = 1")
+    with pytest.raises(ConfigError, match="no TOML"):
+        StoreConfig.from_toml("= 1")
+
+
+def test_environment_takes_both_names() -> None:
+    environ = {
+        "RMQSTORE_FILE_RESERVED_HOURS": "48",
+        "RMQSTORE_flushDiskType": "SYNC_FLUSH",
+        "RMQSTORE_brokerName": "passed over",
+        "HOME": "/",
+    }
+    assert StoreConfig.from_env(environ=environ) == StoreConfig(
+        file_reserved_hours=48, flush_disk_type=FlushDiskType.SYNC_FLUSH
+    )
+
+
+def test_unknown_variable_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean RMQSTORE_FILE_RESERVED_HOURS"):
+        StoreConfig.from_env(environ={"RMQSTORE_FILE_RESERVE_HOURS": "1"})
+
+
+def test_missing_file_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        StoreConfig.from_properties(tmp_path / "absent.conf")
+
+
+def test_consume_queue_size_is_rounded_up_to_whole_units() -> None:
+    config = StoreConfig(consume_queue_file_size_bytes=1001)
+    assert config.consume_queue_file_whole_units_bytes == 1020
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1\nb = 2\nc:3\nd 4\ne\n", {"a": "1", "b": "2", "c": "3", "d": "4", "e": ""}),
+        ("# c\n! c\n\n  # c\n a=1", {"a": "1"}),
+        ("a=1,\\\n   2,\\\n\t3", {"a": "1,2,3"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a\\ b\\==x\\ty\\u00e9\\z", {"a b=": "x\tyéz"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),
+        ("a==b=c", {"a": "=b=c"}),
+        ("a : = b", {"a": "= b"}),
+        ("a=1 \r\nb=2\rc=3", {"a": "1 ", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\\\n# no comment", {"a": "1# no comment"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
+    assert parse_properties(text) == expected
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text()))
+def test_written_properties_read_back(pairs: dict[str, str]) -> None:
+    text = format_properties(pairs)
+    assert text.isascii()
+    assert parse_properties(text) == pairs
+
+
+@given(st.lists(st.integers(min_value=1, max_value=10**6).map(lambda seconds: seconds * 1000)))
+def test_delay_levels_read_back(levels_ms: list[int]) -> None:
+    assert parse_delay_levels(format_delay_levels(levels_ms)) == tuple(levels_ms)
