@@ -5,8 +5,8 @@
  *   8   4     record size in bytes
  *   12  8     tags code, deliver time, or address in the extension
  *
- * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never searches. Units before
- * the first one of a queue that does not begin at 0 are fill units {0, 0x7FFFFFFF, 0}.
+ * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never searches. Units
+ * before the first one of a queue that does not begin at 0 are fill units {0, 0x7FFFFFFF, 0}.
  * One writer (the dispatcher, or recovery before it starts), any number of readers.
  */
 #ifndef RMQ_CONSUME_QUEUE_H
@@ -64,8 +64,8 @@ struct rmq_consume_queue {
     _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
 };
 
-/* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are those of the files until
- * rmq_consume_queue_recover says better. */
+/* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are those of the files
+ * until rmq_consume_queue_recover says better. */
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
                            int64_t file_size, bool read_only, struct rmq_error *err);
 void rmq_consume_queue_close(struct rmq_consume_queue *queue);

@@ -16,7 +16,8 @@ int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs
 {
     if (file_size < RMQ_EXT_HEAD_SIZE + TAIL_SIZE || file_size > INT32_MAX)
         return rmq_fail(err, RMQ_INVALID, -1,
-                        "consume queue extension %s: file size %" PRId64 " is not in %d .. %d", directory, file_size, RMQ_EXT_HEAD_SIZE + TAIL_SIZE, INT32_MAX);
+                        "consume queue extension %s: file size %" PRId64 " is not in %d .. %d", directory,
+                        file_size, RMQ_EXT_HEAD_SIZE + TAIL_SIZE, INT32_MAX);
     struct rmq_file_queue_options options = {
         .vfs = vfs, .directories = &directory, .directory_count = 1, .file_size = file_size,
         .window = file_size < WINDOW ? file_size : WINDOW, .read_only = read_only};

@@ -123,7 +123,7 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
             record->physical_offset / file_size - begin / file_size >= RMQ_INDEX_LOG_FILES_MAX)
             status = rmq_index_roll(dispatcher->index, &rolled, err);
     }
-    if (status == RMQ_OK && (properties->unique_key.size || properties->keys.size || properties->tags.size)) {
+    if (status == RMQ_OK) {
         struct rmq_index_request request = {
             .topic = {record->topic, (size_t)record->topic_size},
             .unique_key = properties->unique_key,

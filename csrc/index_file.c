@@ -206,7 +206,8 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
     if (next >= index->options.entry_count)
         return RMQ_OK;
     int64_t end = rmq_index_entry_at(index, next);
-    int status = reserve_holes(last, end, err);
+    /* Every page of entries below the end was stored to already; slots are hit at random. */
+    int status = reserve_holes(last, rmq_index_entry_at(index, 0), err);
     if (status == RMQ_OK) {
         rmq_mapped_file_set_end(last, end);
         index->newest = last;
@@ -539,10 +540,6 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
         int32_t hash = rmq_java_hash(prefix, request->unique_key.data, request->unique_key.size);
         status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);
     }
-    if (status == RMQ_OK && index->options.tag_keys && request->tags.data && request->tags.size > 0) {
-        int32_t hash = rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
-        status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);
-    }
     const char *keys = request->keys.data;
     size_t left = keys ? request->keys.size : 0;
     while (status == RMQ_OK && left > 0) {
@@ -555,6 +552,10 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
         size_t step = space ? size + 1 : size;
         keys += step;
         left -= step;
+    }
+    if (status == RMQ_OK && index->options.tag_keys && request->tags.data && request->tags.size > 0) {
+        int32_t hash = rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
+        status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);
     }
     return status;
 }

@@ -132,9 +132,10 @@ int64_t rmq_index_last_physical_offset(struct rmq_index *index);
 /* Physical offset of the first record of the newest file, INT64_MAX when the index is empty. */
 int64_t rmq_index_newest_begin(struct rmq_index *index);
 
-/* Enters one record: its unique key, then (tag_keys) its tag, then each token of keys split at single spaces. A record
- * that lies before the newest file's last one is there already. now_ms names a new file. Rolling syncs the full
- * file; its last timestamp goes to *rolled_timestamp (else untouched). */
+/* Enters one record: its unique key, then each token of keys split at single spaces, then (tag_keys) its tag. A record
+ * that lies before the newest file's last one is there already. now_ms names a new file, which takes the place of a
+ * full one before the first key even when the record has none. Rolling syncs the full file; its last timestamp goes to
+ * *rolled_timestamp (else untouched). */
 int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *request, int64_t now_ms,
                   int64_t *rolled_timestamp, struct rmq_error *err);
 

@@ -329,18 +329,24 @@ int64_t rmq_queue_dirty(struct rmq_queue *queue)
     return rmq_file_queue_end(files) - rmq_file_queue_flushed(files);
 }
 
-/* The last address a queue refers to, so that the extension can be cut to fit. */
+/* Drops what lies in the extension behind the last unit that refers to it. */
 static int cut_ext(struct rmq_queue *queue, struct rmq_error *err)
 {
-    struct rmq_unit last;
-    size_t count = 0;
-    int64_t max = rmq_consume_queue_max(&queue->simple);
-    if (max > rmq_consume_queue_min(&queue->simple)) {
-        int status = rmq_consume_queue_read(&queue->simple, max - 1, &last, 1, &count, err);
+    struct rmq_unit units[256];
+    int64_t min = rmq_consume_queue_min(&queue->simple), stop = rmq_consume_queue_max(&queue->simple);
+    int64_t last = 0;
+    /* Units from before the extension was switched on hold no address; the search goes back until one does. */
+    while (stop > min && last == 0) {
+        size_t count = 0;
+        int64_t from = stop - min > 256 ? stop - 256 : min;
+        int status = rmq_consume_queue_read(&queue->simple, from, units, (size_t)(stop - from), &count, err);
         if (status != RMQ_OK)
             return status;
+        for (size_t i = 0; i < count; ++i)
+            last = rmq_ext_is_address(units[i].tags_code) ? units[i].tags_code : last;
+        stop = from;
     }
-    return rmq_consume_queue_ext_truncate(&queue->ext, count ? last.tags_code : 0, err);
+    return rmq_consume_queue_ext_truncate(&queue->ext, last, err);
 }
 
 int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)

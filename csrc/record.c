@@ -1,6 +1,7 @@
 #include "record.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -124,7 +125,10 @@ static void put_crc_property(uint8_t *to, uint32_t crc)
 void rmq_record_encode(uint8_t *out, const struct rmq_message *message, const struct rmq_record_plan *plan,
                        const struct rmq_placement *placement)
 {
-    rmq_put_i32(out, plan->total_size);
+    /* A reader in another process takes a size for a whole record, so the size comes last; the CRC property covers it,
+     * and such a reader checks that instead. */
+    if (plan->has_crc_property)
+        rmq_put_i32(out, plan->total_size);
     rmq_put_i32(out + 4, (int32_t)(plan->is_v2 ? RMQ_MAGIC_V2 : RMQ_MAGIC_V1));
     rmq_put_i32(out + 8, placement->body_crc);
     rmq_put_i32(out + 12, message->queue_id);
@@ -159,6 +163,10 @@ void rmq_record_encode(uint8_t *out, const struct rmq_message *message, const st
         to += RMQ_PROPERTY_CRC_SIZE;
     }
     assert(to == out + plan->total_size);
+    if (!plan->has_crc_property) {
+        atomic_thread_fence(memory_order_release);
+        rmq_put_i32(out, plan->total_size);
+    }
 }
 
 void rmq_blank_encode(uint8_t *out, int32_t bytes_left)

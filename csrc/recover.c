@@ -6,25 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* RocketMQ 5.3 allows for this much between a timestamp in the checkpoint and what is on the device. */
-#define RMQ_CHECKPOINT_SLACK_MS 3000
 #define RMQ_CUT_CHUNK (1 << 20)
 
 /* ---- where to begin ---- */
 
-static bool is_early_enough(const struct rmq_checkpoint *checkpoint, const struct rmq_record *record)
-{
-    if (checkpoint->logics_physical_offset > 0)
-        return record->physical_offset <= checkpoint->logics_physical_offset;
-    int64_t timestamp = checkpoint->physic_timestamp < checkpoint->logics_timestamp ? checkpoint->physic_timestamp
-                                                                                     : checkpoint->logics_timestamp;
-    return record->store_timestamp != 0 && record->store_timestamp <= timestamp - RMQ_CHECKPOINT_SLACK_MS;
-}
-
-/* Start of the newest file that begins at or before bound and, after a crash, early enough for the checkpoint (NULL
- * after a clean stop); the log's start when there is none. */
-static int find_start(struct rmq_file_queue *files, const struct rmq_checkpoint *checkpoint, int64_t bound,
-                      int64_t *start, struct rmq_error *err)
+/* Start of the newest file whose first record lies at or before bound; the log's start when there is none. */
+static int find_start(struct rmq_file_queue *files, int64_t bound, int64_t *start, struct rmq_error *err)
 {
     *start = rmq_file_queue_start(files);
     for (size_t i = files->count; i-- > 0;) {
@@ -35,8 +22,7 @@ static int find_start(struct rmq_file_queue *files, const struct rmq_checkpoint 
             return status;
         bool found = file->start <= bound &&
                      rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start, RMQ_CHECK_PLACE,
-                                       &record, NULL) == RMQ_OK &&
-                     (!checkpoint || is_early_enough(checkpoint, &record));
+                                       &record, NULL) == RMQ_OK;
         int64_t at = file->start;
         rmq_mapped_file_unpin(file);
         if (found) {
@@ -69,54 +55,21 @@ static int64_t last_physical_end(struct rmq_queue_table *queues)
     return end;
 }
 
-/* A 5.3 checkpoint does not say which queue pages are durable. Units that do not ascend show a lost page: *bound is
- * lowered to the record before it. */
-static int find_lost_pages(struct rmq_queue *queue, int64_t *bound, struct rmq_error *err)
-{
-    struct rmq_unit units[512];
-    int64_t last = -1;
-    for (int64_t offset = rmq_queue_min(queue); offset < rmq_queue_max(queue);) {
-        size_t count = 0;
-        int status = rmq_queue_read(queue, offset, units, sizeof units / sizeof units[0], &count, err);
-        if (status != RMQ_OK || count == 0)
-            return status;
-        for (size_t i = 0; i < count; ++i) {
-            if (units[i].size <= 0 || (!rmq_unit_is_fill(&units[i]) && units[i].physical_offset <= last)) {
-                *bound = last < *bound ? (last < 0 ? 0 : last) : *bound;
-                return RMQ_OK;
-            }
-            if (!rmq_unit_is_fill(&units[i]))
-                last = units[i].physical_offset;
-        }
-        offset = units[count - 1].queue_offset + units[count - 1].batch_size;
-    }
-    return RMQ_OK;
-}
-
 /* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to begin. */
 static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint, int64_t *start,
                     struct rmq_error *err)
 {
     int64_t bound = INT64_MAX;
-    struct rmq_file_queue *files = &dispatcher->log->files;
     int status = RMQ_OK;
     if (dispatcher->index)
         status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp, INT64_MAX, &bound, err);
+    /* The timestamps of a 5.3 checkpoint do not say which pages of the queues are durable: 0 takes none of them. */
+    if (checkpoint->logics_physical_offset < bound)
+        bound = checkpoint->logics_physical_offset;
     if (status == RMQ_OK)
-        status = find_start(files, checkpoint, bound, start, err);
+        status = find_start(&dispatcher->log->files, bound, start, err);
     if (status == RMQ_OK)
         status = each_queue(dispatcher->queues, rmq_queue_recover, *start, err);
-    if (status != RMQ_OK || checkpoint->logics_physical_offset > 0)
-        return status;
-    bound = *start;
-    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue))
-        status = find_lost_pages(queue, &bound, err);
-    if (status == RMQ_OK && bound < *start) {
-        status = find_start(files, NULL, bound, start, err);
-        if (status == RMQ_OK)
-            status = each_queue(dispatcher->queues, rmq_queue_recover, *start, err);
-    }
     return status;
 }
 
@@ -132,7 +85,7 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
         int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
         bound = indexed < bound ? indexed : bound;
     }
-    return find_start(&dispatcher->log->files, NULL, bound, start, err);
+    return find_start(&dispatcher->log->files, bound, start, err);
 }
 
 /* ---- the walk ---- */

@@ -26,11 +26,7 @@ static int enter_file(struct rmq_scan *scan, struct rmq_error *err)
     if (scan->file && scan->offset >= scan->file->start && scan->offset < scan->file->start + scan->file->size)
         return RMQ_OK;
     rmq_scan_finish(scan);
-    int status = rmq_file_queue_pin(scan->files, scan->offset, &scan->file, err);
-    if (status == RMQ_OK)
-        (void)scan->file->vfs->advise(scan->file->vfs, rmq_mapped_file_base(scan->file), scan->file->size,
-                                      RMQ_ADVISE_WILL_NEED, NULL);
-    return status;
+    return rmq_file_queue_pin(scan->files, scan->offset, &scan->file, err);
 }
 
 static int over(struct rmq_scan *scan, enum rmq_scan_verdict verdict)

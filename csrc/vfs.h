@@ -67,7 +67,8 @@ struct rmq_vfs {
      * the file included. After a failure nothing is known of unsynced bytes, and a later success says nothing
      * about them. */
     int (*sync)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
-    /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base + size). */
+    /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base + size), widened to
+     * whole pages. */
     int (*sync_map)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);
     int (*map)(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base, struct rmq_error *err);
     int (*unmap)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);
@@ -84,8 +85,8 @@ struct rmq_vfs {
     int (*sync_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     int (*list)(struct rmq_vfs *vfs, const char *path, rmq_list_visit *visit, void *context,
                 struct rmq_error *err);
-    /* Exclusive advisory lock of byte 0, as java.nio's FileLock takes it (POSIX record lock), held until the
-     * descriptor is closed. RMQ_LOCKED with the holder's pid in *holder (0 when unknown). */
+    /* Exclusive advisory lock of byte 0, which java.nio's FileLock also takes, held by the open file until its
+     * descriptor is closed: a second one in the same process conflicts too. RMQ_LOCKED with the holder's pid in *holder (0 when unknown). */
     int (*lock)(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_error *err);
     int (*disk_usage)(struct rmq_vfs *vfs, const char *path, struct rmq_disk_usage *usage,
                       struct rmq_error *err);

@@ -137,7 +137,7 @@ static int file_size(int fd, int64_t *size, struct rmq_error *err)
 static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
 {
     static const uint8_t zeros[ZEROS_SIZE];
-    int64_t end;
+    int64_t end = 0;
     int status = file_size(fd, &end, err);
     if (status == RMQ_OK && at < end && size < end - at)
         end = at + size;
@@ -202,8 +202,9 @@ static int sync_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq
 {
     (void)vfs;
     assert(base && size > 0);
+    size_t inside_page = (uintptr_t)base % (size_t)sysconf(_SC_PAGESIZE);
     int result;
-    RETRY(result, msync(base, (size_t)size, MS_SYNC));
+    RETRY(result, msync(base - inside_page, (size_t)size + inside_page, MS_SYNC));
     return result == -1 ? rmq_fail_os(err, errno, "sync a mapping of %lld bytes", (long long)size) : RMQ_OK;
 }
 
@@ -376,14 +377,17 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
 {
     (void)vfs;
     *holder = 0;
+    /* A lock of the open file, not of the process: it keeps out a second store in this process too, and a Java
+     * broker's process lock, and closing another descriptor of the file does not drop it. */
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     int result;
-    RETRY(result, fcntl(fd, F_SETLK, &byte));
+    RETRY(result, fcntl(fd, F_OFD_SETLK, &byte));
     if (result == 0)
         return RMQ_OK;
     if (errno != EACCES && errno != EAGAIN)
         return fail_fd(err, "lock", fd);
-    if (fcntl(fd, F_GETLK, &byte) == 0 && byte.l_type != F_UNLCK)
+    /* Holders of a lock of their open file show as process -1. */
+    if (fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK && byte.l_pid > 0)
         *holder = byte.l_pid;
     return rmq_fail(err, RMQ_LOCKED, 0, "descriptor %d is locked by process %lld", fd, (long long)*holder);
 }

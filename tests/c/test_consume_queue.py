@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.golden import GoldenCase, GoldenCases, every_case
 from tests.reference import consume_queue as reference
-from tests.reference.consume_queue import FILL, FILL_SIZE, UNIT, Unit
+from tests.reference.consume_queue import FILL, UNIT, Unit
 
 UNITS_PER_FILE = 5
 FILE_SIZE = UNITS_PER_FILE * UNIT.size
@@ -22,7 +23,9 @@ EVERYTHING = (1 << 63) - 1
 class Queue:
     """One open queue; leaving the block closes it without a flush, as a crash would."""
 
-    def __init__(self, core: Any, path: Path, *, file_size: int = FILE_SIZE, **options: Any) -> None:
+    def __init__(
+        self, core: Any, path: Path, *, file_size: int = FILE_SIZE, **options: Any
+    ) -> None:
         self.ffi, self.lib = core
         self.path = path
         self.queue = self.ffi.new("struct rmq_consume_queue *")
@@ -86,9 +89,7 @@ class Queue:
 
     def find(self, physical_offset: int) -> int:
         found = self.ffi.new("int64_t *")
-        self.check(
-            self.lib.rmq_consume_queue_find(self.queue, physical_offset, found, self.error)
-        )
+        self.check(self.lib.rmq_consume_queue_find(self.queue, physical_offset, found, self.error))
         return int(found[0])
 
     def flush(self) -> None:
@@ -116,9 +117,7 @@ def test_appended_units_are_the_bytes_of_the_reference(
         queue.extend(units, first=first)
         assert queue.bounds == (first, first + 12, 1200)
         assert queue.read(first) == units
-    assert files(tmp_path / "q") == reference.encode_files(
-        units, first=first, file_size=FILE_SIZE
-    )
+    assert files(tmp_path / "q") == reference.encode_files(units, first=first, file_size=FILE_SIZE)
 
 
 def test_file_size_is_rounded_up_to_whole_units(core: Any, tmp_path: Path) -> None:
@@ -363,6 +362,53 @@ def test_file_of_another_size_is_named(core: Any, tmp_path: Path) -> None:
         Queue(core, tmp_path)
 
 
+@pytest.fixture
+def faulty(core: Any) -> Iterator[Any]:
+    _, lib = core
+    vfs = lib.rmq_vfs_fault_new()
+    yield vfs
+    lib.rmq_vfs_fault_free(vfs)
+
+
+@pytest.mark.parametrize("call", ["RESIZE", "ALLOCATE", "MAP"])
+def test_full_disk_refuses_the_unit_and_a_later_append_succeeds(
+    core: Any, tmp_path: Path, faulty: Any, call: str
+) -> None:
+    _, lib = core
+    with Queue(core, tmp_path, vfs=faulty) as queue:
+        queue.extend(units_of(5), first=2)
+        lib.rmq_vfs_fault_arm(faulty, getattr(lib, f"RMQ_CALL_{call}"), 0, 1 << 30, errno.ENOSPC, 0)
+        queue.extend(units_of(8)[5:], first=7)
+        assert queue.put(10, units_of(9)[8]) == lib.RMQ_NO_SPACE
+        assert queue.bounds == (2, 10, 800)
+        lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, 0, 0, 0, 0)
+        queue.extend(units_of(12)[8:], first=10)
+        assert queue.read(2) == units_of(12)
+
+
+@pytest.mark.parametrize("log_end", [1000, 1700])
+def test_failure_at_any_step_of_a_cut_leaves_a_queue_that_recovers(
+    core: Any, tmp_path: Path, faulty: Any, log_end: int
+) -> None:
+    _, lib = core
+    count = log_end // 100
+    expected = (10, count, log_end if count > 10 else -1)
+    for step in range(100):
+        path = tmp_path / str(step)
+        with Queue(core, path, vfs=faulty) as queue:
+            queue.extend(units_of(23))
+            queue.call("expire", 1000)
+            lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, step, 1 << 30, errno.EIO, 0)
+            status = lib.rmq_consume_queue_truncate(queue.queue, log_end, queue.error)
+            assert queue.bounds == expected
+            lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, 0, 0, 0, 0)
+        with Queue(core, path) as queue:
+            assert queue.recover(log_end) == expected
+        if status == lib.RMQ_OK:
+            break
+    assert 0 < step < 99
+
+
 @given(
     st.lists(st.integers(1, 400), max_size=30),
     st.integers(0, 12),
@@ -398,10 +444,8 @@ def test_agrees_with_the_reference_for_every_cut(
 
 
 @pytest.fixture
-def unpacked(
-    golden_cases: GoldenCases, tmp_path: Path, release: str, case_name: str
-) -> Iterator[GoldenCase]:
-    yield golden_cases.copy(release, case_name, into=tmp_path)
+def unpacked(golden_cases: GoldenCases, tmp_path: Path, release: str, case_name: str) -> GoldenCase:
+    return golden_cases.copy(release, case_name, into=tmp_path)
 
 
 def simple_units(case: GoldenCase) -> dict[tuple[str, int], dict[int, Unit]]:
@@ -448,7 +492,3 @@ def test_golden_queue_is_written_again_byte_for_byte(
                 queue.append(queue_offset, unit)
         written = unpacked.root / "consumequeue" / topic / str(queue_id)
         assert files(tmp_path / str(number)) == files(written)
-
-
-def test_fill_unit_is_what_the_reference_says() -> None:
-    assert astuple(FILL) == (0, FILL_SIZE, 0)

@@ -58,6 +58,21 @@ def remove(text: bytes, name: str) -> bytes:
     return PAIR_END.encode().join(piece for piece in pieces if not piece.startswith(begin))
 
 
+def hash_map_order(pairs: Mapping[str, str], *, buckets: int) -> dict[str, str]:
+    """Return *pairs* in the order in which a java.util.HashMap of so many buckets gives them.
+
+    The store itself writes the text of inner batches and of messages for light queues anew, from
+    the map they came with and the pairs it adds: 16 buckets for a message built by setters (32
+    from the 13th pair on), 128 for one decoded from a property text. Pairs of one bucket keep
+    their order."""
+
+    def bucket(name: str) -> int:
+        value = java_text.string_hash(name) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return dict(sorted(pairs.items(), key=lambda pair: bucket(pair[0])))
+
+
 def index_keys(pairs: Mapping[str, str]) -> list[str]:
     """Return the tokens of KEYS, split at single spaces."""
     return [key for key in pairs.get(KEYS, "").split(" ") if key]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.golden import RELEASES, GoldenCases
 from tests.reference import batch, log, manifest, properties, record
-from tests.reference.conftest import Walked
 from tests.reference.log import Entry
 from tests.reference.record import Record
+from tests.reference.walked import Walked
 
 
 def test_walk_gives_the_lines_of_the_manifest(case: Walked) -> None:
@@ -88,6 +88,13 @@ def test_inner_batches_hold_as_many_messages_as_they_say(case: Walked) -> None:
             messages = batch.decode(found.body)
             assert len(messages) == int(found.properties[properties.INNER_COUNT])
             assert batch.encode(messages) == found.body
+
+
+def test_property_text_of_inner_batches_is_in_the_order_of_a_hash_map(case: Walked) -> None:
+    for found in case.records:
+        if found.sys_flag & record.INNER_BATCH:
+            ordered = properties.hash_map_order(found.properties, buckets=16)
+            assert properties.encode(ordered) == found.property_bytes
 
 
 def test_members_of_plain_batches_can_be_put_again_as_a_batch(case: Walked) -> None:

@@ -11,8 +11,8 @@ from tests.reference import (
     log,
     manifest,
 )
-from tests.reference.conftest import Walked
 from tests.reference.index_file import Index, IndexFile, Request
+from tests.reference.walked import Walked
 
 Key = tuple[str, int]
 

@@ -1,0 +1,20 @@
+/* utf8.h -- stored text made safe for readers that trust their UTF-8.
+ *
+ * The bytes of topics and properties are whatever a producer sent. Arrow promises its readers well-formed UTF-8, so
+ * malformed text is mended as java.lang.String decodes it: U+FFFD for each maximal bad sequence, one for an encoded
+ * surrogate.
+ */
+#ifndef RMQ_UTF8_H
+#define RMQ_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One bad byte becomes the three of U+FFFD. */
+#define RMQ_UTF8_MEND_FACTOR 3
+
+bool rmq_utf8_is_valid(const char *text, size_t size);
+/* Writes the mended text to out, which has room for RMQ_UTF8_MEND_FACTOR * size bytes; returns the bytes written. */
+size_t rmq_utf8_mend(char *out, const char *text, size_t size);
+
+#endif

@@ -1,0 +1,1 @@
+"""The binding of the C core: one extension module, `core`."""

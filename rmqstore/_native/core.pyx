@@ -1,0 +1,72 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The C core as Python sees it: arguments are judged, the border is crossed, statuses become exceptions."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcpy, memset
+
+from rmqstore._native.csrc cimport *
+
+import ipaddress
+
+from rmqstore.errors import (
+    ArgumentError,
+    CorruptionError,
+    InSyncReplicasNotEnough,
+    MessageRejected,
+    OffsetOutOfRange,
+    PutError,
+    StoreClosedError,
+    StoreLockedError,
+    ViewsOpenError,
+    for_status,
+)
+from rmqstore.message import Durability, GetStatus, Message, PutStatus
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int nanosleep(const timespec *duration, timespec *left)
+
+
+cdef object error_of(const rmq_error *err):
+    """The exception for a failed call; the caller adds what it knows."""
+    detail = err.detail.decode("utf-8", "replace")
+    error = for_status(err.status, rmq_status_text(err.status).decode(), detail, err.os_errno, err.at_offset)
+    if isinstance(error, StoreLockedError) and err.at_offset > 0:
+        error.process_id = err.at_offset
+    return error
+
+
+cdef int check(int status, const rmq_error *err) except -1:
+    if status == RMQ_OK:
+        return 0
+    raise error_of(err)
+
+
+cdef rmq_slice slice_of(str text) except *:
+    """UTF-8 of *text*; it lives as long as the string object."""
+    cdef Py_ssize_t size = 0
+    cdef rmq_slice result
+    result.data = PyUnicode_AsUTF8AndSize(text, &size)
+    result.size = <size_t>size
+    return result
+
+
+cdef str text_of(const char *data, Py_ssize_t size):
+    """Stored text is whatever its producer sent; bytes that are no UTF-8 survive as surrogates."""
+    return PyUnicode_DecodeUTF8(data, size, "surrogateescape")
+
+
+include "record.pxi"
+include "store.pxi"
+include "put.pxi"
+include "read.pxi"
+include "scan.pxi"

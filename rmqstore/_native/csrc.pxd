@@ -1,0 +1,347 @@
+# C declarations of the core, in the reading order of csrc/rmq.h.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef extern from "status.h" nogil:
+    enum:
+        RMQ_OK, RMQ_NOT_FOUND, RMQ_END, RMQ_INVALID, RMQ_IO, RMQ_NO_SPACE, RMQ_CORRUPT, RMQ_LOCKED
+        RMQ_CLOSED, RMQ_READ_ONLY, RMQ_OUT_OF_RANGE, RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE
+        RMQ_NOT_WRITABLE, RMQ_PAGE_CACHE_BUSY, RMQ_FLUSH_TIMEOUT, RMQ_TIMEOUT, RMQ_BUSY
+        RMQ_UNSUPPORTED, RMQ_FORKED
+
+    struct rmq_error:
+        int32_t status
+        int32_t os_errno
+        int64_t at_offset
+        char detail[400]
+
+    const char *rmq_status_text(int status)
+
+
+cdef extern from "crc32.h" nogil:
+    uint32_t rmq_crc32(uint32_t crc, const void *data, size_t size)
+    int32_t rmq_crc32_java(const void *data, size_t size)
+    const char *rmq_crc32_chosen()
+
+
+cdef extern from "clock.h" nogil:
+    struct rmq_clock:
+        int64_t fixed_ms
+    int64_t rmq_clock_now(rmq_clock *clock)
+
+
+cdef extern from "properties.h" nogil:
+    struct rmq_slice:
+        const char *data
+        size_t size
+
+    bint rmq_properties_next(const char *text, size_t size, size_t *at, rmq_slice *name, rmq_slice *value)
+    rmq_slice rmq_properties_find(const char *text, size_t size, const char *name)
+    int RMQ_PROPERTIES_SIZE_MAX
+
+
+cdef extern from "record.h" nogil:
+    enum:
+        RMQ_FLAG_INNER_BATCH, RMQ_RECORD_SIZE_MIN, RMQ_BLANK_SIZE
+        RMQ_CHECK_FORM, RMQ_CHECK_BODY_CRC, RMQ_CHECK_PROPERTY_CRC, RMQ_CHECK_PLACE
+        RMQ_MESSAGE_ID_SIZE_MAX
+
+    struct rmq_host:
+        uint8_t address[16]
+        int32_t port
+        uint8_t size
+
+    struct rmq_message:
+        const char *topic
+        size_t topic_size
+        const uint8_t *body
+        size_t body_size
+        const char *properties
+        size_t properties_size
+        const char *more_properties
+        size_t more_properties_size
+        rmq_host born_host
+        rmq_host store_host
+        int64_t born_timestamp
+        int64_t store_timestamp
+        int64_t prepared_transaction_offset
+        int32_t queue_id
+        int32_t flag
+        int32_t sys_flag
+        int32_t reconsume_times
+
+    struct rmq_record_limits:
+        int32_t body_size_max
+        int32_t record_size_max
+        bint version_by_topic_size
+        bint append_property_crc
+
+    struct rmq_record:
+        const uint8_t *data
+        const uint8_t *body
+        const char *topic
+        const char *properties
+        int64_t queue_offset
+        int64_t physical_offset
+        int64_t born_timestamp
+        int64_t store_timestamp
+        int64_t prepared_transaction_offset
+        int32_t total_size
+        int32_t body_size
+        int32_t topic_size
+        int32_t properties_size
+        int32_t queue_id
+        int32_t flag
+        int32_t sys_flag
+        int32_t body_crc
+        int32_t reconsume_times
+        int32_t version
+        rmq_host born_host
+        rmq_host store_host
+
+    int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
+                          rmq_record *record, rmq_error *err)
+    size_t rmq_message_id(const rmq_host *host, int64_t physical_offset, char *out)
+
+
+cdef extern from "batch.h" nogil:
+    struct rmq_batch_item:
+        const uint8_t *body
+        const char *properties
+        int32_t body_size
+        int32_t properties_size
+        int32_t flag
+
+    int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, rmq_batch_item *item, rmq_error *err)
+
+
+cdef extern from "mapped_file.h" nogil:
+    struct rmq_mapped_file:
+        char *path
+        int64_t start
+        int64_t size
+
+    void rmq_mapped_file_pin(rmq_mapped_file *file)
+    void rmq_mapped_file_unpin(rmq_mapped_file *file)
+    uint8_t *rmq_mapped_file_base(rmq_mapped_file *file)
+
+
+cdef extern from "file_queue.h" nogil:
+    struct rmq_file_queue:
+        size_t count
+
+    int rmq_file_queue_pin(rmq_file_queue *queue, int64_t offset, rmq_mapped_file **file, rmq_error *err)
+    int rmq_file_queue_pin_at(rmq_file_queue *queue, size_t index, rmq_mapped_file **file, rmq_error *err)
+    int64_t rmq_file_queue_end(const rmq_file_queue *queue)
+    int64_t rmq_file_queue_start(const rmq_file_queue *queue)
+    int64_t rmq_file_queue_flushed(const rmq_file_queue *queue)
+
+
+cdef extern from "queue_table.h" nogil:
+    struct rmq_queue:
+        char *topic
+        size_t topic_size
+        int32_t queue_id
+        bint is_batch
+        int64_t next_offset
+
+    struct rmq_queue_table:
+        pass
+
+    rmq_queue *rmq_queue_table_find(rmq_queue_table *table, const char *topic, size_t topic_size, int32_t queue_id)
+    int rmq_queue_table_get(rmq_queue_table *table, const char *topic, size_t topic_size, int32_t queue_id,
+                            bint is_batch, rmq_queue **queue, rmq_error *err)
+    rmq_queue *rmq_queue_table_first(rmq_queue_table *table)
+    rmq_queue *rmq_queue_table_next(rmq_queue *queue)
+    int64_t rmq_queue_min(rmq_queue *queue)
+    int64_t rmq_queue_max(rmq_queue *queue)
+
+
+cdef extern from "commit_log.h" nogil:
+    struct rmq_receipt:
+        int64_t physical_offset
+        int64_t queue_offset
+        int64_t store_timestamp
+        int32_t size
+
+    struct rmq_commit_log_options:
+        rmq_record_limits limits
+        bint multi_dispatch
+        bint warm_whole_file
+        int64_t page_cache_busy_ms
+
+    struct rmq_commit_log:
+        rmq_file_queue files
+
+
+cdef extern from "failure.h" nogil:
+    struct rmq_failure:
+        pass
+
+    int rmq_failure_check(rmq_failure *failure, rmq_error *err)
+
+
+cdef extern from "dispatch.h" nogil:
+    enum:
+        RMQ_DELAY_LEVELS_MAX
+
+    struct rmq_dispatch_options:
+        bint multi_dispatch
+        bint limit_to_flushed
+        bint bound_index
+        int64_t delays_ms[64]
+        size_t delay_count
+
+    struct rmq_dispatcher:
+        int64_t dispatched_offset
+        int64_t confirm_offset
+
+    int64_t rmq_dispatcher_limit(rmq_dispatcher *dispatcher)
+    int rmq_dispatcher_wait(rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms, rmq_error *err)
+
+
+cdef extern from "checkpoint.h" nogil:
+    struct rmq_checkpoint:
+        int64_t physic_timestamp
+        int64_t logics_timestamp
+        int64_t index_timestamp
+        int64_t master_flushed_offset
+        int64_t confirm_offset
+        int64_t logics_physical_offset
+
+
+cdef extern from "flusher.h" nogil:
+    enum rmq_compatibility:
+        RMQ_COMPATIBLE_BOTH, RMQ_COMPATIBLE_5_3, RMQ_COMPATIBLE_5_5
+
+    struct rmq_flusher_options:
+        int64_t log_interval_ms
+        int64_t log_thorough_ms
+        int32_t log_least_pages
+        int64_t queue_interval_ms
+        int64_t queue_thorough_ms
+        int32_t queue_least_pages
+        rmq_compatibility compatibility
+
+    struct rmq_flusher:
+        rmq_checkpoint checkpoint
+
+    int rmq_flusher_wait(rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, rmq_error *err)
+
+
+cdef extern from "scan.h" nogil:
+    enum rmq_scan_verdict:
+        RMQ_SCAN_LIMIT, RMQ_SCAN_END, RMQ_SCAN_BAD
+
+    struct rmq_scan:
+        int64_t offset
+        rmq_scan_verdict verdict
+        rmq_error error
+        int32_t bad_size
+        rmq_mapped_file *file
+
+    void rmq_scan_begin(rmq_scan *scan, rmq_file_queue *files, int64_t from_, int64_t limit, unsigned checks)
+    int rmq_scan_next(rmq_scan *scan, rmq_record *record, rmq_error *err)
+    int rmq_scan_resync(rmq_scan *scan, rmq_error *err)
+    void rmq_scan_finish(rmq_scan *scan)
+
+
+cdef extern from "recover.h" nogil:
+    struct rmq_recovery:
+        int64_t start_offset
+        int64_t end_offset
+        int64_t records
+        int64_t cut_bytes
+        int64_t milliseconds
+        bint was_closed
+        char cut_path[256]
+
+
+cdef extern from "store.h" nogil:
+    struct rmq_store_options:
+        const char *root
+        const char *const *log_directories
+        size_t log_directory_count
+        const char *const *read_only_log_directories
+        size_t read_only_log_directory_count
+        bint read_only
+        bint allow_gaps
+        bint index_enable
+        bint index_tags
+        bint need_property_crc
+        bint check_crc_on_recover
+        int64_t log_file_size
+        int64_t queue_file_size
+        int64_t batch_queue_file_size
+        int64_t ext_file_size
+        bint enable_ext
+        int32_t index_slot_count
+        int32_t index_entry_count
+        rmq_commit_log_options log
+        rmq_dispatch_options dispatch
+        rmq_flusher_options flush
+
+    struct rmq_store:
+        rmq_clock clock
+        rmq_failure failure
+        rmq_commit_log log
+        rmq_queue_table queues
+        size_t index_files_skipped
+        rmq_dispatcher dispatcher
+        rmq_flusher flusher
+        rmq_recovery recovery
+        bint has_index
+
+    int rmq_store_open(const rmq_store_options *options, rmq_store **store, rmq_error *err)
+    int rmq_store_close(rmq_store *store, rmq_error *err)
+    void rmq_store_abandon(rmq_store *store)
+    int rmq_store_check(const rmq_store *store, rmq_error *err)
+    int rmq_store_put(rmq_store *store, const rmq_message *messages, size_t count, bint together,
+                      rmq_receipt *receipts, size_t *stored, rmq_error *err)
+    int rmq_store_append_raw(rmq_store *store, int64_t at, const uint8_t *data, size_t size, rmq_error *err)
+    void rmq_store_refuse(rmq_store *store, int status)
+    int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
+    int rmq_store_flush(rmq_store *store, rmq_error *err)
+    int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
+    int rmq_store_refresh(rmq_store *store, rmq_error *err)
+    int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_set_master_flushed(rmq_store *store, int64_t offset, rmq_error *err)
+
+
+cdef extern from "read.h" nogil:
+    struct rmq_found:
+        rmq_mapped_file *file
+        const uint8_t *data
+        int64_t physical_offset
+        int64_t queue_offset
+        int32_t size
+        int32_t batch_size
+
+    struct rmq_get_request:
+        const char *topic
+        size_t topic_size
+        int64_t offset
+        int64_t max_bytes
+        const rmq_slice *tags
+        size_t tag_count
+        size_t max_count
+        int32_t queue_id
+        bint check_crc
+
+    struct rmq_get_result:
+        int status
+        int64_t next_offset
+        int64_t min_offset
+        int64_t max_offset
+        size_t count
+
+    int rmq_store_get(rmq_store *store, const rmq_get_request *request, rmq_found *found, rmq_get_result *result,
+                      rmq_error *err)
+    void rmq_found_release(rmq_found *found, size_t count)
+    int rmq_store_at(rmq_store *store, int64_t physical_offset, bint check_crc, rmq_found *found, rmq_error *err)
+    int rmq_store_offset_by_time(rmq_store *store, const char *topic, size_t topic_size, int32_t queue_id,
+                                 int64_t timestamp, bint upper, int64_t *offset, rmq_error *err)
+    int rmq_store_query(rmq_store *store, rmq_slice topic, rmq_slice key, bint tag, int64_t begin_ms, int64_t end_ms,
+                        size_t max_count, rmq_found *found, size_t *count, rmq_error *err)

@@ -1,0 +1,411 @@
+# Putting messages.
+
+# Longer than any legal property text, so that the core names the limit.
+cdef enum:
+    TEXT_MAX = 33000
+
+
+cdef struct Text:
+    size_t size
+    char data[TEXT_MAX]
+
+
+cdef int add_text(Text *text, rmq_slice part) except -1:
+    if part.size > TEXT_MAX - text.size:
+        raise MessageRejected(f"properties take more than {RMQ_PROPERTIES_SIZE_MAX} bytes; shorten them",
+                              status="PROPERTIES_SIZE_EXCEEDED")
+    memcpy(text.data + text.size, part.data, part.size)
+    text.size += part.size
+    return 0
+
+
+cdef int add_property(Text *text, str name, str value) except -1:
+    cdef rmq_slice n = slice_of(name), v = slice_of(value)
+    if (memchr(n.data, 1, n.size) != NULL or memchr(n.data, 2, n.size) != NULL or memchr(n.data, 0, n.size) != NULL
+            or memchr(v.data, 2, v.size) != NULL or memchr(v.data, 0, v.size) != NULL or n.size == 0):
+        raise MessageRejected(f"property {name!r}: a name may not be empty nor hold the bytes 0, 1 and 2, a value not "
+                              "0 and 2, which separate properties; leave them out")
+    if n.size + v.size + 2 > TEXT_MAX - text.size:
+        add_text(text, rmq_slice(NULL, TEXT_MAX + 1))
+    add_text(text, n)
+    text.data[text.size] = 1
+    text.size += 1
+    add_text(text, v)
+    text.data[text.size] = 2
+    text.size += 1
+    return 0
+
+
+cdef str join_keys(keys):
+    if isinstance(keys, str):
+        return keys
+    for key in keys:
+        if " " in key:
+            raise ArgumentError(f"key {key!r} holds a space, which separates keys; give two keys")
+    return " ".join(keys)
+
+
+cdef class _Bodies:
+    """Buffers of the messages of one call, let go of together."""
+
+    cdef Py_buffer *views
+    cdef size_t count, capacity
+
+    def __cinit__(self, size_t capacity):
+        self.views = <Py_buffer *>PyMem_Malloc(capacity * sizeof(Py_buffer) if capacity else 1)
+        if self.views == NULL:
+            raise MemoryError
+        self.capacity = capacity
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self.count):
+            PyBuffer_Release(&self.views[i])
+        PyMem_Free(self.views)
+
+    cdef int take(self, body, rmq_message *message) except -1:
+        cdef Py_buffer *view = &self.views[self.count]
+        PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
+        self.count += 1
+        message.body = <const uint8_t *>view.buf
+        message.body_size = <size_t>view.len
+        return 0
+
+
+cdef int judge_int32(str name, object value) except? -1:
+    cdef int64_t number = value
+    if not -2147483648 <= number <= 2147483647:
+        raise MessageRejected(f"{name} {number} does not fit into 32 bits")
+    return <int>number
+
+
+cdef int fill_from_message(Store store, rmq_message *out, object message, int64_t now_ms) except -1:
+    """Everything but body and properties, which the caller has room for."""
+    cdef rmq_slice topic = slice_of(message.topic)
+    out.topic = topic.data
+    out.topic_size = topic.size
+    out.queue_id = judge_int32("queue", message.queue)
+    out.flag = judge_int32("flag", message.flag)
+    out.sys_flag = message.stored_sys_flag
+    out.reconsume_times = judge_int32("reconsume_times", message.reconsume_times)
+    out.prepared_transaction_offset = message.prepared_transaction_offset
+    born = message.born_timestamp
+    out.born_timestamp = now_ms if born is None else born
+    store_host = message.store_host
+    out.store_host = store.host if store_host is None else parse_host(store_host)
+    born_host = message.born_host
+    out.born_host = out.store_host if born_host is None else parse_host(born_host)
+    return 0
+
+
+cdef object reached(Store store, rmq_store *handle, int64_t end_offset, object wanted, int64_t timeout_ms,
+                    rmq_error *err, int *status):
+    """Waits for the durability; with the GIL let go of."""
+    status[0] = RMQ_OK
+    if wanted is Durability.MEMORY:
+        return Durability.MEMORY
+    with nogil:
+        status[0] = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
+    return Durability.DISK if status[0] == RMQ_OK else Durability.MEMORY
+
+
+cdef object refuse_replicated(Store store):
+    raise InSyncReplicasNotEnough(f"store {store.path} has no replicas; ask for Durability.DISK, or replicate it")
+
+
+cdef object put_failed(int status, const rmq_error *err, object receipt):
+    """The exception of a put whose message is in the log."""
+    error = error_of(err)
+    if isinstance(error, PutError):
+        error.receipt = receipt
+        if status != RMQ_FLUSH_TIMEOUT:
+            # Its sync failed: the bytes may be on the disk or not.
+            error.stored = None
+            error.status = PutStatus.FLUSH_DISK_TIMEOUT.name
+    return error
+
+
+cdef int64_t milliseconds(Store store, object timeout) except? -1:
+    if timeout is None:
+        return store.flush_timeout_ms
+    if timeout < 0:
+        raise ArgumentError(f"timeout must not be negative: {timeout}")
+    return <int64_t>(timeout * 1000)
+
+
+cdef class Writer(Store):
+    """The verbs that put."""
+
+    def put(self, topic, body=None, *, queue=0, tags=None, keys=None, properties=None, unique_key=None, int flag=0,
+            born_timestamp=None, durability=None, timeout=None):
+        """Store one message and return its Receipt.
+
+        *topic* is a name, with *body* any object with the buffer protocol, or a whole `Message`. *keys* is a list or
+        a text of keys separated by spaces. *durability* None is the store's own: DISK with flushDiskType SYNC_FLUSH,
+        else MEMORY. *timeout* is in seconds and bounds the wait for durability.
+
+        Raises MessageRejected (too large, reserved characters), NotWritable, PageCacheBusy, FlushTimeout (stored),
+        InSyncReplicasNotEnough.
+        """
+        cdef rmq_store *handle
+        cdef rmq_message message
+        cdef Text text
+        cdef Py_buffer view
+        cdef rmq_error err
+        cdef rmq_slice name
+        if body is None or type(topic) is not str:
+            return self._put_message(topic, durability, timeout)
+        if durability is None:
+            durability = self.default_durability
+        elif durability is Durability.REPLICATED:
+            refuse_replicated(self)
+        handle = self.alive()
+        memset(&message, 0, sizeof(message))
+        name = slice_of(<str>topic)
+        message.topic = name.data
+        message.topic_size = name.size
+        message.queue_id = judge_int32("queue", queue)
+        message.flag = flag
+        message.store_host = self.host
+        message.born_host = self.host
+        message.born_timestamp = rmq_clock_now(&handle.clock) if born_timestamp is None else born_timestamp
+        text.size = 0
+        if properties is not None:
+            for key, value in properties.items():
+                if value is not None:
+                    add_property(&text, key, value)
+        if keys is not None:
+            keys = join_keys(keys)
+            if keys:
+                add_property(&text, "KEYS", keys)
+        if unique_key is not None:
+            add_property(&text, "UNIQ_KEY", unique_key)
+        if tags:
+            add_property(&text, "TAGS", tags)
+        message.properties = text.data
+        message.properties_size = text.size
+        if PyBytes_CheckExact(body):
+            message.body = <const uint8_t *>PyBytes_AS_STRING(body)
+            message.body_size = <size_t>PyBytes_GET_SIZE(body)
+            return self.put_one(<str>topic, &message, durability, timeout)
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            message.body = <const uint8_t *>view.buf
+            message.body_size = <size_t>view.len
+            return self.put_one(<str>topic, &message, durability, timeout)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef Receipt put_one(self, str topic, rmq_message *message, object durability, object timeout):
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_receipt stored
+        cdef size_t count = 0
+        cdef rmq_error err
+        cdef int status
+        cdef int64_t timeout_ms
+        cdef Receipt receipt
+        try:
+            timeout_ms = milliseconds(self, timeout)
+            # One small append costs less than giving the GIL away and taking it back.
+            if message.body_size <= 65536:
+                status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
+            else:
+                with nogil:
+                    status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
+            if status != RMQ_OK:
+                raise error_of(&err)
+            if durability is Durability.MEMORY:
+                return make_receipt(topic, message, &stored, durability)
+            durability = reached(self, handle, stored.physical_offset + stored.size, durability, timeout_ms, &err,
+                                 &status)
+            receipt = make_receipt(topic, message, &stored, durability)
+            if status != RMQ_OK:
+                raise put_failed(status, &err, receipt)
+            return receipt
+        finally:
+            self.leave()
+
+    def _put_message(self, message, durability, timeout):
+        if not isinstance(message, Message):
+            raise TypeError(f"put takes a topic and a body, or a Message; got {type(message).__name__}")
+        return self._put_all([message], None, 0, durability, timeout, False)[0]
+
+    def put_many(self, messages, *, topic=None, int queue=0, durability=None, timeout=None):
+        """Store messages in order under one lock and return their Receipts; one wait for durability covers all.
+
+        *messages* holds Message objects or, with *topic*, bodies as well, which go to *queue* of that topic. All are
+        judged first: MessageRejected means that none was stored. When the disk gives out in between, the error's
+        `receipt` is the list of those stored.
+        """
+        return self._put_all(messages, topic, queue, durability, timeout, False)
+
+    def put_batch(self, messages, *, durability=None, timeout=None):
+        """Store messages of one topic and queue side by side in one commit log file, as RocketMQ stores a batch.
+
+        Raises MessageRejected for an empty batch, for several queues, and for messages with a transaction or a delay
+        level. Otherwise as put_many.
+        """
+        messages = list(messages)
+        if not messages:
+            raise MessageRejected("a batch holds at least one message")
+        if len({(message.topic, message.queue) for message in messages}) > 1:
+            raise MessageRejected("the messages of a batch go to one queue of one topic; use put_many")
+        for message in messages:
+            if message.transaction or message.delay_level:
+                raise MessageRejected("a batch takes no transaction and no delay level; put such messages by themselves")
+        if sum(len(message.body) for message in messages) > self.body_size_max:
+            raise MessageRejected(f"the bodies of the batch are over the limit of {self.body_size_max} bytes "
+                                  "(maxMessageSize); split it")
+        return self._put_all(messages, None, 0, durability, timeout, True)
+
+    def _put_all(self, messages, topic, int queue, durability, timeout, bint together):
+        cdef rmq_store *handle
+        cdef list items = [self._stored_form(item) if isinstance(item, Message) else item for item in messages]
+        cdef size_t count = <size_t>len(items), stored = 0
+        cdef rmq_message *out = NULL
+        cdef rmq_receipt *receipts = NULL
+        cdef _Bodies bodies
+        cdef list texts = []
+        cdef rmq_error err
+        cdef int status, waited = RMQ_OK
+        cdef int64_t timeout_ms, end_offset
+        cdef list result
+        if durability is Durability.REPLICATED:
+            refuse_replicated(self)
+        if count == 0:
+            return []
+        handle = self.enter()
+        try:
+            timeout_ms = milliseconds(self, timeout)
+            bodies = _Bodies(count)
+            out = <rmq_message *>PyMem_Malloc(count * sizeof(rmq_message))
+            receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt))
+            if out == NULL or receipts == NULL:
+                raise MemoryError
+            self.fill_all(handle, items, topic, queue, out, bodies, texts)
+            with nogil:
+                status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
+            if durability is None:
+                durability = self.default_durability
+                if all(isinstance(item, Message) and not item.wait_store_ok for item in items):
+                    durability = Durability.MEMORY
+            if status == RMQ_OK:
+                end_offset = receipts[count - 1].physical_offset + receipts[count - 1].size
+                durability = reached(self, handle, end_offset, durability, timeout_ms, &err, &waited)
+            result = [make_receipt(item.topic if isinstance(item, Message) else topic, &out[i], &receipts[i], durability)
+                      for i, item in enumerate(items[:stored])]
+            if status != RMQ_OK:
+                raise self._put_error(&err, result, count)
+            if waited != RMQ_OK:
+                raise put_failed(waited, &err, result[0] if count == 1 else result)
+            return result
+        finally:
+            PyMem_Free(out)
+            PyMem_Free(receipts)
+            self.leave()
+
+    cdef object _put_error(self, const rmq_error *err, list stored, size_t count):
+        error = error_of(err)
+        if isinstance(error, PutError):
+            if err.at_offset >= 0 and count > 1 and isinstance(error, MessageRejected):
+                error.add_note(f"message number {err.at_offset} of the call, counted from 0; none was stored")
+            if stored:
+                error.receipt = stored
+        return error
+
+    cdef int fill_all(self, rmq_store *handle, list items, object topic, int queue, rmq_message *out, _Bodies bodies,
+                      list texts) except -1:
+        cdef int64_t now_ms = rmq_clock_now(&handle.clock)
+        cdef rmq_slice name
+        cdef size_t i
+        cdef Text text
+        cdef bytes kept
+        cdef rmq_message *message
+        if topic is not None:
+            name = slice_of(topic)
+        for i in range(<size_t>len(items)):
+            item = items[i]
+            message = &out[i]
+            memset(message, 0, sizeof(rmq_message))
+            if isinstance(item, Message):
+                fill_from_message(self, message, item, now_ms)
+                text.size = 0
+                for key, value in item.all_properties().items():
+                    if value is not None:
+                        add_property(&text, key, value)
+                if text.size:
+                    kept = text.data[:text.size]
+                    texts.append(kept)
+                    message.properties = PyBytes_AS_STRING(kept)
+                    message.properties_size = text.size
+                bodies.take(item.body, message)
+            elif topic is None:
+                raise TypeError(f"put_many takes Message objects, or bodies with topic=; item {i} is "
+                                f"{type(item).__name__}")
+            else:
+                message.topic = name.data
+                message.topic_size = name.size
+                message.queue_id = queue
+                message.store_host = self.host
+                message.born_host = self.host
+                message.born_timestamp = now_ms
+                bodies.take(item, message)
+        return 0
+
+    def append_raw(self, int64_t physical_offset, data):
+        """Append bytes of another log, as a slave does: *physical_offset* must be the end of this one, or a file border
+        when it is empty.
+
+        Bytes may hold parts of records. Raises OffsetOutOfRange when they do not fit the end.
+        """
+        cdef rmq_store *handle = self.enter()
+        cdef Py_buffer view
+        cdef rmq_error err
+        cdef int status
+        try:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                with nogil:
+                    status = rmq_store_append_raw(handle, physical_offset, <const uint8_t *>view.buf,
+                                                  <size_t>view.len, &err)
+            finally:
+                PyBuffer_Release(&view)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _put_raw_form(self, list forms, bint together):
+        """Store messages given in their stored form, for tests of formats: (topic, queue, body, properties bytes,
+        more properties bytes, flag, sys_flag, born timestamp, store timestamp, born host, store host, reconsume times,
+        prepared transaction offset) each."""
+        cdef rmq_store *handle = self.enter()
+        cdef size_t count = <size_t>len(forms), stored = 0, i
+        cdef rmq_message *out = <rmq_message *>PyMem_Malloc(count * sizeof(rmq_message))
+        cdef rmq_receipt *receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt))
+        cdef rmq_error err
+        cdef rmq_slice name
+        cdef int status
+        try:
+            if out == NULL or receipts == NULL:
+                raise MemoryError
+            for i in range(count):
+                (topic, queue, body, properties, more, flag, sys_flag, born, stored_at, born_host, store_host, times,
+                 prepared) = forms[i]
+                memset(&out[i], 0, sizeof(rmq_message))
+                name = slice_of(topic)
+                out[i].topic, out[i].topic_size = name.data, name.size
+                out[i].queue_id, out[i].flag, out[i].sys_flag = queue, flag, sys_flag
+                out[i].body, out[i].body_size = <const uint8_t *>PyBytes_AS_STRING(body), <size_t>len(body)
+                out[i].properties, out[i].properties_size = PyBytes_AS_STRING(properties), <size_t>len(properties)
+                out[i].more_properties, out[i].more_properties_size = PyBytes_AS_STRING(more), <size_t>len(more)
+                out[i].born_timestamp, out[i].store_timestamp = born, stored_at
+                out[i].born_host, out[i].store_host = parse_host(born_host), parse_host(store_host)
+                out[i].reconsume_times, out[i].prepared_transaction_offset = times, prepared
+            with nogil:
+                status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
+            check(status, &err)
+            return [(receipts[i].physical_offset, receipts[i].queue_offset) for i in range(count)]
+        finally:
+            PyMem_Free(out)
+            PyMem_Free(receipts)
+            self.leave()

@@ -1,0 +1,238 @@
+# Reading by queue offset, physical offset, key and time.
+
+cdef enum:
+    FOUND_MAX = 512
+
+# By the value of enum rmq_get_status, which is RocketMQ's order.
+cdef tuple GET_STATUSES = tuple(GetStatus)
+
+
+cdef class _Tags:
+    """Tags to filter by, as slices the core reads."""
+
+    cdef rmq_slice slices[64]
+    cdef size_t count
+    cdef list texts
+
+    def __cinit__(self, tags):
+        if tags is None:
+            return
+        self.texts = [tags] if isinstance(tags, str) else list(tags)
+        if not self.texts or len(self.texts) > 64:
+            raise ArgumentError(f"{len(self.texts)} tags to filter by; give 1 to 64, or None for all messages")
+        for text in self.texts:
+            self.slices[self.count] = slice_of(text)
+            self.count += 1
+
+
+cdef class Reader(Writer):
+    """The verbs that read."""
+
+    def _get(self, str topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes, tags, bint zero_copy,
+             bint check_crc):
+        """(status, next offset, min offset, max offset, records)."""
+        cdef rmq_get_result result
+        cdef list records
+        cdef _Tags wanted = _Tags(tags)
+        if max_count < 1 or max_bytes < 1:
+            raise ArgumentError(f"max_count and max_bytes begin at 1: {max_count}, {max_bytes}")
+        records = self.get_records(slice_of(topic), queue, offset, max_count, max_bytes, wanted, zero_copy, check_crc,
+                                   &result)
+        return GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, records
+
+    cdef list get_records(self, rmq_slice topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes,
+                          _Tags tags, bint zero_copy, bint check_crc, rmq_get_result *result):
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_get_request request
+        cdef rmq_found found[FOUND_MAX]
+        cdef rmq_error err
+        cdef int status
+        cdef size_t i
+        cdef list records = []
+        memset(&request, 0, sizeof(request))
+        request.topic, request.topic_size = topic.data, topic.size
+        request.queue_id, request.offset = queue, offset
+        request.max_count = max_count if max_count < FOUND_MAX else FOUND_MAX
+        request.max_bytes, request.check_crc = max_bytes, check_crc
+        request.tags, request.tag_count = tags.slices, tags.count
+        try:
+            if max_count <= 4:
+                status = rmq_store_get(handle, &request, found, result, &err)
+            else:
+                with nogil:
+                    status = rmq_store_get(handle, &request, found, result, &err)
+            try:
+                for i in range(result.count):
+                    records.append(make_record(self, found[i].data, found[i].size, found[i].physical_offset,
+                                               found[i].queue_offset, found[i].file if zero_copy else NULL))
+            finally:
+                rmq_found_release(found, result.count)
+            # What was found before a damaged record is handed out; the next call meets the damage.
+            if status != RMQ_OK and not records:
+                raise error_of(&err)
+            return records
+        finally:
+            self.leave()
+
+    def _bounds(self, str topic, int queue):
+        """(min, max) of the queue, None when there is no such queue."""
+        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        if found == NULL:
+            return None
+        return rmq_queue_min(found), rmq_queue_max(found)
+
+    def _next_offset(self, str topic, int queue):
+        """The queue offset the next message gets; 0 when there is no such queue."""
+        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        if found == NULL:
+            return 0
+        return rmq_queue_max(found) if self.read_only else found.next_offset
+
+    def _record_at(self, int64_t physical_offset, bint check_crc):
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_found found
+        cdef rmq_error err
+        try:
+            check(rmq_store_at(handle, physical_offset, check_crc, &found, &err), &err)
+            try:
+                return make_record(self, found.data, found.size, physical_offset, found.queue_offset, NULL)
+            finally:
+                rmq_found_release(&found, 1)
+        finally:
+            self.leave()
+
+    def _offset_by_time(self, str topic, int queue, int64_t timestamp, bint upper):
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_slice name = slice_of(topic)
+        cdef int64_t offset = 0
+        cdef rmq_error err
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_offset_by_time(handle, name.data, name.size, queue, timestamp, upper, &offset, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+        return offset
+
+    def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, size_t max_count):
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_slice topic_text = slice_of(topic), key_text = slice_of(key)
+        cdef rmq_found *found = <rmq_found *>PyMem_Malloc(max_count * sizeof(rmq_found) if max_count else 1)
+        cdef size_t count = 0, i
+        cdef rmq_error err
+        cdef int status
+        cdef list records = []
+        try:
+            if found == NULL:
+                raise MemoryError
+            with nogil:
+                status = rmq_store_query(handle, topic_text, key_text, tag, begin_ms, end_ms, max_count, found, &count,
+                                         &err)
+            check(status, &err)
+            try:
+                for i in range(count):
+                    records.append(make_record(self, found[i].data, found[i].size, found[i].physical_offset,
+                                               found[i].queue_offset, NULL))
+            finally:
+                rmq_found_release(found, count)
+            return records
+        finally:
+            PyMem_Free(found)
+            self.leave()
+
+    def read_raw(self, int64_t physical_offset, size_t max_bytes):
+        """Return up to *max_bytes* of the commit log from *physical_offset*, not beyond its file or the end.
+
+        b"" at the end. Raises OffsetOutOfRange outside of the log.
+        """
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_mapped_file *file = NULL
+        cdef rmq_error err
+        cdef int64_t end, stop
+        try:
+            end = rmq_file_queue_end(&handle.log.files)
+            if physical_offset == end:
+                return b""
+            if physical_offset > end or physical_offset < rmq_file_queue_start(&handle.log.files):
+                raise OffsetOutOfRange(f"offset {physical_offset} is outside of the log",
+                                       start=rmq_file_queue_start(&handle.log.files), end=end)
+            check(rmq_file_queue_pin(&handle.log.files, physical_offset, &file, &err), &err)
+            try:
+                stop = min(end, file.start + file.size, physical_offset + <int64_t>max_bytes)
+                return PyBytes_FromStringAndSize(
+                    <const char *>rmq_mapped_file_base(file) + (physical_offset - file.start), stop - physical_offset)
+            finally:
+                rmq_mapped_file_unpin(file)
+        finally:
+            self.leave()
+
+
+cdef class RecordIterator:
+    """The records of one queue from an offset on, read ahead in batches; ends at `stop`."""
+
+    cdef Reader store
+    cdef str topic
+    cdef int queue
+    cdef int64_t next_offset
+    cdef int64_t stop
+    cdef _Tags tags
+    cdef bint zero_copy
+    cdef bint check_crc
+    cdef list batch
+    cdef Py_ssize_t at
+
+    def __init__(self, Reader store, str topic, int queue, int64_t start, int64_t stop, tags, bint zero_copy,
+                 bint check_crc):
+        self.store = store
+        self.topic = topic
+        self.queue = queue
+        self.next_offset = start
+        self.stop = stop
+        self.tags = _Tags(tags)
+        self.zero_copy = zero_copy
+        self.check_crc = check_crc
+        self.batch = []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Record record
+        while self.at >= len(self.batch):
+            if not self.fill():
+                raise StopIteration
+        record = <Record>self.batch[self.at]
+        self.batch[self.at] = None
+        self.at += 1
+        if record.queue_offset >= self.stop:
+            self.batch = []
+            raise StopIteration
+        return record
+
+    cdef bint fill(self) except *:
+        cdef rmq_get_result result
+        cdef size_t count
+        if self.next_offset >= self.stop:
+            return False
+        # While tags filter, any number of units may have to be looked at for one record.
+        count = <size_t>min(self.stop - self.next_offset, 256)
+        self.batch = self.store.get_records(slice_of(self.topic), self.queue, self.next_offset,
+                                            256 if self.tags.count else count, 8 << 20, self.tags, self.zero_copy,
+                                            self.check_crc, &result)
+        self.at = 0
+        if GET_STATUSES[result.status] is GetStatus.OFFSET_TOO_SMALL:
+            raise OffsetOutOfRange(
+                f"queue {self.topic}/{self.queue} begins at {result.min_offset}; offset {self.next_offset} is gone",
+                start=result.min_offset, end=result.max_offset, nearest=result.min_offset)
+        if result.next_offset <= self.next_offset:
+            return False
+        self.next_offset = result.next_offset
+        return True
+
+    def close(self):
+        """Let go of what was read ahead."""
+        self.batch = []
+        self.next_offset = self.stop

@@ -1,0 +1,293 @@
+# What comes back: receipts of puts, records of reads.
+
+
+cdef tuple host_of(const rmq_host *host):
+    cdef bytes packed = PyBytes_FromStringAndSize(<const char *>host.address, host.size)
+    return str(ipaddress.ip_address(packed)), host.port
+
+
+cdef str message_id_of(const rmq_host *host, int64_t physical_offset):
+    cdef char text[57]
+    cdef size_t size = rmq_message_id(host, physical_offset, text)
+    return text[:size].decode("ascii")
+
+
+cdef class Receipt:
+    """Where a message lies, and what had happened to it when its put returned.
+
+    `durability` is what was reached: MEMORY, DISK or REPLICATED.
+    """
+
+    cdef readonly str topic
+    cdef readonly int queue
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t physical_offset
+    cdef readonly int64_t store_timestamp
+    cdef readonly int size
+    cdef readonly object durability
+    cdef rmq_host host
+
+    def __init__(self):
+        raise TypeError("receipts come from Store.put")
+
+    @property
+    def status(self):
+        """PutStatus.PUT_OK: a put that did not succeed raises."""
+        return PutStatus.PUT_OK
+
+    @property
+    def message_id(self):
+        """The offset message id: store host and physical offset in upper-case hex."""
+        return message_id_of(&self.host, self.physical_offset)
+
+    @property
+    def end_offset(self):
+        """The physical offset behind the record."""
+        return self.physical_offset + self.size
+
+    def __repr__(self):
+        return (f"Receipt({self.topic!r}, queue={self.queue}, queue_offset={self.queue_offset}, "
+                f"physical_offset={self.physical_offset}, size={self.size}, {self.durability.name})")
+
+
+cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_receipt *stored, object durability):
+    cdef Receipt receipt = Receipt.__new__(Receipt)
+    receipt.topic = topic
+    receipt.queue = message.queue_id
+    receipt.queue_offset = stored.queue_offset
+    receipt.physical_offset = stored.physical_offset
+    receipt.store_timestamp = stored.store_timestamp
+    receipt.size = stored.size
+    receipt.durability = durability
+    receipt.host = message.store_host
+    return receipt
+
+
+cdef class _Body:
+    """The body's bytes without a copy, for memoryview(); keeps its record."""
+
+    cdef Record record
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void *>self.record.fields.body, self.record.fields.body_size, 1, flags)
+        if self.record.file != NULL:
+            self.record.store.views += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        if self.record.file != NULL:
+            self.record.store.views -= 1
+
+
+cdef class Record:
+    """A stored message with its envelope.
+
+    Fields are decoded when asked for. A record owns a copy of its bytes and outlives everything, except one that
+    `scan` yields: that one looks into the mapped file, which it pins; nothing is copied until `body` is asked for, and
+    the store does not close while a `body_view` of it lives.
+    """
+
+    cdef rmq_record fields
+    cdef bytes owned            # the bytes, or None with a pinned file
+    cdef rmq_mapped_file *file
+    cdef Store store            # of a pinned record: it counts views
+    cdef readonly int64_t queue_offset
+
+    def __cinit__(self):
+        self.file = NULL
+
+    def __init__(self):
+        raise TypeError("records come from a store")
+
+    def __dealloc__(self):
+        if self.file != NULL:
+            rmq_mapped_file_unpin(self.file)
+
+    # -- place
+
+    @property
+    def topic(self):
+        """The topic the message was put to."""
+        return text_of(self.fields.topic, self.fields.topic_size)
+
+    @property
+    def queue(self):
+        """Queue id within the topic."""
+        return self.fields.queue_id
+
+    @property
+    def physical_offset(self):
+        """Byte position in the commit log."""
+        return self.fields.physical_offset
+
+    @property
+    def size(self):
+        """Bytes of the whole record in the commit log."""
+        return self.fields.total_size
+
+    @property
+    def version(self):
+        """1, or 2 for topics over 127 bytes."""
+        return self.fields.version
+
+    @property
+    def message_id(self):
+        """The offset message id: store host and physical offset in upper-case hex."""
+        return message_id_of(&self.fields.store_host, self.fields.physical_offset)
+
+    # -- body
+
+    @property
+    def body(self):
+        """The body as stored, maybe compressed: see `rmqstore.decompress`."""
+        return PyBytes_FromStringAndSize(<const char *>self.fields.body, self.fields.body_size)
+
+    @property
+    def body_view(self):
+        """A read-only memoryview of the body, without a copy."""
+        cdef _Body body = _Body.__new__(_Body)
+        body.record = self
+        return memoryview(body)
+
+    @property
+    def body_size(self):
+        """Bytes of the stored body."""
+        return self.fields.body_size
+
+    @property
+    def body_crc(self):
+        """CRC-32 of the stored body without its sign bit, as the record says it."""
+        return self.fields.body_crc
+
+    @property
+    def is_body_intact(self):
+        """Whether the body sums up to `body_crc`."""
+        return rmq_crc32_java(self.fields.body, <size_t>self.fields.body_size) == self.fields.body_crc
+
+    @property
+    def raw(self):
+        """The whole record as it lies in the commit log."""
+        if self.owned is not None:
+            return self.owned
+        return PyBytes_FromStringAndSize(<const char *>self.fields.data, self.fields.total_size)
+
+    # -- properties
+
+    cdef str find(self, const char *name):
+        cdef rmq_slice value = rmq_properties_find(self.fields.properties, <size_t>self.fields.properties_size, name)
+        if value.data == NULL:
+            return None
+        return text_of(value.data, <Py_ssize_t>value.size)
+
+    @property
+    def tags(self):
+        """The property TAGS, None without one."""
+        return self.find(b"TAGS")
+
+    @property
+    def keys(self):
+        """The index keys of the property KEYS."""
+        cdef str text = self.find(b"KEYS")
+        return [key for key in text.split(" ") if key] if text else []
+
+    @property
+    def unique_key(self):
+        """The property UNIQ_KEY, None without one."""
+        return self.find(b"UNIQ_KEY")
+
+    @property
+    def properties_text(self):
+        """The property text as stored."""
+        return text_of(self.fields.properties, self.fields.properties_size)
+
+    @property
+    def properties(self):
+        """All properties as a dict; of two pairs with one name the later one wins."""
+        cdef size_t at = 0
+        cdef rmq_slice name, value
+        cdef dict result = {}
+        while rmq_properties_next(self.fields.properties, <size_t>self.fields.properties_size, &at, &name, &value):
+            result[text_of(name.data, <Py_ssize_t>name.size)] = text_of(value.data, <Py_ssize_t>value.size)
+        return result
+
+    # -- the rest
+
+    @property
+    def flag(self):
+        """The application's own 32 bits."""
+        return self.fields.flag
+
+    @property
+    def sys_flag(self):
+        """`SysFlag` bits."""
+        return self.fields.sys_flag
+
+    @property
+    def born_timestamp(self):
+        """When the producer made the message, ms since the epoch."""
+        return self.fields.born_timestamp
+
+    @property
+    def store_timestamp(self):
+        """When the store took the message, ms since the epoch."""
+        return self.fields.store_timestamp
+
+    @property
+    def born_host(self):
+        """(address, port) of the producer."""
+        return host_of(&self.fields.born_host)
+
+    @property
+    def store_host(self):
+        """(address, port) of the broker."""
+        return host_of(&self.fields.store_host)
+
+    @property
+    def reconsume_times(self):
+        """How often consuming the message failed."""
+        return self.fields.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self):
+        """Of a transaction's end: where its half message lies."""
+        return self.fields.prepared_transaction_offset
+
+    def messages(self):
+        """Return what an inner batch holds, as (body, properties text, flag) each; [] for other records.
+
+        Raises CorruptionError when the batch cannot be read.
+        """
+        cdef size_t at = 0
+        cdef rmq_batch_item item
+        cdef rmq_error err
+        cdef int status
+        cdef list result = []
+        if not self.fields.sys_flag & RMQ_FLAG_INNER_BATCH:
+            return result
+        while True:
+            status = rmq_batch_next(self.fields.body, <size_t>self.fields.body_size, &at, &item, &err)
+            if status == RMQ_END:
+                return result
+            check(status, &err)
+            result.append((PyBytes_FromStringAndSize(<const char *>item.body, item.body_size),
+                           text_of(item.properties, item.properties_size), item.flag))
+
+    def __repr__(self):
+        return (f"Record({self.topic!r}, queue={self.queue}, queue_offset={self.queue_offset}, "
+                f"physical_offset={self.physical_offset}, body_size={self.body_size})")
+
+
+cdef Record make_record(Store store, const uint8_t *data, int32_t size, int64_t physical_offset,
+                        int64_t queue_offset, rmq_mapped_file *pinned):
+    """A record of bytes that were checked; with *pinned* it looks into the file and takes a pin of its own."""
+    cdef Record record = Record.__new__(Record)
+    cdef rmq_error err
+    if pinned != NULL:
+        record.store = store
+        rmq_mapped_file_pin(pinned)
+        record.file = pinned
+    else:
+        record.owned = PyBytes_FromStringAndSize(<const char *>data, size)
+        data = <const uint8_t *>PyBytes_AS_STRING(record.owned)
+    check(rmq_record_decode(data, <size_t>size, physical_offset, RMQ_CHECK_FORM, &record.fields, &err), &err)
+    record.queue_offset = queue_offset
+    return record

@@ -1,0 +1,374 @@
+# Opening, closing, and what concerns the store as a whole.
+
+
+cdef class Store:
+    """The native half of `rmqstore.Store`; see there."""
+
+    cdef rmq_store *handle
+    cdef int calls              # of this object that are under way outside of the GIL
+    cdef bint closing
+    cdef int views              # memoryviews into mapped files
+    cdef rmq_host host
+    cdef object default_durability
+    cdef int64_t flush_timeout_ms
+    cdef readonly str path
+    cdef readonly bint read_only
+    cdef dict __dict__
+
+    def __cinit__(self):
+        self.handle = NULL
+
+    def __dealloc__(self):
+        cdef rmq_error err
+        if self.handle != NULL:
+            # Nobody closed the store. Flushing it here could take long and fail unseen: let the next start recover it.
+            rmq_store_abandon(self.handle)
+            self.handle = NULL
+
+    cdef rmq_store *enter(self) except NULL:
+        """Begin a call that lets go of the GIL; every return goes through leave()."""
+        if self.handle == NULL or self.closing:
+            raise StoreClosedError(f"store {self.path} is closed")
+        self.calls += 1
+        return self.handle
+
+    cdef void leave(self) noexcept:
+        self.calls -= 1
+
+    cdef rmq_store *alive(self) except NULL:
+        """The handle, for a call that keeps the GIL."""
+        if self.handle == NULL or self.closing:
+            raise StoreClosedError(f"store {self.path} is closed")
+        return self.handle
+
+    cdef void give(self, rmq_store *handle) noexcept:
+        self.handle = handle
+
+    def _open(self, str path, dict settings):
+        """Open the directory. *settings* has a value for each key read below; sizes in bytes, times in ms."""
+        cdef rmq_store_options options
+        cdef rmq_error err
+        cdef rmq_store *handle = NULL
+        cdef int status
+        cdef bytes root = path.encode("utf-8", "surrogateescape")
+        cdef list directories = [entry.encode("utf-8", "surrogateescape") for entry in settings["log_directories"]]
+        cdef list read_only = [entry.encode("utf-8", "surrogateescape")
+                               for entry in settings["read_only_log_directories"]]
+        cdef const char *names[64]
+        cdef Py_ssize_t i
+        if self.handle != NULL:
+            raise ArgumentError("the store is open already")
+        if len(directories) > 32 or len(read_only) > 32:
+            raise ArgumentError("more than 32 commit log paths")
+        for i in range(len(directories)):
+            names[i] = directories[i]
+        for i in range(len(read_only)):
+            names[32 + i] = read_only[i]
+        memset(&options, 0, sizeof(options))
+        options.root = root
+        options.log_directories = names
+        options.log_directory_count = <size_t>len(directories)
+        options.read_only_log_directories = names + 32
+        options.read_only_log_directory_count = <size_t>len(read_only)
+        fill_options(&options, settings)
+        self.path = path
+        self.read_only = settings["read_only"]
+        self.default_durability = settings["durability"]
+        self.flush_timeout_ms = settings["flush_timeout_ms"]
+        self.host = parse_host(settings["store_host"])
+        with nogil:
+            status = rmq_store_open(&options, &handle, &err)
+        check(status, &err)
+        self.handle = handle
+
+    def close(self):
+        """Dispatch and flush everything, write the checkpoint and let the directory go. Closing twice is harmless.
+
+        Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
+        store is closed all the same, and its next start recovers it).
+        """
+        cdef rmq_error err
+        cdef rmq_store *handle
+        cdef timespec nap
+        cdef int status
+        if self.handle == NULL or self.closing:
+            return
+        if self.views:
+            raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
+        self.closing = True
+        nap.tv_sec = 0
+        nap.tv_nsec = 200000
+        while self.calls > 0:
+            with nogil:
+                nanosleep(&nap, NULL)
+        handle = self.handle
+        self.handle = NULL
+        with nogil:
+            status = rmq_store_close(handle, &err)
+        self.closing = False
+        check(status, &err)
+
+    def _abandon(self):
+        """End as a process that dies does: nothing is flushed, the abort marker stays. For tests of recovery."""
+        cdef rmq_store *handle = self.alive()
+        self.handle = NULL
+        with nogil:
+            rmq_store_abandon(handle)
+
+    @property
+    def closed(self):
+        """Whether the store was closed, or never opened."""
+        return self.handle == NULL
+
+    def _set_clock(self, int64_t now_ms):
+        """Make time stand still at *now_ms*, 0 to let it run. For tests of formats."""
+        self.alive().clock.fixed_ms = now_ms
+
+    # -- positions
+
+    @property
+    def start_offset(self):
+        """Physical offset of the first byte kept; -1 while the log is empty."""
+        return rmq_file_queue_start(&self.alive().log.files)
+
+    @property
+    def end_offset(self):
+        """Physical offset behind the last record."""
+        return rmq_file_queue_end(&self.alive().log.files)
+
+    @property
+    def flushed_offset(self):
+        """Physical offset below which everything is on the disk."""
+        return rmq_file_queue_flushed(&self.alive().log.files)
+
+    @property
+    def dispatched_offset(self):
+        """Physical offset below which queues and index are built."""
+        cdef rmq_store *handle = self.alive()
+        if self.read_only:
+            return rmq_file_queue_end(&handle.log.files)
+        return handle.dispatcher.dispatched_offset
+
+    @property
+    def confirm_offset(self):
+        """Physical offset below which records may be read."""
+        cdef rmq_store *handle = self.alive()
+        if self.read_only:
+            return rmq_file_queue_end(&handle.log.files)
+        return rmq_dispatcher_limit(&handle.dispatcher)
+
+    def _set_confirm_offset(self, int64_t offset):
+        """Dispatch no further than *offset*, and keep it in the checkpoint."""
+        cdef rmq_error err
+        check(rmq_store_set_confirm_offset(self.alive(), offset, &err), &err)
+
+    def _set_master_flushed_offset(self, int64_t offset):
+        """Keep the master's flushed offset in the checkpoint."""
+        cdef rmq_error err
+        check(rmq_store_set_master_flushed(self.alive(), offset, &err), &err)
+
+    def _recovery(self):
+        """What opening found, by the names of struct rmq_recovery."""
+        cdef rmq_recovery *found = &self.alive().recovery
+        return {
+            "was_closed": bool(found.was_closed),
+            "start_offset": found.start_offset,
+            "end_offset": found.end_offset,
+            "records": found.records,
+            "cut_bytes": found.cut_bytes,
+            "cut_path": found.cut_path.decode(),
+            "milliseconds": found.milliseconds,
+        }
+
+    def _checkpoint(self):
+        """The checkpoint's fields as they would be written now."""
+        cdef rmq_checkpoint *fields = &self.alive().flusher.checkpoint
+        return {
+            "physic_timestamp": fields.physic_timestamp,
+            "logics_timestamp": fields.logics_timestamp,
+            "index_timestamp": fields.index_timestamp,
+            "master_flushed_offset": fields.master_flushed_offset,
+            "confirm_offset": fields.confirm_offset,
+            "logics_physical_offset": fields.logics_physical_offset,
+        }
+
+    def _index_files_skipped(self):
+        """Read-only: how many index files have another size than configured."""
+        return self.alive().index_files_skipped
+
+    def _failure(self):
+        """The failure that made the store read-only, as an exception; None while all is well."""
+        cdef rmq_error err
+        if rmq_failure_check(&self.alive().failure, &err) == RMQ_OK:
+            return None
+        return error_of(&err)
+
+    def _files(self):
+        """(path, start offset, size) of each commit log file, oldest first."""
+        cdef rmq_store *handle = self.alive()
+        cdef rmq_mapped_file *file = NULL
+        cdef size_t i = 0
+        cdef list result = []
+        while rmq_file_queue_pin_at(&handle.log.files, i, &file, NULL) == RMQ_OK:
+            result.append((file.path.decode("utf-8", "surrogateescape"), file.start, file.size))
+            rmq_mapped_file_unpin(file)
+            i += 1
+        return result
+
+    def _queues(self):
+        """(topic, queue id, min, max, takes batches) of each queue with files, in no order."""
+        cdef rmq_queue *queue = rmq_queue_table_first(&self.alive().queues)
+        cdef list result = []
+        while queue != NULL:
+            result.append((text_of(queue.topic, <Py_ssize_t>queue.topic_size), queue.queue_id, rmq_queue_min(queue),
+                           rmq_queue_max(queue), bool(queue.is_batch)))
+            queue = rmq_queue_table_next(queue)
+        return result
+
+    def _declare_batch_queue(self, str topic, int queue_id):
+        """Make the queue one for inner batches unless it is known already."""
+        cdef rmq_queue *queue = NULL
+        cdef rmq_error err
+        cdef rmq_slice name = slice_of(topic)
+        check(rmq_queue_table_get(&self.alive().queues, name.data, name.size, queue_id, True, &queue, &err), &err)
+        if not queue.is_batch:
+            raise ArgumentError(f"queue {topic}/{queue_id} is a simple one already; it cannot take inner batches")
+
+    # -- acts
+
+    def flush(self):
+        """Bring everything to the disk: log, queues, index, checkpoint. Raises DiskError or NotWritable."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_flush(handle, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _wait_dispatched(self, int64_t offset, int64_t timeout_ms):
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_wait_dispatched(handle, offset, timeout_ms, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _wait_flushed(self, int64_t offset, int64_t timeout_ms):
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_flusher_wait(&handle.flusher, offset, timeout_ms, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def truncate_to(self, int64_t physical_offset):
+        """End the log at *physical_offset*, for good: queues, index and checkpoint follow, and nothing behind it comes
+        back after a crash.
+
+        Raises OffsetOutOfRange unless a record begins there; at or behind the end nothing happens.
+        """
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            if self.views:
+                raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
+            with nogil:
+                status = rmq_store_truncate(handle, physical_offset, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _expire(self, size_t file_count):
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_expire(handle, file_count, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _refuse(self, reason):
+        """Refuse puts: "role", "disk", or None to accept them again."""
+        statuses = {None: RMQ_OK, "role": RMQ_NOT_WRITABLE, "disk": RMQ_NO_SPACE}
+        rmq_store_refuse(self.alive(), statuses[reason])
+
+    def refresh(self):
+        """Take notice of what the writer in another process did since; for read-only stores."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_refresh(handle, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+
+cdef rmq_host parse_host(tuple address) except *:
+    cdef rmq_host host
+    cdef bytes packed
+    text, port = address
+    try:
+        packed = ipaddress.ip_address(text).packed
+    except ValueError:
+        raise ArgumentError(f"{text!r} is no IPv4 or IPv6 address") from None
+    memset(&host, 0, sizeof(host))
+    host.size = <uint8_t>len(packed)
+    memcpy(host.address, PyBytes_AS_STRING(packed), host.size)
+    host.port = port
+    return host
+
+
+cdef int fill_options(rmq_store_options *options, dict settings) except -1:
+    cdef Py_ssize_t i
+    cdef tuple delays = settings["delay_levels_ms"]
+    options.read_only = settings["read_only"]
+    options.allow_gaps = settings["allow_gaps"]
+    options.index_enable = settings["index_enable"]
+    options.index_tags = settings["index_tags"]
+    options.need_property_crc = settings["need_property_crc"]
+    options.check_crc_on_recover = settings["check_crc_on_recover"]
+    options.log_file_size = settings["log_file_size"]
+    options.queue_file_size = settings["queue_file_size"]
+    options.batch_queue_file_size = settings["batch_queue_file_size"]
+    options.ext_file_size = settings["ext_file_size"]
+    options.enable_ext = settings["enable_ext"]
+    options.index_slot_count = settings["index_slot_count"]
+    options.index_entry_count = settings["index_entry_count"]
+    options.log.limits.body_size_max = settings["body_size_max"]
+    options.log.limits.record_size_max = settings["record_size_max"]
+    options.log.limits.version_by_topic_size = settings["version_by_topic_size"]
+    options.log.limits.append_property_crc = settings["append_property_crc"]
+    options.log.multi_dispatch = settings["multi_dispatch"]
+    options.log.warm_whole_file = settings["warm_whole_file"]
+    options.log.page_cache_busy_ms = settings["page_cache_busy_ms"]
+    options.dispatch.multi_dispatch = settings["multi_dispatch"]
+    options.dispatch.limit_to_flushed = settings["limit_to_flushed"]
+    options.dispatch.bound_index = settings["compatibility"] == "both"
+    if len(delays) > RMQ_DELAY_LEVELS_MAX:
+        raise ArgumentError(f"{len(delays)} delay levels; the limit is {RMQ_DELAY_LEVELS_MAX}")
+    for i in range(len(delays)):
+        options.dispatch.delays_ms[i] = delays[i]
+    options.dispatch.delay_count = <size_t>len(delays)
+    options.flush.log_interval_ms = settings["flush_interval_ms"]
+    options.flush.log_thorough_ms = settings["flush_thorough_ms"]
+    options.flush.log_least_pages = settings["flush_least_pages"]
+    options.flush.queue_interval_ms = settings["flush_queue_interval_ms"]
+    options.flush.queue_thorough_ms = settings["flush_queue_thorough_ms"]
+    options.flush.queue_least_pages = settings["flush_queue_least_pages"]
+    options.flush.compatibility = {"both": RMQ_COMPATIBLE_BOTH, "5.3": RMQ_COMPATIBLE_5_3,
+                                   "5.5": RMQ_COMPATIBLE_5_5}[settings["compatibility"]]
+    return 0

@@ -1,0 +1,184 @@
+"""What a store directory holds, found out from its files alone: sizes, release, and what is left alone.
+
+RocketMQ does not write its settings down. The sizes of commit log and queue files are the files' own; the
+slots of an index file follow from its size and its entries. Nothing here opens a store or changes a file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.errors import NotFoundError, UnsupportedStoreError
+
+__all__ = ["Directory"]
+
+_INDEX_HEADER = struct.Struct(">qqqqii")
+_INDEX_ENTRY = struct.Struct(">iqii")
+_DEFAULT_SLOTS, _DEFAULT_ENTRIES = 5_000_000, 20_000_000
+_SAMPLE = 64
+_CHECKPOINT_5_5 = struct.Struct(">40xq")
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The facts about a store's directory. A size of None: there is no file to tell it by."""
+
+    path: Path
+    commit_log_file_size: int | None = None
+    consume_queue_file_size: int | None = None
+    batch_consume_queue_file_size: int | None = None
+    ext_file_size: int | None = None
+    index_slot_count: int | None = None
+    index_entry_count: int | None = None
+    has_index: bool = False
+    was_closed: bool = True
+    release: str | None = None
+    """"5.5" when that release has written here, "5.3" for a store without such traces, None for no store."""
+    left_alone: tuple[str, ...] = field(default=())
+    """Parts of the store that are recognised and not read, in words."""
+
+    @property
+    def is_store(self) -> bool:
+        """Whether there is a commit log."""
+        return self.commit_log_file_size is not None
+
+    @classmethod
+    def inspect(cls, path: str | os.PathLike[str], *, commit_log_paths: tuple[str, ...] = ()) -> Directory:
+        """Return the facts about *path*; all empty when it does not exist.
+
+        A directory that is itself a `commitlog` is taken as the log of the store around it.
+        """
+        root = Path(path)
+        logs = [Path(each) for each in commit_log_paths] or [root / "commitlog"]
+        index = _index_counts(root / "index")
+        log_size = next((size for log in logs for size in _sizes(log)), None)
+        return cls(
+            path=root,
+            commit_log_file_size=log_size,
+            consume_queue_file_size=_queue_size(root / "consumequeue"),
+            batch_consume_queue_file_size=_queue_size(root / "batchconsumequeue"),
+            ext_file_size=_queue_size(root / "consumequeue_ext"),
+            index_slot_count=index[0] if index else None,
+            index_entry_count=index[1] if index else None,
+            has_index=next(_sizes(root / "index"), None) is not None,
+            was_closed=not (root / "abort").exists(),
+            release=None if log_size is None else _release(root),
+            left_alone=tuple(_left_alone(root)),
+        )
+
+    def require_store(self) -> None:
+        """Raise NotFoundError unless there is a commit log here, UnsupportedStoreError for what cannot be read."""
+        if self.is_store:
+            return
+        if (self.path / "00000000000000000000").exists() or self.path.name == "commitlog":
+            raise NotFoundError(f"{self.path} is a commit log by itself; open the folder it lies in")
+        if not self.path.exists():
+            raise NotFoundError(f"{self.path} does not exist")
+        raise NotFoundError(f"{self.path} is no store: it has no files under commitlog/")
+
+    def require_file_queues(self) -> None:
+        """Raise UnsupportedStoreError when the queues are in RocksDB, and so could not be kept up to date."""
+        for each in self.left_alone:
+            if each.startswith("consume queues in RocksDB"):
+                raise UnsupportedStoreError(
+                    f"{self.path} keeps its {each}; it can be opened read-only, and its commit log read"
+                )
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Sizes of the folder's non-empty store files, in the order of their names."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.isdecimal() and entry.is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        size = (folder / name).stat().st_size
+        if size:
+            yield size
+
+
+def _queue_size(folder: Path) -> int | None:
+    try:
+        topics = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for topic in topics:
+        for queue in sorted(entry.path for entry in os.scandir(topic) if entry.is_dir()):
+            for size in _sizes(Path(queue)):
+                return size
+    return None
+
+
+def _release(root: Path) -> str:
+    try:
+        with (root / "checkpoint").open("rb") as file:
+            head = file.read(_CHECKPOINT_5_5.size)
+    except OSError:
+        head = b""
+    names_offset = len(head) == _CHECKPOINT_5_5.size and _CHECKPOINT_5_5.unpack(head)[0] != 0
+    return "5.5" if names_offset or (root / "rocksdbstore").is_dir() else "5.3"
+
+
+def _left_alone(root: Path) -> Iterator[str]:
+    for folder in ("consumequeue", "consumequeue_rocksdb"):
+        if (root / folder / "CURRENT").exists():
+            yield f"consume queues in RocksDB ({folder}/)"
+    if any((root / "compaction").glob("compactionLog/*")):
+        yield "compacted topics (compaction/)"
+    if (root / "timerwheel").exists() or (root / "timerlog").is_dir():
+        yield "the timer wheel (timerwheel, timerlog/)"
+    if any((root / "rocksdbstore").glob("*.sst")):
+        yield "RocksDB index, timer or transaction tables (rocksdbstore/)"
+
+
+def _index_counts(folder: Path) -> tuple[int, int] | None:
+    """Slot and entry counts of the index files, None when there is none that tells."""
+    try:
+        files = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for path in files:
+        found = _counts_of(path)
+        if found:
+            return found
+    return None
+
+
+def _counts_of(path: Path) -> tuple[int, int] | None:
+    size = path.stat().st_size
+    if size == 40 + 4 * _DEFAULT_SLOTS + 20 * _DEFAULT_ENTRIES:
+        return _DEFAULT_SLOTS, _DEFAULT_ENTRIES
+    with path.open("rb") as file:
+        data = file.read(min(size, 64 << 20))
+    if len(data) < 64:
+        return None
+    _, _, begin, end, _, next_entry = _INDEX_HEADER.unpack_from(data)
+    # A full file has used every entry but number 0, which nobody uses.
+    full = (size - 40 - 20 * next_entry) / 4
+    if next_entry > 1 and full >= 1 and full == int(full) and _entries_fit(data, int(full), begin, end, next_entry):
+        return int(full), next_entry
+    for slots in range((size - 40) // 4 % 5 or 5, (size - 60) // 4, 5):
+        if (size - 40 - 4 * slots) // 20 > next_entry and _entries_fit(data, slots, begin, end, next_entry):
+            return slots, (size - 40 - 4 * slots) // 20
+    return None
+
+
+def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int) -> bool:
+    """Whether the first entries make sense with so many slots."""
+    if next_entry <= 1:
+        return False
+    for number in range(1, min(next_entry, _SAMPLE)):
+        at = 40 + 4 * slots + 20 * number
+        if at + 20 > len(data):
+            return False
+        key_hash, offset, seconds, previous = _INDEX_ENTRY.unpack_from(data, at)
+        if key_hash < 0 or not begin <= offset <= end or seconds < 0 or not 0 <= previous < number:
+            return False
+        (newest,) = struct.unpack_from(">i", data, 40 + 4 * (key_hash % slots))
+        if not number <= newest < next_entry:
+            return False
+    return True

@@ -1,0 +1,636 @@
+"""A store and its queues: open, put, get, iterate, cut, clean.
+
+The verbs that move bytes are native (`rmqstore._native.core`); here is what stands around them: settings,
+queue objects, topics and retention.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from rmqstore._native import core
+from rmqstore._native.core import LogScan, Record, RecordIterator
+from rmqstore.config import FlushDiskType, StoreConfig
+from rmqstore.directory import Directory
+from rmqstore.errors import (
+    ArgumentError,
+    DiskError,
+    NotFoundError,
+    OffsetOutOfRange,
+    StoreError,
+)
+from rmqstore.message import Boundary, Durability, GetStatus, Message
+from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicConfig, TopicTable
+from rmqstore.retention import (
+    CommitLogFile,
+    DiskUse,
+    RetentionDecision,
+    RetentionPolicy,
+    RetentionTimer,
+    decide,
+)
+
+if TYPE_CHECKING:
+    from rmqstore.arrow import ArrowStream
+
+__all__ = ["GetResult", "Queue", "Recovery", "Store", "open"]
+
+_log = logging.getLogger("rmqstore")
+
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_RECORD_OVERHEAD_BYTES = 64 * 1024
+_VISIBLE_TIMEOUT_MS = 30_000
+_MAX_TIME_MS = 2**63 - 1
+
+
+class GetResult(NamedTuple):
+    """What a get found, as RocketMQ's store answers it."""
+
+    status: GetStatus
+    records: list[Record]
+    next_offset: int
+    """Where to go on."""
+    min_offset: int
+    """The queue's bounds when the call began."""
+    max_offset: int
+
+
+class Recovery(NamedTuple):
+    """What opening the store found."""
+
+    was_closed: bool
+    """Whether the store had been closed; False after a crash."""
+    start_offset: int
+    """Where the walk through the log began."""
+    end_offset: int
+    records: int
+    """Records walked and checked."""
+    cut_bytes: int
+    """Bytes behind the last whole record that were dropped."""
+    cut_path: str
+    """Where whole records behind a bad one were copied to, below the store; "" when there were none."""
+    milliseconds: int
+
+
+def open(  # noqa: A001 - the verb users expect
+    path: str | os.PathLike[str],
+    config: StoreConfig | str | os.PathLike[str] | None = None,
+    *,
+    read_only: bool = False,
+    retention: bool = False,
+    **settings: Any,
+) -> Store:
+    """Return the store at *path*, made when it is not there.
+
+    *config* is a StoreConfig or the path of a RocketMQ broker's file; *settings* change single fields of it by
+    name. Without a config, the file sizes of a store already there are found out. *read_only* takes no lock and
+    writes nothing, so that it may stand beside a running broker; `refresh` then shows what the writer did since.
+    *retention* deletes old files by the rules of the configuration; without it nothing is ever deleted.
+
+    Raises StoreLockedError (names the process), CorruptionError (names place and cure), ConfigError, DiskError.
+    """
+    return Store(path, config, read_only=read_only, retention=retention, **settings)
+
+
+class Store(core.Reader):
+    """A durable, ordered, indexed message store in a directory, in Apache RocketMQ's format.
+
+    Safe to use from any thread. A context manager: leaving it flushes and closes. After a fork the child must open
+    its own.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: StoreConfig | str | os.PathLike[str] | None = None,
+        *,
+        read_only: bool = False,
+        retention: bool = False,
+        **settings: Any,
+    ) -> None:
+        root = os.path.abspath(os.fspath(path))
+        given = config is not None
+        if config is None:
+            config = StoreConfig()
+        elif not isinstance(config, StoreConfig):
+            config = StoreConfig.from_properties(os.fspath(config))
+        config = config.replace(**settings)
+        facts = Directory.inspect(root, commit_log_paths=config.commit_log_paths)
+        if read_only:
+            facts.require_store()
+        else:
+            facts.require_file_queues()
+        if not given:
+            config = _adapt(config, facts, set(settings))
+        self.config = config
+        self.directory = facts
+        self._retention: RetentionTimer | None = None
+        self._writes_refused = False
+        self._open(root, _settings(config, facts, read_only=read_only))
+        self.body_size_max = config.message_size_bytes_max
+        self.recovery = Recovery(**self._recovery())
+        for part in facts.left_alone:
+            _log.warning("%s: %s: left alone", root, part)
+        if not self.recovery.was_closed and not read_only and facts.is_store:
+            _log.info("%s was not closed: %s", root, self.recovery)
+        try:
+            self._load_metadata()
+            if not read_only:
+                self._start_retention(delete=retention)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Dispatch and flush everything, write the checkpoint, let the directory go. Twice is harmless.
+
+        Raises ViewsOpenError while memoryviews of scanned records live; DiskError when the last flush failed: the
+        store is closed all the same, and its next start recovers it.
+        """
+        if self._retention is not None and not self.closed:
+            self._retention.stop()
+        super().close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
+        return f"<rmqstore.Store {self.path!r} {state}>"
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The failure that made the store read-only, None while all is well."""
+        return self._failure()
+
+    # -- queues
+
+    def queue(self, topic: str, queue: int = 0) -> Queue:
+        """Return the queue object of *topic*; the queue itself may not exist yet."""
+        return Queue(self, topic, queue)
+
+    def queues(self, topic: str | None = None) -> list[Queue]:
+        """Return every queue there is, of one *topic* or of all, in order."""
+        self.wait_dispatched()
+        found = sorted((name, number) for name, number, *_ in self._queues() if topic in (None, name))
+        return [Queue(self, name, number) for name, number in found]
+
+    def get(self, topic: str, *, queue: int = 0, offset: int) -> Record:
+        """Return the record at a queue offset, its CRC checked.
+
+        Of an inner batch, the record that holds the offset. What was put before is there: the call waits until it is
+        dispatched. Raises OffsetOutOfRange with the queue's bounds, CorruptionError.
+        """
+        status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
+        if not records and offset < self._next_offset(topic, queue):
+            self.wait_dispatched()
+            status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
+        if records:
+            return records[0]
+        if status is GetStatus.NO_MATCHED_LOGIC_QUEUE:
+            raise NotFoundError(f"no queue {topic}/{queue}; see Store.queues()")
+        raise OffsetOutOfRange(
+            f"queue {topic}/{queue} holds the offsets {low} to {high - 1}, not {offset}"
+            if low < high
+            else f"queue {topic}/{queue} is empty; offset {offset} is not there",
+            start=low,
+            end=high,
+            nearest=min(max(offset, low), max(high - 1, low)),
+        )
+
+    def get_many(
+        self,
+        topic: str,
+        *,
+        queue: int = 0,
+        offset: int,
+        max_count: int = 32,
+        max_bytes: int = 4 << 20,
+        tags: str | Sequence[str] | None = None,
+    ) -> GetResult:
+        """Return up to *max_count* records from *offset* on, with status and offsets as RocketMQ's store answers.
+
+        At most 512 records a call. The first record always passes *max_bytes*. *tags* keeps records that have one of
+        them.
+        """
+        status, next_offset, low, high, records = self._get(
+            topic, queue, offset, max_count, max_bytes, tags, False, True
+        )
+        return GetResult(status, records, next_offset, low, high)
+
+    def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = _MAX_TIME_MS,
+        max_count: int = 64,
+    ) -> list[Record]:
+        """Return the newest *max_count* records with *key*, as unique key or among its keys, oldest first.
+
+        Looked up in the index, within a range of store times. Raises UnsupportedStoreError without an index.
+        """
+        self.wait_dispatched()
+        return self._query(topic, key, False, begin_ms, end_ms, max_count)
+
+    def find_tag(
+        self, topic: str, tag: str, *, begin_ms: int = 0, end_ms: int = _MAX_TIME_MS, max_count: int = 64
+    ) -> list[Record]:
+        """As find, for records with *tag*, in a store whose index holds tags (RocketMQ 5.5)."""
+        self.wait_dispatched()
+        return self._query(topic, tag, True, begin_ms, end_ms, max_count)
+
+    def get_by_id(self, message_id: str) -> Record:
+        """Return the record an offset message id names. Raises ArgumentError, OffsetOutOfRange, CorruptionError."""
+        from rmqstore.message import parse_message_id
+
+        return self._record_at(parse_message_id(message_id).physical_offset, True)
+
+    def record_at(self, physical_offset: int) -> Record:
+        """Return the record that begins at a commit log offset, its CRC checked.
+
+        Raises OffsetOutOfRange outside of the log, CorruptionError when no whole record begins there.
+        """
+        return self._record_at(physical_offset, True)
+
+    def scan_log(
+        self, start: int | None = None, stop: int | None = None, *, check_crc: bool = True, zero_copy: bool = False
+    ) -> LogScan:
+        """Return the records of the commit log in stored order, between two physical offsets.
+
+        *start* must be where a record begins; None is the first kept, *stop* None the end. See `LogScan` for what
+        happens at bytes that are no record.
+        """
+        first = max(self.start_offset, 0)
+        return LogScan(
+            self,
+            first if start is None else start,
+            self.end_offset if stop is None else stop,
+            check_crc,
+            zero_copy,
+        )
+
+    def scan_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        **options: Any,
+    ) -> ArrowStream:
+        """Return the records of the commit log as Arrow columns; see `rmqstore.arrow.scan`."""
+        from rmqstore import arrow
+
+        return arrow.scan(self, columns=columns, start=start, stop=stop, **options)
+
+    # -- waiting
+
+    def wait_dispatched(self, offset: int | None = None, *, timeout: float | None = None) -> None:
+        """Return when queues and index hold everything below a physical *offset*, None for all put before.
+
+        Never waits for what may not be read yet (`confirm_offset`). Raises StoreTimeout after *timeout* seconds (30 by
+        default), NotWritable when dispatching stopped for good.
+        """
+        timeout_ms = _VISIBLE_TIMEOUT_MS if timeout is None else int(timeout * 1000)
+        self._wait_dispatched(self.end_offset if offset is None else offset, timeout_ms)
+
+    def wait_flushed(self, offset: int | None = None, *, timeout: float | None = None) -> None:
+        """Return when the log is on the disk below a physical *offset*, None for all put before.
+
+        Raises FlushTimeout after *timeout* seconds (syncFlushTimeout by default), NotWritable when a sync failed.
+        """
+        timeout_ms = self.config.sync_flush_timeout_ms if timeout is None else int(timeout * 1000)
+        self._wait_flushed(self.end_offset if offset is None else offset, timeout_ms)
+
+    # -- topics and offsets under config/
+
+    def _load_metadata(self) -> None:
+        self.topics = TopicTable.load(self.path)
+        """The topics of config/topics.json. Topics need no entry to be put to."""
+        self.consumer_offsets = ConsumerOffsets.load(self.path)
+        self.delay_offsets = DelayOffsets.load(self.path)
+        if not self.read_only:
+            for topic in self.topics.topics.values():
+                self._declare(topic)
+
+    def _declare(self, topic: TopicConfig) -> None:
+        if topic.attributes.get("queue.type") == "BatchCQ" or topic.attributes.get("+queue.type") == "BatchCQ":
+            for number in range(max(topic.write_queue_count, topic.read_queue_count)):
+                self._declare_batch_queue(topic.name, number)
+
+    def create_topic(self, topic: TopicConfig | str, **members: Any) -> TopicConfig:
+        """Write a topic to config/topics.json, over an older one of its name, and return it.
+
+        *members* are fields of TopicConfig. Only topics for inner batches need this: attributes
+        {"queue.type": "BatchCQ"}, before anything is put to them.
+        """
+        made = topic if isinstance(topic, TopicConfig) else TopicConfig(topic, **members)
+        self._declare(made)
+        version = self.topics.data_version.next(now_ms=_now_ms())
+        table = replace(self.topics, topics={**self.topics.topics, made.name: made}, data_version=version)
+        table.save(self.path)
+        self.topics = table
+        return made
+
+    def commit_offset(self, group: str, topic: str, *, queue: int = 0, offset: int) -> None:
+        """Remember that *group* has consumed *queue* below *offset*; `save_offsets` makes it durable."""
+        key = f"{topic}@{group}"
+        table = {**self.consumer_offsets.offsets.get(key, {}), queue: offset}
+        self.consumer_offsets = replace(
+            self.consumer_offsets,
+            offsets={**self.consumer_offsets.offsets, key: table},
+            data_version=self.consumer_offsets.data_version.next(now_ms=_now_ms()),
+        )
+
+    def committed_offset(self, group: str, topic: str, *, queue: int = 0) -> int | None:
+        """Return the offset *group* goes on at, None when it has committed none."""
+        return self.consumer_offsets.of(topic, group).get(queue)
+
+    def save_offsets(self) -> None:
+        """Write config/consumerOffset.json and config/delayOffset.json; they survive a power loss on return."""
+        self.consumer_offsets.save(self.path)
+        self.delay_offsets.save(self.path)
+
+    # -- retention
+
+    def clean(self, *, hour: int | None = None, now_ms: int | None = None) -> RetentionDecision:
+        """Do one round of retention now and return what it decided and did.
+
+        Files older than fileReservedTime go, and younger ones when the disk is over its forced ratio; the last file
+        always stays. *hour* and *now_ms* stand in for the clock.
+        """
+        return self._round(delete=True, manual=True, hour=hour, now_ms=now_ms)
+
+    def expire_files(self, count: int) -> None:
+        """Remove the first *count* commit log files (never the last) and what points into them."""
+        if count < 0:
+            raise ArgumentError(f"count must not be negative: {count}")
+        self._expire(count)
+
+    def _start_retention(self, *, delete: bool) -> None:
+        self._retention = RetentionTimer(
+            lambda: self._round(delete=delete, manual=False, hour=None, now_ms=None),
+            interval_ms=self.config.clean_interval_ms,
+            on_error=lambda error: _log.error("%s: retention: %s", self.path, error),
+        )
+        self._retention.start()
+
+    def _round(
+        self, *, delete: bool, manual: bool, hour: int | None, now_ms: int | None
+    ) -> RetentionDecision:
+        now_ms = _now_ms() if now_ms is None else now_ms
+        files = [
+            CommitLogFile(start, size, int(os.stat(path).st_mtime * 1000)) for path, start, size in self._files()
+        ]
+        paths = self.config.commit_log_paths or (os.path.join(self.path, "commitlog"),)
+        decision = decide(
+            files,
+            RetentionPolicy.from_config(self.config),
+            now_ms=now_ms,
+            hour=time.localtime(now_ms / 1000).tm_hour if hour is None else hour,
+            commit_log_disks=[_disk_use(path) for path in paths],
+            queue_disk=_disk_use(self.path),
+            writes_refused=self._writes_refused,
+            manual=manual,
+            keep_from_offset=self.dispatched_offset,
+        )
+        if decision.refuse_writes != self._writes_refused:
+            self._refuse("disk" if decision.refuse_writes else None)
+            self._writes_refused = decision.refuse_writes
+            _log.warning("%s: disk %s", self.path, "full, writes refused" if self._writes_refused else "has room")
+        if delete and decision.delete:
+            self._expire(len(decision.delete))
+        return decision
+
+    # -- native hooks
+
+    def _stored_form(self, message: Message) -> Message:
+        """A delayed message as RocketMQ stores it: in the schedule topic, its own named by properties."""
+        if message.delay_level <= 0 or message.transaction:
+            return message
+        level = min(message.delay_level, len(self.config.delay_levels_ms))
+        properties = {**message.properties, "REAL_TOPIC": message.topic, "REAL_QID": str(message.queue)}
+        return replace(message, topic=_SCHEDULE_TOPIC, queue=level - 1, delay_level=level, properties=properties)
+
+
+class Queue:
+    """One queue of a topic: an ordered run of messages, numbered from 0.
+
+    A light object; it holds nothing but the store and the name.
+    """
+
+    __slots__ = ("number", "store", "topic")
+
+    def __init__(self, store: Store, topic: str, number: int) -> None:
+        self.store = store
+        self.topic = topic
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.Queue {self.topic}/{self.number} of {self.store.path!r}>"
+
+    def _bounds(self) -> tuple[int, int]:
+        self.store.wait_dispatched()
+        return self.store._bounds(self.topic, self.number) or (0, 0)
+
+    @property
+    def start(self) -> int:
+        """Offset of the first message kept."""
+        return self._bounds()[0]
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last message; everything put before the call counts."""
+        return self._bounds()[1]
+
+    def __len__(self) -> int:
+        start, end = self._bounds()
+        return end - start
+
+    def get(self, offset: int) -> Record:
+        """Return the record at *offset*; see Store.get."""
+        return self.store.get(self.topic, queue=self.number, offset=offset)
+
+    def get_many(
+        self,
+        offset: int,
+        *,
+        max_count: int = 32,
+        max_bytes: int = 4 << 20,
+        tags: str | Sequence[str] | None = None,
+    ) -> GetResult:
+        """Return up to *max_count* records from *offset* on; see Store.get_many."""
+        return self.store.get_many(
+            self.topic, queue=self.number, offset=offset, max_count=max_count, max_bytes=max_bytes, tags=tags
+        )
+
+    def records(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        tags: str | Sequence[str] | None = None,
+        check_crc: bool = True,
+    ) -> RecordIterator:
+        """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the end at the call).
+
+        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration, CorruptionError.
+        """
+        return self._iterate(start, stop, tags, False, check_crc)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    @contextmanager
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        tags: str | Sequence[str] | None = None,
+        check_crc: bool = True,
+    ) -> Iterator[Iterator[Record]]:
+        """As records, without copying: each record looks into the mapped file, which it pins while it lives.
+
+        A context manager: leaving the block lets go of what was read ahead. While a `body_view` lives, the store
+        neither closes nor truncates.
+        """
+        iterator = self._iterate(start, stop, tags, True, check_crc)
+        try:
+            yield iterator
+        finally:
+            iterator.close()
+
+    def _iterate(
+        self,
+        start: int | None,
+        stop: int | None,
+        tags: str | Sequence[str] | None,
+        zero_copy: bool,
+        check_crc: bool,
+    ) -> RecordIterator:
+        low, high = self._bounds()
+        first = low if start is None else start
+        last = high if stop is None else min(stop, high)
+        if first < 0:
+            raise ArgumentError(f"start must not be negative: {first}")
+        return RecordIterator(self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc)
+
+    def wait(self, offset: int, *, timeout: float) -> bool:
+        """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it."""
+        from rmqstore.waiting import wait_until
+
+        return wait_until(lambda: (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset, timeout)
+
+    def offset_at(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the offset of a store time.
+
+        LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at or before it, `start`
+        when there is none. Raises NotFoundError when there is no such queue.
+        """
+        self.store.wait_dispatched()
+        return self.store._offset_by_time(self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        **options: Any,
+    ) -> ArrowStream:
+        """Return the records as Arrow columns; see `rmqstore.arrow.queue`."""
+        from rmqstore import arrow
+
+        return arrow.queue(self, columns=columns, start=start, stop=stop, **options)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _disk_use(path: str) -> DiskUse:
+    existing = Path(path)
+    try:
+        usage = shutil.disk_usage(existing if existing.exists() else existing.parent)
+    except OSError as error:
+        raise DiskError(error.errno or 0, f"asking how full the disk of {path} is: {error}") from error
+    return DiskUse(path, usage.used / usage.total if usage.total else -1.0)
+
+
+def _adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:
+    """The configuration of a store already there, where the caller has not said otherwise."""
+    found = {
+        "commit_log_file_size_bytes": facts.commit_log_file_size,
+        "consume_queue_file_size_bytes": facts.consume_queue_file_size,
+        "batch_consume_queue_file_size_bytes": facts.batch_consume_queue_file_size,
+        "consume_queue_ext_file_size_bytes": facts.ext_file_size,
+        "enable_consume_queue_ext": True if facts.ext_file_size else None,
+        "index_slot_count": facts.index_slot_count,
+        "index_entry_count": facts.index_entry_count,
+    }
+    return config.replace(**{name: value for name, value in found.items() if value and name not in set(named)})
+
+
+def _settings(config: StoreConfig, facts: Directory, *, read_only: bool) -> dict[str, Any]:
+    """What the native half is opened with."""
+    compatibility = {"auto": "both"}.get(config.compatibility, config.compatibility)
+    release = facts.release if config.compatibility == "auto" else config.compatibility
+    sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    writable = [path for path in config.commit_log_paths if path not in config.commit_log_read_only_paths]
+    return {
+        "log_directories": sorted(writable),
+        "read_only_log_directories": sorted(config.commit_log_read_only_paths),
+        "read_only": read_only,
+        "allow_gaps": read_only,
+        "index_enable": config.message_index_enable,
+        "index_tags": release == "5.5",
+        "need_property_crc": config.force_verify_property_crc,
+        "check_crc_on_recover": config.check_crc_on_recover,
+        "log_file_size": config.commit_log_file_size_bytes,
+        "queue_file_size": config.consume_queue_file_whole_units_bytes,
+        "batch_queue_file_size": config.batch_consume_queue_file_size_bytes,
+        "ext_file_size": config.consume_queue_ext_file_size_bytes,
+        "enable_ext": config.enable_consume_queue_ext,
+        "index_slot_count": config.index_slot_count,
+        "index_entry_count": config.index_entry_count,
+        "body_size_max": config.message_size_bytes_max,
+        "record_size_max": config.message_size_bytes_max + _RECORD_OVERHEAD_BYTES,
+        "version_by_topic_size": config.auto_message_version_on_topic_length,
+        "append_property_crc": config.append_property_crc,
+        "multi_dispatch": config.enable_multi_dispatch,
+        "warm_whole_file": config.warm_mapped_file_enable,
+        "page_cache_busy_ms": config.page_cache_busy_timeout_ms,
+        "limit_to_flushed": sync,
+        "delay_levels_ms": config.delay_levels_ms,
+        "flush_interval_ms": config.flush_commit_log_interval_ms,
+        "flush_thorough_ms": config.flush_commit_log_thorough_interval_ms,
+        "flush_least_pages": config.flush_commit_log_least_pages,
+        "flush_queue_interval_ms": config.flush_consume_queue_interval_ms,
+        "flush_queue_thorough_ms": config.flush_consume_queue_thorough_interval_ms,
+        "flush_queue_least_pages": config.flush_consume_queue_least_pages,
+        "compatibility": compatibility,
+        "durability": Durability.DISK if sync else Durability.MEMORY,
+        "flush_timeout_ms": config.sync_flush_timeout_ms,
+        "store_host": (config.store_host_address, config.store_host_port),
+    }

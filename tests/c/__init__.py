@@ -1,0 +1,1 @@
+"""Tests of single C functions, called through cffi without the binding."""
