@@ -33,11 +33,9 @@ static void prepare_next(struct rmq_commit_log *log, int64_t start)
 {
     if (log->prepared && log->prepared->start == start)
         return;
-    if (log->prepared) {
-        (void)rmq_mapped_file_unlink(log->prepared, NULL);
-        rmq_mapped_file_unpin(log->prepared);
-        log->prepared = NULL;
-    }
+    if (log->prepared && rmq_file_queue_discard(&log->files, log->prepared, NULL) != RMQ_OK)
+        return;
+    log->prepared = NULL;
     if (rmq_file_queue_prepare(&log->files, start, &log->prepared, NULL) != RMQ_OK) {
         log->prepared = NULL;
         return;
@@ -60,7 +58,9 @@ static void warm(struct rmq_commit_log *log, int64_t *warmed)
     *warmed = last->start + goal;
     if (wrote > last->size / 2 || last->size <= 2 * RMQ_WARM_AHEAD) {
         pthread_mutex_lock(&log->warm_lock);
-        if (!log->stop)
+        /* The log rolls and is cut under this lock only. Were it to have moved on meanwhile, the file behind `last`
+         * would be one with records in it. */
+        if (!log->stop && log->files.last == last)
             prepare_next(log, last->start + last->size);
         pthread_mutex_unlock(&log->warm_lock);
     }
@@ -145,6 +145,20 @@ void rmq_commit_log_stop(struct rmq_commit_log *log)
     pthread_mutex_destroy(&log->put_lock);
     pthread_mutex_destroy(&log->warm_lock);
     pthread_cond_destroy(&log->warm_wanted);
+}
+
+int rmq_commit_log_truncate(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&log->warm_lock);
+    if (log->prepared)
+        status = rmq_file_queue_discard(&log->files, log->prepared, err);
+    if (status == RMQ_OK) {
+        log->prepared = NULL;
+        status = rmq_file_queue_truncate(&log->files, offset, err);
+    }
+    pthread_mutex_unlock(&log->warm_lock);
+    return status;
 }
 
 /* ---- room; the caller holds the put lock ---- */

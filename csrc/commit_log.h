@@ -59,6 +59,10 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
 /* Stops the warmer and removes the file it made ahead. The files stay open. */
 void rmq_commit_log_stop(struct rmq_commit_log *log);
 
+/* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before it. The caller holds
+ * put_lock. */
+int rmq_commit_log_truncate(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err);
+
 /* Appends count messages in order. With `together`, all lie in one file, as RocketMQ's batch does.
  * *stored says how many are in the log, in receipts[0 .. *stored). Messages are judged before the first one is stored:
  * RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE mean that none is, and err->at_offset is the index of the bad one.

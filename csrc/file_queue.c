@@ -363,6 +363,8 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct r
     int status = join(path, sizeof path, directory, name, err);
     if (status != RMQ_OK)
         return status;
+    /* Making a file empties it. */
+    assert(!queue->last || start > queue->last->start);
     struct rmq_mapped_file_options options = {.vfs = vfs, .start = start, .size = queue->options.file_size,
                                               .writable = true,
                                               .keep_descriptor = queue->options.keep_descriptor};
@@ -375,6 +377,17 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct r
             rmq_mapped_file_unpin(*file);
         }
     }
+    return status;
+}
+
+int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    struct rmq_vfs *vfs = queue->options.vfs;
+    int status = rmq_mapped_file_unlink(file, err);
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, directory_for(queue, file->start), err);
+    if (status == RMQ_OK)
+        rmq_mapped_file_unpin(file);
     return status;
 }
 

@@ -63,6 +63,8 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
 /* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied first. */
 int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct rmq_mapped_file **file,
                            struct rmq_error *err);
+/* Unlinks a prepared file and takes over its pin. Its name is off the device on return; after a failure nothing changed. */
+int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file, struct rmq_error *err);
 
 /* Moves the end behind bytes stored in the last file. */
 static inline void rmq_file_queue_advance(struct rmq_file_queue *queue, int64_t wrote)

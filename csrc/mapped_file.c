@@ -198,27 +198,58 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
     return status;
 }
 
-/* Whether every byte from at on is zero, looking only where the file has data. */
-static int find_stale(struct rmq_mapped_file *file, int64_t at, bool *stale, struct rmq_error *err)
+/* Offset behind the last non-zero byte of [at, stop), at when there is none. */
+static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
+{
+    while (stop > at && base[stop - 1] == 0) {
+        uint64_t words[8];
+        if (stop - at < (int64_t)sizeof words) {
+            --stop;
+            continue;
+        }
+        memcpy(words, base + stop - sizeof words, sizeof words);
+        if (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7])
+            --stop;
+        else
+            stop -= (int64_t)sizeof words;
+    }
+    return stop;
+}
+
+/* The caller holds the lock and has the descriptor open. */
+static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err)
 {
     const uint8_t *base = rmq_mapped_file_base(file);
-    *stale = false;
+    int64_t at = from;
+    *end = from;
     while (at < file->size) {
-        int64_t data = at;
-        int status = file->vfs->next_data(file->vfs, file->fd, at, &data, err);
+        int status = file->vfs->next_data(file->vfs, file->fd, at, &at, err);
         if (status != RMQ_OK)
             return status;
-        if (data >= file->size)
+        if (at >= file->size)
             return RMQ_OK;
-        int64_t stop = data + (1 << 20) < file->size ? data + (1 << 20) : file->size;
-        for (at = data; at < stop; ++at) {
-            if (base[at]) {
-                *stale = true;
-                return RMQ_OK;
-            }
-        }
+        int64_t stop = at + (1 << 20) < file->size ? at + (1 << 20) : file->size;
+        int64_t last = last_byte(base, at, stop);
+        if (last > at)
+            *end = last;
+        at = stop;
     }
     return RMQ_OK;
+}
+
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err)
+{
+    assert(from >= 0 && from <= file->size);
+    int status = rmq_mapped_file_map(file, err);
+    if (status != RMQ_OK)
+        return status;
+    pthread_mutex_lock(&file->lock);
+    status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_data_end(file, from, end, err);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    return status;
 }
 
 int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err)
@@ -227,12 +258,12 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
     int status = rmq_mapped_file_map(file, err);
     if (status != RMQ_OK)
         return status;
-    bool stale = false;
+    int64_t stale_end = end;
     pthread_mutex_lock(&file->lock);
     status = open_descriptor(file, err);
     if (status == RMQ_OK)
-        status = find_stale(file, end, &stale, err);
-    if (status == RMQ_OK && stale) {
+        status = find_data_end(file, end, &stale_end, err);
+    if (status == RMQ_OK && stale_end > end) {
         status = file->vfs->zero(file->vfs, file->fd, end, file->size - end, err);
         if (status == RMQ_OK)
             status = file->vfs->sync(file->vfs, file->fd, err);

@@ -74,6 +74,9 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err);
  * that nothing stale is ever found there. Bytes that are zero already cost nothing. */
 int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err);
 
+/* Offset behind the last non-zero byte at or behind from; from when there is none. Looks only where the file has data. */
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err);
+
 /* Sets wrote, flushed and reserved to end: what recovery found. Changes no bytes. */
 void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end);
 

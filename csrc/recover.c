@@ -90,21 +90,6 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
 
 /* ---- the walk ---- */
 
-static void raise_queue_offset(struct rmq_dispatcher *dispatcher, const struct rmq_record *record)
-{
-    struct rmq_queue *queue = NULL;
-    int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
-    if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
-        return;
-    struct rmq_dispatch_properties properties;
-    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
-    int64_t next = record->queue_offset + (properties.inner_num > 0 ? properties.inner_num : 1);
-    if (rmq_queue_table_get(dispatcher->queues, record->topic, (size_t)record->topic_size, record->queue_id,
-                            (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &queue, NULL) == RMQ_OK &&
-        atomic_load(&queue->next_offset) < next)
-        atomic_store(&queue->next_offset, next);
-}
-
 static bool holds_nul(const struct rmq_record *record)
 {
     return memchr(record->topic, 0, (size_t)record->topic_size) ||
@@ -119,10 +104,9 @@ static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_opt
     bool last_is_torn = false;
     int status;
     while ((status = rmq_scan_next(scan, &record, err)) == RMQ_OK) {
-        if (scan->offset <= options->dispatch_until)
-            status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_QUEUES | RMQ_TO_INDEX, err);
-        else
-            raise_queue_offset(dispatcher, &record);
+        unsigned parts =
+            scan->offset <= options->dispatch_until ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        status = rmq_dispatch_record(dispatcher, &record, parts, err);
         if (status != RMQ_OK)
             return status;
         ++recovery->records;
@@ -153,14 +137,15 @@ static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *e
         int status = rmq_file_queue_pin_at(files, i, &file, err);
         if (status != RMQ_OK)
             return status;
-        const uint8_t *base = rmq_mapped_file_base(file);
         int64_t low = from > file->start ? from - file->start : 0;
-        int64_t at = file->size;
-        while (at > low && base[at - 1] == 0)
-            --at;
-        if (at > low)
-            *end = file->start + at;
+        int64_t last = low;
+        if (low < file->size)
+            status = rmq_mapped_file_data_end(file, low, &last, err);
+        if (last > low)
+            *end = file->start + last;
         rmq_mapped_file_unpin(file);
+        if (status != RMQ_OK)
+            return status;
     }
     return RMQ_OK;
 }
@@ -364,18 +349,58 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *
     return status;
 }
 
+static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit)
+{
+    struct rmq_mapped_file *file = NULL;
+    struct rmq_record record;
+    if (rmq_file_queue_pin(files, unit->physical_offset, &file, NULL) != RMQ_OK)
+        return false;
+    int64_t at = unit->physical_offset - file->start;
+    bool whole = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), unit->physical_offset,
+                                   RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK &&
+                 record.total_size == unit->size;
+    rmq_mapped_file_unpin(file);
+    return whole;
+}
+
+/* Whoever writes the log makes a record whole before a unit points at it, and is maybe in the middle of the next: the
+ * walk begins behind the last record that a queue knows. When that one is not whole the writer is gone, and its crash
+ * tore the end of the log: then the walk begins at a file. */
+static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_table *queues, int64_t *start,
+                                struct rmq_error *err)
+{
+    struct rmq_queue *last = NULL;
+    struct rmq_unit unit;
+    size_t count = 0;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue; queue = rmq_queue_table_next(queue))
+        if (rmq_queue_physical_end(queue) > (last ? rmq_queue_physical_end(last) : *start))
+            last = queue;
+    if (!last)
+        return RMQ_OK;
+    int64_t newest = rmq_queue_max(last) - 1;
+    int status = last->is_batch ? rmq_batch_consume_queue_read(&last->batch, newest, &unit, 1, &count, err)
+                                : rmq_consume_queue_read(&last->simple, newest, &unit, 1, &count, err);
+    if (status != RMQ_OK || count == 0)
+        return status;
+    if (!is_whole(files, &unit))
+        return find_start(files, unit.physical_offset, start, err);
+    *start = unit.physical_offset + unit.size;
+    return RMQ_OK;
+}
+
 int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues, struct rmq_error *err)
 {
     int status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
     int64_t start = rmq_file_queue_start(files);
     if (status != RMQ_OK || start < 0)
         return status;
-    /* What a queue points at was whole before the unit was written. Beyond it only a record whose CRC holds counts: its
-     * writer may be in the middle of the next. */
-    int64_t from = last_physical_end(queues);
+    int64_t from = start;
+    status = find_read_only_start(files, queues, &from, err);
+    if (status != RMQ_OK)
+        return status;
     struct rmq_scan scan;
     struct rmq_record record;
-    rmq_scan_begin(&scan, files, from > start ? from : start, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
+    rmq_scan_begin(&scan, files, from, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
     while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
     }
     int64_t end = scan.offset;

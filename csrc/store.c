@@ -185,8 +185,6 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
     int status = path_in(store->root, "checkpoint", checkpoint_path, err);
     if (status == RMQ_OK)
         status = rmq_queue_table_load(&store->queues, err);
-    if (status == RMQ_OK)
-        status = rmq_commit_log_start(&store->log, &options->log, &store->queues, &store->clock, err);
     if (status != RMQ_OK)
         return status;
     rmq_dispatcher_init(&store->dispatcher, &store->log, &store->queues, store->has_index ? &store->index : NULL,
@@ -195,12 +193,15 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
         status = rmq_recover_read_only(&store->log.files, &store->queues, err);
     else
         status = recover(store, options, &checkpoint, checkpoint_path, err);
-    if (status == RMQ_OK && !store->read_only)
+    if (status == RMQ_OK)
+        status = rmq_commit_log_start(&store->log, &options->log, &store->queues, &store->clock, err);
+    if (status == RMQ_OK && !store->read_only) {
         status = start_writing(store, options, &checkpoint, checkpoint_path, err);
-    if (status != RMQ_OK) {
-        rmq_dispatcher_destroy(&store->dispatcher);
-        rmq_commit_log_stop(&store->log);
+        if (status != RMQ_OK)
+            rmq_commit_log_stop(&store->log);
     }
+    if (status != RMQ_OK)
+        rmq_dispatcher_destroy(&store->dispatcher);
     return status;
 }
 
@@ -418,6 +419,23 @@ static int lower_checkpoint(struct rmq_store *store, int64_t offset, struct rmq_
     return rmq_flusher_lower(&store->flusher, offset, 0, 0, err);
 }
 
+/* What lies below the cut and was not dispatched yet has its queue offsets all the same. */
+static int keep_queue_offsets(struct rmq_store *store, int64_t log_end, struct rmq_error *err)
+{
+    struct rmq_scan scan;
+    struct rmq_record record;
+    int64_t from = atomic_load(&store->dispatcher.dispatched_offset), start = rmq_file_queue_start(&store->log.files);
+    rmq_scan_begin(&scan, &store->log.files, from > start ? from : start, log_end, RMQ_CHECK_PLACE);
+    int status;
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+        status = rmq_dispatch_record(&store->dispatcher, &record, RMQ_TO_OFFSETS, err);
+        if (status != RMQ_OK)
+            break;
+    }
+    rmq_scan_finish(&scan);
+    return status == RMQ_END ? RMQ_OK : status;
+}
+
 static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     int status = lower_checkpoint(store, offset, err);
@@ -427,7 +445,9 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
         atomic_store(&queue->next_offset, rmq_queue_max(queue));
     }
     if (status == RMQ_OK)
-        status = rmq_file_queue_truncate(&store->log.files, offset, err);
+        status = keep_queue_offsets(store, offset, err);
+    if (status == RMQ_OK)
+        status = rmq_commit_log_truncate(&store->log, offset, err);
     if (status == RMQ_OK)
         status = rmq_recover_index(&store->dispatcher, offset, err);
     if (atomic_load(&store->dispatcher.last_offset) >= offset) {

@@ -1,7 +1,9 @@
-"""What a store directory holds, found out from its files alone: sizes, release, and what is left alone.
+"""What a store directory holds, found out from its files alone: sizes, release, and what is left
+alone.
 
-RocketMQ does not write its settings down. The sizes of commit log and queue files are the files' own; the
-slots of an index file follow from its size and its entries. Nothing here opens a store or changes a file.
+RocketMQ does not write its settings down. The sizes of commit log and queue files are the files'
+own; the slots of an index file follow from its size and its entries. Nothing here opens a store or
+changes a file.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")
 _DEFAULT_SLOTS, _DEFAULT_ENTRIES = 5_000_000, 20_000_000
 _SAMPLE = 64
-_CHECKPOINT_5_5 = struct.Struct(">40xq")
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The facts about a store's directory. A size of None: there is no file to tell it by."""
+    """The facts about a store's directory.
+
+    A size of None: there is no file to tell it by.
+    """
 
     path: Path
     commit_log_file_size: int | None = None
@@ -37,7 +41,9 @@ class Directory:
     has_index: bool = False
     was_closed: bool = True
     release: str | None = None
-    """"5.5" when that release has written here, "5.3" for a store without such traces, None for no store."""
+    """"5.5" when that release has written here, "5.3" for a store without such traces, None for no
+    store."""
+
     left_alone: tuple[str, ...] = field(default=())
     """Parts of the store that are recognised and not read, in words."""
 
@@ -47,7 +53,9 @@ class Directory:
         return self.commit_log_file_size is not None
 
     @classmethod
-    def inspect(cls, path: str | os.PathLike[str], *, commit_log_paths: tuple[str, ...] = ()) -> Directory:
+    def inspect(
+        cls, path: str | os.PathLike[str], *, commit_log_paths: tuple[str, ...] = ()
+    ) -> Directory:
         """Return the facts about *path*; all empty when it does not exist.
 
         A directory that is itself a `commitlog` is taken as the log of the store around it.
@@ -71,28 +79,35 @@ class Directory:
         )
 
     def require_store(self) -> None:
-        """Raise NotFoundError unless there is a commit log here, UnsupportedStoreError for what cannot be read."""
+        """Raise NotFoundError unless there is a commit log here, UnsupportedStoreError for what
+        cannot be read."""
         if self.is_store:
             return
         if (self.path / "00000000000000000000").exists() or self.path.name == "commitlog":
-            raise NotFoundError(f"{self.path} is a commit log by itself; open the folder it lies in")
+            raise NotFoundError(
+                f"{self.path} is a commit log by itself; open the folder it lies in"
+            )
         if not self.path.exists():
             raise NotFoundError(f"{self.path} does not exist")
         raise NotFoundError(f"{self.path} is no store: it has no files under commitlog/")
 
     def require_file_queues(self) -> None:
-        """Raise UnsupportedStoreError when the queues are in RocksDB, and so could not be kept up to date."""
+        """Raise UnsupportedStoreError when the queues are in RocksDB, and so could not be kept up
+        to date."""
         for each in self.left_alone:
             if each.startswith("consume queues in RocksDB"):
                 raise UnsupportedStoreError(
-                    f"{self.path} keeps its {each}; it can be opened read-only, and its commit log read"
+                    f"{self.path} keeps its {each}; it can be opened read-only, and its commit log "
+                    "read"
                 )
 
 
 def _sizes(folder: Path) -> Iterator[int]:
     """Sizes of the folder's non-empty store files, in the order of their names."""
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.isdecimal() and entry.is_file())
+        names = sorted(
+            entry.name for entry in os.scandir(folder) if entry.name.isdecimal() and entry.is_file()
+        )
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
@@ -114,13 +129,9 @@ def _queue_size(folder: Path) -> int | None:
 
 
 def _release(root: Path) -> str:
-    try:
-        with (root / "checkpoint").open("rb") as file:
-            head = file.read(_CHECKPOINT_5_5.size)
-    except OSError:
-        head = b""
-    names_offset = len(head) == _CHECKPOINT_5_5.size and _CHECKPOINT_5_5.unpack(head)[0] != 0
-    return "5.5" if names_offset or (root / "rocksdbstore").is_dir() else "5.3"
+    # RocketMQ 5.5 makes this folder in every store it opens. Byte 40 of the checkpoint is no sign:
+    # rmqstore writes it for either release.
+    return "5.5" if (root / "rocksdbstore").is_dir() else "5.3"
 
 
 def _left_alone(root: Path) -> Iterator[str]:
@@ -159,10 +170,17 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
     _, _, begin, end, _, next_entry = _INDEX_HEADER.unpack_from(data)
     # A full file has used every entry but number 0, which nobody uses.
     full = (size - 40 - 20 * next_entry) / 4
-    if next_entry > 1 and full >= 1 and full == int(full) and _entries_fit(data, int(full), begin, end, next_entry):
+    if (
+        next_entry > 1
+        and full >= 1
+        and full == int(full)
+        and _entries_fit(data, int(full), begin, end, next_entry)
+    ):
         return int(full), next_entry
     for slots in range((size - 40) // 4 % 5 or 5, (size - 60) // 4, 5):
-        if (size - 40 - 4 * slots) // 20 > next_entry and _entries_fit(data, slots, begin, end, next_entry):
+        if (size - 40 - 4 * slots) // 20 > next_entry and _entries_fit(
+            data, slots, begin, end, next_entry
+        ):
             return slots, (size - 40 - 4 * slots) // 20
     return None
 
@@ -171,7 +189,8 @@ def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int)
     """Whether the first entries make sense with so many slots."""
     if next_entry <= 1:
         return False
-    for number in range(1, min(next_entry, _SAMPLE)):
+    newest_entry = next_entry - 1
+    for number in (*range(1, min(next_entry, _SAMPLE)), newest_entry):
         at = 40 + 4 * slots + 20 * number
         if at + 20 > len(data):
             return False
@@ -180,5 +199,8 @@ def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int)
             return False
         (newest,) = struct.unpack_from(">i", data, 40 + 4 * (key_hash % slots))
         if not number <= newest < next_entry:
+            return False
+        # The header names the first entry's record. Zeros would pass for entries otherwise.
+        if number == 1 and offset != begin:
             return False
     return True

@@ -1,7 +1,7 @@
 """A store and its queues: open, put, get, iterate, cut, clean.
 
-The verbs that move bytes are native (`rmqstore._native.core`); here is what stands around them: settings,
-queue objects, topics and retention.
+The verbs that move bytes are native (`rmqstore._native.core`); here is what stands around them:
+settings, queue objects, topics and retention.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from rmqstore._native import core
 from rmqstore._native.core import LogScan, Record, RecordIterator
@@ -26,6 +26,7 @@ from rmqstore.errors import (
     DiskError,
     NotFoundError,
     OffsetOutOfRange,
+    StoreClosedError,
     StoreError,
 )
 from rmqstore.message import Boundary, Durability, GetStatus, Message
@@ -50,6 +51,10 @@ _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _RECORD_OVERHEAD_BYTES = 64 * 1024
 _VISIBLE_TIMEOUT_MS = 30_000
 _MAX_TIME_MS = 2**63 - 1
+# A wait is cut into slices, so that closing the store from another thread is noticed.
+_WAIT_SLICE = 0.1
+_READ_ONLY_POLL = 0.05
+_FOLLOW_BATCH = 256
 
 
 class GetResult(NamedTuple):
@@ -59,8 +64,10 @@ class GetResult(NamedTuple):
     records: list[Record]
     next_offset: int
     """Where to go on."""
+
     min_offset: int
     """The queue's bounds when the call began."""
+
     max_offset: int
 
 
@@ -71,17 +78,22 @@ class Recovery(NamedTuple):
     """Whether the store had been closed; False after a crash."""
     start_offset: int
     """Where the walk through the log began."""
+
     end_offset: int
     records: int
     """Records walked and checked."""
+
     cut_bytes: int
     """Bytes behind the last whole record that were dropped."""
+
     cut_path: str
-    """Where whole records behind a bad one were copied to, below the store; "" when there were none."""
+    """Where whole records behind a bad one were copied to, below the store; "" when there were
+    none."""
+
     milliseconds: int
 
 
-def open(  # noqa: A001 - the verb users expect
+def open(
     path: str | os.PathLike[str],
     config: StoreConfig | str | os.PathLike[str] | None = None,
     *,
@@ -91,12 +103,14 @@ def open(  # noqa: A001 - the verb users expect
 ) -> Store:
     """Return the store at *path*, made when it is not there.
 
-    *config* is a StoreConfig or the path of a RocketMQ broker's file; *settings* change single fields of it by
-    name. Without a config, the file sizes of a store already there are found out. *read_only* takes no lock and
-    writes nothing, so that it may stand beside a running broker; `refresh` then shows what the writer did since.
-    *retention* deletes old files by the rules of the configuration; without it nothing is ever deleted.
+    *config* is a StoreConfig or the path of a RocketMQ broker's file; *settings* change single
+    fields of it by name. Without a config, the file sizes of a store already there are found out.
+    *read_only* takes no lock and writes nothing, so that it may stand beside a running broker;
+    `refresh` then shows what the writer did since. *retention* deletes old files by the rules of
+    the configuration; without it nothing is ever deleted.
 
-    Raises StoreLockedError (names the process), CorruptionError (names place and cure), ConfigError, DiskError.
+    Raises StoreLockedError (names the process), CorruptionError (names place and cure),
+    ConfigError, DiskError.
     """
     return Store(path, config, read_only=read_only, retention=retention, **settings)
 
@@ -104,8 +118,8 @@ def open(  # noqa: A001 - the verb users expect
 class Store(core.Reader):
     """A durable, ordered, indexed message store in a directory, in Apache RocketMQ's format.
 
-    Safe to use from any thread. A context manager: leaving it flushes and closes. After a fork the child must open
-    its own.
+    Safe to use from any thread. A context manager: leaving it flushes and closes. After a fork the
+    child must open its own.
     """
 
     def __init__(
@@ -164,10 +178,11 @@ class Store(core.Reader):
         self.close()
 
     def close(self) -> None:
-        """Dispatch and flush everything, write the checkpoint, let the directory go. Twice is harmless.
+        """Dispatch and flush everything, write the checkpoint, let the directory go.
 
-        Raises ViewsOpenError while memoryviews of scanned records live; DiskError when the last flush failed: the
-        store is closed all the same, and its next start recovers it.
+        Twice is harmless.         Raises ViewsOpenError while memoryviews of scanned records live;
+        DiskError when the last flush failed: the         store is closed all the same, and its next
+        start recovers it.
         """
         if self._retention is not None and not self.closed:
             self._retention.stop()
@@ -191,14 +206,17 @@ class Store(core.Reader):
     def queues(self, topic: str | None = None) -> list[Queue]:
         """Return every queue there is, of one *topic* or of all, in order."""
         self.wait_dispatched()
-        found = sorted((name, number) for name, number, *_ in self._queues() if topic in (None, name))
+        found = sorted(
+            (name, number) for name, number, *_ in self._queues() if topic in (None, name)
+        )
         return [Queue(self, name, number) for name, number in found]
 
     def get(self, topic: str, *, queue: int = 0, offset: int) -> Record:
         """Return the record at a queue offset, its CRC checked.
 
-        Of an inner batch, the record that holds the offset. What was put before is there: the call waits until it is
-        dispatched. Raises OffsetOutOfRange with the queue's bounds, CorruptionError.
+        Of an inner batch, the record that holds the offset. What was put before is there: the call
+        waits until it is dispatched. Raises OffsetOutOfRange with the queue's bounds,
+        CorruptionError.
         """
         status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
         if not records and offset < self._next_offset(topic, queue):
@@ -227,10 +245,11 @@ class Store(core.Reader):
         max_bytes: int = 4 << 20,
         tags: str | Sequence[str] | None = None,
     ) -> GetResult:
-        """Return up to *max_count* records from *offset* on, with status and offsets as RocketMQ's store answers.
+        """Return up to *max_count* records from *offset* on, with status and offsets as RocketMQ's
+        store answers.
 
-        At most 512 records a call. The first record always passes *max_bytes*. *tags* keeps records that have one of
-        them.
+        At most 512 records a call. The first record always passes *max_bytes*. *tags* keeps records
+        that have one of them.
         """
         status, next_offset, low, high, records = self._get(
             topic, queue, offset, max_count, max_bytes, tags, False, True
@@ -246,22 +265,33 @@ class Store(core.Reader):
         end_ms: int = _MAX_TIME_MS,
         max_count: int = 64,
     ) -> list[Record]:
-        """Return the newest *max_count* records with *key*, as unique key or among its keys, oldest first.
+        """Return the newest *max_count* records with *key*, as unique key or among its keys, oldest
+        first.
 
-        Looked up in the index, within a range of store times. Raises UnsupportedStoreError without an index.
+        Looked up in the index, within a range of store times. Raises UnsupportedStoreError without
+        an index.
         """
         self.wait_dispatched()
         return self._query(topic, key, False, begin_ms, end_ms, max_count)
 
     def find_tag(
-        self, topic: str, tag: str, *, begin_ms: int = 0, end_ms: int = _MAX_TIME_MS, max_count: int = 64
+        self,
+        topic: str,
+        tag: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = _MAX_TIME_MS,
+        max_count: int = 64,
     ) -> list[Record]:
         """As find, for records with *tag*, in a store whose index holds tags (RocketMQ 5.5)."""
         self.wait_dispatched()
         return self._query(topic, tag, True, begin_ms, end_ms, max_count)
 
     def get_by_id(self, message_id: str) -> Record:
-        """Return the record an offset message id names. Raises ArgumentError, OffsetOutOfRange, CorruptionError."""
+        """Return the record an offset message id names.
+
+        Raises ArgumentError, OffsetOutOfRange, CorruptionError.
+        """
         from rmqstore.message import parse_message_id
 
         return self._record_at(parse_message_id(message_id).physical_offset, True)
@@ -269,17 +299,23 @@ class Store(core.Reader):
     def record_at(self, physical_offset: int) -> Record:
         """Return the record that begins at a commit log offset, its CRC checked.
 
-        Raises OffsetOutOfRange outside of the log, CorruptionError when no whole record begins there.
+        Raises OffsetOutOfRange outside of the log, CorruptionError when no whole record begins
+        there.
         """
         return self._record_at(physical_offset, True)
 
     def scan_log(
-        self, start: int | None = None, stop: int | None = None, *, check_crc: bool = True, zero_copy: bool = False
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        check_crc: bool = True,
+        zero_copy: bool = False,
     ) -> LogScan:
         """Return the records of the commit log in stored order, between two physical offsets.
 
-        *start* must be where a record begins; None is the first kept, *stop* None the end. See `LogScan` for what
-        happens at bytes that are no record.
+        *start* must be where a record begins; None is the first kept, *stop* None the end. See
+        `LogScan` for what happens at bytes that are no record.
         """
         first = max(self.start_offset, 0)
         return LogScan(
@@ -306,10 +342,11 @@ class Store(core.Reader):
     # -- waiting
 
     def wait_dispatched(self, offset: int | None = None, *, timeout: float | None = None) -> None:
-        """Return when queues and index hold everything below a physical *offset*, None for all put before.
+        """Return when queues and index hold everything below a physical *offset*, None for all put
+        before.
 
-        Never waits for what may not be read yet (`confirm_offset`). Raises StoreTimeout after *timeout* seconds (30 by
-        default), NotWritable when dispatching stopped for good.
+        Never waits for what may not be read yet (`confirm_offset`). Raises StoreTimeout after
+        *timeout* seconds (30 by default), NotWritable when dispatching stopped for good.
         """
         timeout_ms = _VISIBLE_TIMEOUT_MS if timeout is None else int(timeout * 1000)
         self._wait_dispatched(self.end_offset if offset is None else offset, timeout_ms)
@@ -317,16 +354,29 @@ class Store(core.Reader):
     def wait_flushed(self, offset: int | None = None, *, timeout: float | None = None) -> None:
         """Return when the log is on the disk below a physical *offset*, None for all put before.
 
-        Raises FlushTimeout after *timeout* seconds (syncFlushTimeout by default), NotWritable when a sync failed.
+        Raises FlushTimeout after *timeout* seconds (syncFlushTimeout by default), NotWritable when
+        a sync failed.
         """
         timeout_ms = self.config.sync_flush_timeout_ms if timeout is None else int(timeout * 1000)
         self._wait_flushed(self.end_offset if offset is None else offset, timeout_ms)
+
+    def _await_change(self, seen: int, timeout: float) -> None:
+        """Returns when there may be more to read than at the dispatched offset *seen*, or after
+        *timeout* seconds."""
+        if self.read_only:
+            time.sleep(min(timeout, _READ_ONLY_POLL))
+            self.refresh()
+        else:
+            self._wait_progress(seen, max(int(timeout * 1000), 1))
 
     # -- topics and offsets under config/
 
     def _load_metadata(self) -> None:
         self.topics = TopicTable.load(self.path)
-        """The topics of config/topics.json. Topics need no entry to be put to."""
+        """The topics of config/topics.json.
+
+        Topics need no entry to be put to.
+        """
         self.consumer_offsets = ConsumerOffsets.load(self.path)
         self.delay_offsets = DelayOffsets.load(self.path)
         if not self.read_only:
@@ -334,7 +384,10 @@ class Store(core.Reader):
                 self._declare(topic)
 
     def _declare(self, topic: TopicConfig) -> None:
-        if topic.attributes.get("queue.type") == "BatchCQ" or topic.attributes.get("+queue.type") == "BatchCQ":
+        if (
+            topic.attributes.get("queue.type") == "BatchCQ"
+            or topic.attributes.get("+queue.type") == "BatchCQ"
+        ):
             for number in range(max(topic.write_queue_count, topic.read_queue_count)):
                 self._declare_batch_queue(topic.name, number)
 
@@ -347,13 +400,16 @@ class Store(core.Reader):
         made = topic if isinstance(topic, TopicConfig) else TopicConfig(topic, **members)
         self._declare(made)
         version = self.topics.data_version.next(now_ms=_now_ms())
-        table = replace(self.topics, topics={**self.topics.topics, made.name: made}, data_version=version)
+        table = replace(
+            self.topics, topics={**self.topics.topics, made.name: made}, data_version=version
+        )
         table.save(self.path)
         self.topics = table
         return made
 
     def commit_offset(self, group: str, topic: str, *, queue: int = 0, offset: int) -> None:
-        """Remember that *group* has consumed *queue* below *offset*; `save_offsets` makes it durable."""
+        """Remember that *group* has consumed *queue* below *offset*; `save_offsets` makes it
+        durable."""
         key = f"{topic}@{group}"
         table = {**self.consumer_offsets.offsets.get(key, {}), queue: offset}
         self.consumer_offsets = replace(
@@ -367,7 +423,8 @@ class Store(core.Reader):
         return self.consumer_offsets.of(topic, group).get(queue)
 
     def save_offsets(self) -> None:
-        """Write config/consumerOffset.json and config/delayOffset.json; they survive a power loss on return."""
+        """Write config/consumerOffset.json and config/delayOffset.json; they survive a power loss
+        on return."""
         self.consumer_offsets.save(self.path)
         self.delay_offsets.save(self.path)
 
@@ -376,8 +433,8 @@ class Store(core.Reader):
     def clean(self, *, hour: int | None = None, now_ms: int | None = None) -> RetentionDecision:
         """Do one round of retention now and return what it decided and did.
 
-        Files older than fileReservedTime go, and younger ones when the disk is over its forced ratio; the last file
-        always stays. *hour* and *now_ms* stand in for the clock.
+        Files older than fileReservedTime go, and younger ones when the disk is over its forced
+        ratio; the last file always stays. *hour* and *now_ms* stand in for the clock.
         """
         return self._round(delete=True, manual=True, hour=hour, now_ms=now_ms)
 
@@ -400,7 +457,8 @@ class Store(core.Reader):
     ) -> RetentionDecision:
         now_ms = _now_ms() if now_ms is None else now_ms
         files = [
-            CommitLogFile(start, size, int(os.stat(path).st_mtime * 1000)) for path, start, size in self._files()
+            CommitLogFile(start, size, int(os.stat(path).st_mtime * 1000))
+            for path, start, size in self._files()
         ]
         paths = self.config.commit_log_paths or (os.path.join(self.path, "commitlog"),)
         decision = decide(
@@ -417,7 +475,11 @@ class Store(core.Reader):
         if decision.refuse_writes != self._writes_refused:
             self._refuse("disk" if decision.refuse_writes else None)
             self._writes_refused = decision.refuse_writes
-            _log.warning("%s: disk %s", self.path, "full, writes refused" if self._writes_refused else "has room")
+            _log.warning(
+                "%s: disk %s",
+                self.path,
+                "full, writes refused" if self._writes_refused else "has room",
+            )
         if delete and decision.delete:
             self._expire(len(decision.delete))
         return decision
@@ -425,12 +487,23 @@ class Store(core.Reader):
     # -- native hooks
 
     def _stored_form(self, message: Message) -> Message:
-        """A delayed message as RocketMQ stores it: in the schedule topic, its own named by properties."""
+        """A delayed message as RocketMQ stores it: in the schedule topic, its own named by
+        properties."""
         if message.delay_level <= 0 or message.transaction:
             return message
         level = min(message.delay_level, len(self.config.delay_levels_ms))
-        properties = {**message.properties, "REAL_TOPIC": message.topic, "REAL_QID": str(message.queue)}
-        return replace(message, topic=_SCHEDULE_TOPIC, queue=level - 1, delay_level=level, properties=properties)
+        properties = {
+            **message.properties,
+            "REAL_TOPIC": message.topic,
+            "REAL_QID": str(message.queue),
+        }
+        return replace(
+            message,
+            topic=_SCHEDULE_TOPIC,
+            queue=level - 1,
+            delay_level=level,
+            properties=properties,
+        )
 
 
 class Queue:
@@ -481,7 +554,12 @@ class Queue:
     ) -> GetResult:
         """Return up to *max_count* records from *offset* on; see Store.get_many."""
         return self.store.get_many(
-            self.topic, queue=self.number, offset=offset, max_count=max_count, max_bytes=max_bytes, tags=tags
+            self.topic,
+            queue=self.number,
+            offset=offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            tags=tags,
         )
 
     def records(
@@ -492,9 +570,11 @@ class Queue:
         tags: str | Sequence[str] | None = None,
         check_crc: bool = True,
     ) -> RecordIterator:
-        """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the end at the call).
+        """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the
+        end at the call).
 
-        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration, CorruptionError.
+        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration,
+        CorruptionError.
         """
         return self._iterate(start, stop, tags, False, check_crc)
 
@@ -510,10 +590,11 @@ class Queue:
         tags: str | Sequence[str] | None = None,
         check_crc: bool = True,
     ) -> Iterator[Iterator[Record]]:
-        """As records, without copying: each record looks into the mapped file, which it pins while it lives.
+        """As records, without copying: each record looks into the mapped file, which it pins while
+        it lives.
 
-        A context manager: leaving the block lets go of what was read ahead. While a `body_view` lives, the store
-        neither closes nor truncates.
+        A context manager: leaving the block lets go of what was read ahead. While a `body_view`
+        lives, the store neither closes nor truncates.
         """
         iterator = self._iterate(start, stop, tags, True, check_crc)
         try:
@@ -534,22 +615,58 @@ class Queue:
         last = high if stop is None else min(stop, high)
         if first < 0:
             raise ArgumentError(f"start must not be negative: {first}")
-        return RecordIterator(self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc)
+        return RecordIterator(
+            self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc
+        )
 
-    def wait(self, offset: int, *, timeout: float) -> bool:
-        """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it."""
-        from rmqstore.waiting import wait_until
+    def wait(self, offset: int, *, timeout: float | None = None) -> bool:
+        """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it,
+        None for ever."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self.store.dispatched_offset
+            if (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset:
+                return True
+            left = (
+                _WAIT_SLICE if deadline is None else min(_WAIT_SLICE, deadline - time.monotonic())
+            )
+            if left <= 0:
+                return False
+            self.store._await_change(seen, left)
 
-        return wait_until(lambda: (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset, timeout)
+    def follow(
+        self,
+        start: int | Literal["start", "end"] = "end",
+        *,
+        tags: str | Sequence[str] | None = None,
+    ) -> Iterator[Record]:
+        """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
+        closed.
+
+        "start" is the first record kept, "end" begins with the next one put.
+        """
+        offset = start if isinstance(start, int) else self.start if start == "start" else self.end
+        while not self.store.closed:
+            try:
+                found = self.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
+                if not found.records and found.next_offset <= offset:
+                    self.wait(offset, timeout=_WAIT_SLICE)
+                    continue
+            except StoreClosedError:
+                return
+            yield from found.records
+            offset = found.next_offset
 
     def offset_at(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of a store time.
 
-        LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at or before it, `start`
-        when there is none. Raises NotFoundError when there is no such queue.
+        LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at
+        or before it, `start` when there is none. Raises NotFoundError when there is no such queue.
         """
         self.store.wait_dispatched()
-        return self.store._offset_by_time(self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER)
+        return self.store._offset_by_time(
+            self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER
+        )
 
     def to_arrow(
         self,
@@ -574,7 +691,9 @@ def _disk_use(path: str) -> DiskUse:
     try:
         usage = shutil.disk_usage(existing if existing.exists() else existing.parent)
     except OSError as error:
-        raise DiskError(error.errno or 0, f"asking how full the disk of {path} is: {error}") from error
+        raise DiskError(
+            error.errno or 0, f"asking how full the disk of {path} is: {error}"
+        ) from error
     return DiskUse(path, usage.used / usage.total if usage.total else -1.0)
 
 
@@ -589,7 +708,9 @@ def _adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> Store
         "index_slot_count": facts.index_slot_count,
         "index_entry_count": facts.index_entry_count,
     }
-    return config.replace(**{name: value for name, value in found.items() if value and name not in set(named)})
+    return config.replace(
+        **{name: value for name, value in found.items() if value and name not in set(named)}
+    )
 
 
 def _settings(config: StoreConfig, facts: Directory, *, read_only: bool) -> dict[str, Any]:
@@ -597,7 +718,9 @@ def _settings(config: StoreConfig, facts: Directory, *, read_only: bool) -> dict
     compatibility = {"auto": "both"}.get(config.compatibility, config.compatibility)
     release = facts.release if config.compatibility == "auto" else config.compatibility
     sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    writable = [path for path in config.commit_log_paths if path not in config.commit_log_read_only_paths]
+    writable = [
+        path for path in config.commit_log_paths if path not in config.commit_log_read_only_paths
+    ]
     return {
         "log_directories": sorted(writable),
         "read_only_log_directories": sorted(config.commit_log_read_only_paths),

@@ -138,6 +138,39 @@ cdef extern from "file_queue.h" nogil:
     int64_t rmq_file_queue_flushed(const rmq_file_queue *queue)
 
 
+cdef extern from "consume_queue.h" nogil:
+    struct rmq_unit:
+        int64_t physical_offset
+        int64_t tags_code
+        int64_t queue_offset
+        int32_t size
+        int32_t batch_size
+
+    struct rmq_consume_queue:
+        pass
+
+    bint rmq_unit_is_fill(const rmq_unit *unit)
+    int rmq_consume_queue_read(rmq_consume_queue *queue, int64_t queue_offset, rmq_unit *units, size_t capacity,
+                               size_t *count, rmq_error *err)
+
+
+cdef extern from "consume_queue_ext.h" nogil:
+    enum:
+        RMQ_EXT_UNIT_SIZE_MAX
+
+    struct rmq_ext_unit:
+        const uint8_t *bitmap
+        int64_t tags_code
+        int32_t bitmap_size
+
+    struct rmq_consume_queue_ext:
+        pass
+
+    bint rmq_ext_is_address(int64_t tags_code)
+    int rmq_consume_queue_ext_read(rmq_consume_queue_ext *ext, int64_t address, uint8_t *buffer, rmq_ext_unit *unit,
+                                   rmq_error *err)
+
+
 cdef extern from "queue_table.h" nogil:
     struct rmq_queue:
         char *topic
@@ -145,6 +178,9 @@ cdef extern from "queue_table.h" nogil:
         int32_t queue_id
         bint is_batch
         int64_t next_offset
+        bint has_ext
+        rmq_consume_queue simple
+        rmq_consume_queue_ext ext
 
     struct rmq_queue_table:
         pass
@@ -156,6 +192,8 @@ cdef extern from "queue_table.h" nogil:
     rmq_queue *rmq_queue_table_next(rmq_queue *queue)
     int64_t rmq_queue_min(rmq_queue *queue)
     int64_t rmq_queue_max(rmq_queue *queue)
+    int rmq_queue_read(rmq_queue *queue, int64_t queue_offset, rmq_unit *units, size_t capacity, size_t *count,
+                       rmq_error *err)
 
 
 cdef extern from "commit_log.h" nogil:

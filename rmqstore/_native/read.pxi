@@ -25,6 +25,19 @@ cdef class _Tags:
             self.count += 1
 
 
+cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
+    cdef rmq_ext_unit ext
+    cdef rmq_error err
+    cdef uint8_t buffer[RMQ_EXT_UNIT_SIZE_MAX]
+    if rmq_unit_is_fill(unit):
+        return (unit.queue_offset, -1, 0, 0, 1, None, b"")
+    if not queue.has_ext or not rmq_ext_is_address(unit.tags_code):
+        return (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code, unit.batch_size, None, b"")
+    check(rmq_consume_queue_ext_read(&queue.ext, unit.tags_code, buffer, &ext, &err), &err)
+    return (unit.queue_offset, unit.physical_offset, unit.size, ext.tags_code, unit.batch_size, unit.tags_code,
+            PyBytes_FromStringAndSize(<const char *>ext.bitmap, ext.bitmap_size))
+
+
 cdef class Reader(Writer):
     """The verbs that read."""
 
@@ -82,6 +95,32 @@ cdef class Reader(Writer):
             return None
         return rmq_queue_min(found), rmq_queue_max(found)
 
+    def _units(self, str topic, int queue, int64_t offset, size_t count):
+        """Up to *count* (256) units of the queue from the one that holds *offset* on, as (queue offset, physical offset, size,
+        tags code, messages, extension address or None, bit map) each; a fill unit has the physical offset -1. [] at
+        the end."""
+        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_queue *found = rmq_queue_table_find(&handle.queues, name.data, name.size, queue)
+        cdef rmq_unit units[256]
+        cdef rmq_error err
+        cdef size_t capacity = min(count, <size_t>256), i
+        cdef list result = []
+        count = 0
+        try:
+            if found == NULL or offset >= rmq_queue_max(found):
+                return result
+            if found.has_ext:
+                # Read as they are stored: rmq_queue_read puts the codes in place of the addresses.
+                check(rmq_consume_queue_read(&found.simple, offset, units, capacity, &count, &err), &err)
+            else:
+                check(rmq_queue_read(found, offset, units, capacity, &count, &err), &err)
+            for i in range(count):
+                result.append(unit_fields(found, &units[i]))
+            return result
+        finally:
+            self.leave()
+
     def _next_offset(self, str topic, int queue):
         """The queue offset the next message gets; 0 when there is no such queue."""
         cdef rmq_slice name = slice_of(topic)
@@ -104,8 +143,8 @@ cdef class Reader(Writer):
             self.leave()
 
     def _offset_by_time(self, str topic, int queue, int64_t timestamp, bint upper):
-        cdef rmq_store *handle = self.enter()
         cdef rmq_slice name = slice_of(topic)
+        cdef rmq_store *handle = self.enter()
         cdef int64_t offset = 0
         cdef rmq_error err
         cdef int status
@@ -118,8 +157,8 @@ cdef class Reader(Writer):
         return offset
 
     def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, size_t max_count):
-        cdef rmq_store *handle = self.enter()
         cdef rmq_slice topic_text = slice_of(topic), key_text = slice_of(key)
+        cdef rmq_store *handle = self.enter()
         cdef rmq_found *found = <rmq_found *>PyMem_Malloc(max_count * sizeof(rmq_found) if max_count else 1)
         cdef size_t count = 0, i
         cdef rmq_error err

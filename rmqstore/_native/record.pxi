@@ -12,6 +12,7 @@ cdef str message_id_of(const rmq_host *host, int64_t physical_offset):
     return text[:size].decode("ascii")
 
 
+@cython.final
 cdef class Receipt:
     """Where a message lies, and what had happened to it when its put returned.
 
@@ -27,7 +28,7 @@ cdef class Receipt:
     cdef readonly object durability
     cdef rmq_host host
 
-    def __init__(self):
+    def __init__(self, *args, **kwargs):
         raise TypeError("receipts come from Store.put")
 
     @property
@@ -44,6 +45,15 @@ cdef class Receipt:
     def end_offset(self):
         """The physical offset behind the record."""
         return self.physical_offset + self.size
+
+    def _with_durability(self, durability):
+        """The same receipt after more has happened to the message."""
+        cdef Receipt receipt = Receipt.__new__(Receipt)
+        receipt.topic, receipt.queue, receipt.queue_offset = self.topic, self.queue, self.queue_offset
+        receipt.physical_offset, receipt.size = self.physical_offset, self.size
+        receipt.store_timestamp, receipt.host = self.store_timestamp, self.host
+        receipt.durability = durability
+        return receipt
 
     def __repr__(self):
         return (f"Receipt({self.topic!r}, queue={self.queue}, queue_offset={self.queue_offset}, "
@@ -78,6 +88,7 @@ cdef class _Body:
             self.record.store.views -= 1
 
 
+@cython.final
 cdef class Record:
     """A stored message with its envelope.
 
@@ -95,7 +106,7 @@ cdef class Record:
     def __cinit__(self):
         self.file = NULL
 
-    def __init__(self):
+    def __init__(self, *args, **kwargs):
         raise TypeError("records come from a store")
 
     def __dealloc__(self):
@@ -113,6 +124,11 @@ cdef class Record:
     def queue(self):
         """Queue id within the topic."""
         return self.fields.queue_id
+
+    @property
+    def _stored_queue_offset(self):
+        """The queue offset in the record itself; `queue_offset` is that of the queue it was read from."""
+        return self.fields.queue_offset
 
     @property
     def physical_offset(self):

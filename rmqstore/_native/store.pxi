@@ -9,7 +9,7 @@ cdef class Store:
     cdef bint closing
     cdef int views              # memoryviews into mapped files
     cdef rmq_host host
-    cdef object default_durability
+    cdef readonly object default_durability
     cdef int64_t flush_timeout_ms
     cdef readonly str path
     cdef readonly bint read_only
@@ -258,6 +258,21 @@ cdef class Store:
         finally:
             self.leave()
         check(status, &err)
+
+    def _wait_progress(self, int64_t seen, int64_t timeout_ms):
+        """Whether `dispatched_offset` moved beyond *seen*, waiting at most so long."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_dispatcher_wait(&handle.dispatcher, seen + 1, timeout_ms, &err)
+        finally:
+            self.leave()
+        if status == RMQ_TIMEOUT:
+            return False
+        check(status, &err)
+        return True
 
     def _wait_flushed(self, int64_t offset, int64_t timeout_ms):
         cdef rmq_error err

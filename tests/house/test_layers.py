@@ -22,7 +22,11 @@ LAYERS = {
     "rmqstore.metrics": 1,
     "rmqstore._native": 2,
     "rmqstore.replication.": 2,
+    "rmqstore.directory": 3,
+    "rmqstore.manifest": 3,
+    "rmqstore.repair": 3,
     "rmqstore.store": 3,
+    "rmqstore.verify": 3,
     "rmqstore.aio": 3,
     "rmqstore.arrow": 3,
     "rmqstore.retention": 3,
@@ -173,14 +177,14 @@ def test_spark_stays_below_the_cluster_and_nothing_imports_the_simulator() -> No
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_binding_knows_of_the_package_only_its_errors() -> None:
+def test_the_binding_knows_of_the_package_only_errors_and_messages() -> None:
     statement = re.compile(r"^\s*(?:from|c?import)\s+(rmqstore[\w.]*)", re.MULTILINE)
     wrong = [
         f"{name}: imports {imported}"
         for name in tree.files()
         if name.startswith("rmqstore/_native/") and name.endswith((".pyx", ".pxi", ".pxd"))
         for imported in statement.findall(tree.text_of(name))
-        if not _within(imported, ("rmqstore.errors", "rmqstore._native"))
+        if not _within(imported, ("rmqstore.errors", "rmqstore.message", "rmqstore._native"))
     ]
     assert not wrong, "\n".join(wrong)
 

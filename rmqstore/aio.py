@@ -1,0 +1,363 @@
+"""The store for asyncio: the same verbs, awaited.
+
+An append takes well under a microsecond, so it happens inline; what is awaited is the
+acknowledgement. One thread for each store waits for flushes and new records on behalf of all tasks.
+
+async with rmqstore.aio.open("orders.store") as store:     await store.put("orders", b"paid",
+durability=Durability.DISK)     async for record in store.queue("orders", 0).follow(start="end"):
+...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from rmqstore._native.core import Receipt, Record
+from rmqstore.config import StoreConfig
+from rmqstore.errors import FlushTimeout, PutError, StoreClosedError, StoreError
+from rmqstore.message import Durability, Message
+from rmqstore.store import GetResult, Queue, Store
+from rmqstore.store import open as open_store
+
+__all__ = ["AsyncQueue", "AsyncStore", "open"]
+
+_SLICE_MS = 100
+_FOLLOW_BATCH = 256
+
+
+def open(
+    path: str | os.PathLike[str],
+    config: StoreConfig | str | os.PathLike[str] | None = None,
+    **arguments: Any,
+) -> AsyncStore:
+    """Return the store at *path* for `async with`, which opens it without blocking the loop.
+
+    Arguments are those of `rmqstore.open`.
+    """
+    return AsyncStore(path, config, **arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A task that waits: until the log is flushed (or dispatched) below an offset."""
+
+    offset: int
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+
+    def resolve(self, error: BaseException | None = None) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._set, error)
+        except RuntimeError:
+            pass  # The loop is closed; nobody waits any more.
+
+    def _set(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
+
+
+class _Waiter:
+    """A thread that waits for one position of the store on behalf of tasks."""
+
+    def __init__(self, store: Store, kind: Literal["flushed", "dispatched"]) -> None:
+        self._store = store
+        self._kind = kind
+        self._waits: list[_Wait] = []
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"rmqstore-{kind}", daemon=True)
+        self._thread.start()
+
+    def until(self, offset: int) -> asyncio.Future[None]:
+        """Return a future of the running loop that is done when the position is at or behind
+        *offset*."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._changed:
+            if self._stopped:
+                raise StoreClosedError(f"store {self._store.path} is closed")
+            self._waits.append(_Wait(offset, loop, future))
+            self._changed.notify()
+        return future
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        self._thread.join()
+        closed = StoreClosedError(f"store {self._store.path} is closed")
+        for wait in self._waits:
+            wait.resolve(closed)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._waits = [wait for wait in self._waits if not wait.future.done()]
+                while not self._waits and not self._stopped:
+                    self._changed.wait()
+                if self._stopped:
+                    return
+                lowest = min(wait.offset for wait in self._waits)
+                highest = max(wait.offset for wait in self._waits)
+            try:
+                position = self._advance(lowest, highest)
+            except StoreError as error:
+                self._settle(lambda wait: True, error)
+            else:
+                self._settle(lambda wait, position=position: wait.offset <= position, None)
+
+    def _advance(self, lowest: int, highest: int) -> int:
+        """Waits a little for the position to move; returns where it is."""
+        if self._kind == "dispatched":
+            self._store._wait_progress(lowest - 1, _SLICE_MS)
+            return self._store.dispatched_offset
+        # One sync serves all that wait.
+        try:
+            self._store._wait_flushed(highest, _SLICE_MS)
+        except FlushTimeout:
+            pass  # The tasks have time limits of their own.
+        return self._store.flushed_offset
+
+    def _settle(self, chosen: Any, error: BaseException | None) -> None:
+        with self._changed:
+            done = [wait for wait in self._waits if chosen(wait)]
+            self._waits = [wait for wait in self._waits if not chosen(wait)]
+        for wait in done:
+            wait.resolve(error)
+
+
+class AsyncStore:
+    """A store whose acknowledgements are awaited; every other verb is that of `store`, the Store
+    inside.
+
+    An async context manager. One object may serve several loops and threads.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: StoreConfig | str | os.PathLike[str] | None = None,
+        **arguments: Any,
+    ) -> None:
+        self._arguments = (path, config, arguments)
+        self._store: Store | None = None
+        self._waiters: dict[str, _Waiter] = {}
+
+    @property
+    def store(self) -> Store:
+        """The Store inside, for verbs that do not wait.
+
+        Raises StoreClosedError outside of `async with`.
+        """
+        if self._store is None:
+            raise StoreClosedError(
+                f"store {os.fspath(self._arguments[0])} is not open; use `async with`"
+            )
+        return self._store
+
+    async def __aenter__(self) -> Self:
+        path, config, arguments = self._arguments
+        self._store = await asyncio.to_thread(open_store, path, config, **arguments)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Flush and close; tasks that wait get StoreClosedError.
+
+        Raises as Store.close.
+        """
+        if self._store is not None:
+            await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            waiter.stop()
+        self.store.close()
+
+    def _until(self, kind: Literal["flushed", "dispatched"], offset: int) -> asyncio.Future[None]:
+        waiter = self._waiters.get(kind)
+        if waiter is None:
+            waiter = self._waiters[kind] = _Waiter(self.store, kind)
+        return waiter.until(offset)
+
+    async def put(
+        self,
+        topic: str | Message,
+        body: bytes | bytearray | memoryview | None = None,
+        *,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Receipt:
+        """Store one message; return its Receipt when it is as durable as asked.
+
+        Arguments as Store.put.
+        """
+        receipt = self.store.put(topic, body, durability=self._inline(durability), **fields)
+        if self._wanted(durability) is Durability.MEMORY:
+            return receipt
+        await self._acknowledged(receipt.end_offset, timeout, receipt)
+        return receipt._with_durability(Durability.DISK)
+
+    async def put_many(
+        self,
+        messages: Iterable[Any],
+        *,
+        topic: str | None = None,
+        queue: int = 0,
+        durability: Durability | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Store messages in order; return their Receipts when all are as durable as asked.
+
+        See Store.put_many.
+        """
+        receipts = self.store.put_many(
+            messages, topic=topic, queue=queue, durability=self._inline(durability)
+        )
+        if self._wanted(durability) is Durability.MEMORY or not receipts:
+            return receipts
+        await self._acknowledged(receipts[-1].end_offset, timeout, receipts)
+        return [receipt._with_durability(Durability.DISK) for receipt in receipts]
+
+    def _wanted(self, durability: Durability | None) -> Durability:
+        return self.store.default_durability if durability is None else durability
+
+    def _inline(self, durability: Durability | None) -> Durability:
+        """What the append itself waits for: nothing, unless the store cannot do what is asked at
+        all."""
+        wanted = self._wanted(durability)
+        return wanted if wanted is Durability.REPLICATED else Durability.MEMORY
+
+    async def _acknowledged(
+        self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]
+    ) -> None:
+        limit = self.store.config.sync_flush_timeout_ms / 1000 if timeout is None else timeout
+        try:
+            async with asyncio.timeout(limit):
+                await self._until("flushed", offset)
+        except TimeoutError as error:
+            raise FlushTimeout(
+                f"not flushed in {limit} s (syncFlushTimeout)", receipt=receipt
+            ) from error
+        except PutError as error:
+            # Its sync failed: the bytes may be on the disk or not.
+            error.stored = None
+            error.receipt = receipt
+            raise
+
+    async def flush(self) -> None:
+        """Bring everything to the disk; see Store.flush."""
+        await asyncio.to_thread(self.store.flush)
+
+    async def wait_dispatched(self, offset: int | None = None) -> None:
+        """Return when queues and index hold everything below a physical *offset*, None for all put
+        before."""
+        goal = min(self.store.end_offset if offset is None else offset, self.store.confirm_offset)
+        if self.store.dispatched_offset < goal:
+            await self._until("dispatched", goal)
+
+    async def get(self, topic: str, *, queue: int = 0, offset: int) -> Record:
+        """Return the record at a queue offset; see Store.get."""
+        await self.wait_dispatched()
+        return self.store.get(topic, queue=queue, offset=offset)
+
+    async def get_many(
+        self, topic: str, *, queue: int = 0, offset: int, **arguments: Any
+    ) -> GetResult:
+        """Return records from *offset* on; see Store.get_many."""
+        await self.wait_dispatched()
+        return self.store.get_many(topic, queue=queue, offset=offset, **arguments)
+
+    async def find(self, topic: str, key: str, **arguments: Any) -> list[Record]:
+        """Return the records with *key*; see Store.find."""
+        await self.wait_dispatched()
+        return self.store.find(topic, key, **arguments)
+
+    def queue(self, topic: str, queue: int = 0) -> AsyncQueue:
+        """Return the queue object of *topic*; the queue itself may not exist yet."""
+        return AsyncQueue(self, topic, queue)
+
+
+class AsyncQueue:
+    """One queue of a topic, for asyncio."""
+
+    __slots__ = ("_owner", "number", "topic")
+
+    def __init__(self, owner: AsyncStore, topic: str, number: int) -> None:
+        self._owner = owner
+        self.topic = topic
+        self.number = number
+
+    @property
+    def _queue(self) -> Queue:
+        return self._owner.store.queue(self.topic, self.number)
+
+    async def bounds(self) -> tuple[int, int]:
+        """Return the offset of the first message kept and the one behind the last."""
+        await self._owner.wait_dispatched()
+        return self._queue.start, self._queue.end
+
+    async def records(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        tags: str | Sequence[str] | None = None,
+    ) -> AsyncIterator[Record]:
+        """Iterate over the records between two offsets, handing the loop back between batches."""
+        low, high = await self.bounds()
+        offset = low if start is None else start
+        last = high if stop is None else min(stop, high)
+        while offset < last:
+            found = self._queue.get_many(
+                offset, max_count=min(_FOLLOW_BATCH, last - offset), tags=tags
+            )
+            for record in found.records:
+                if record.queue_offset < last:
+                    yield record
+            if found.next_offset <= offset:
+                return
+            offset = found.next_offset
+            await asyncio.sleep(0)
+
+    async def follow(
+        self,
+        start: int | Literal["start", "end"] = "end",
+        *,
+        tags: str | Sequence[str] | None = None,
+    ) -> AsyncIterator[Record]:
+        """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
+        closed."""
+        low, high = await self.bounds()
+        offset = start if isinstance(start, int) else low if start == "start" else high
+        while not self._owner.store.closed:
+            seen = self._owner.store.dispatched_offset
+            found = self._queue.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
+            for record in found.records:
+                yield record
+            if found.next_offset > offset:
+                offset = found.next_offset
+                continue
+            try:
+                await self._owner._until("dispatched", seen + 1)
+            except StoreClosedError:
+                return

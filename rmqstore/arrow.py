@@ -1,0 +1,207 @@
+"""Records as Arrow columns, filled in C straight from the mapped log.
+
+`Queue.to_arrow` and `Store.scan_arrow` make an `ArrowStream`. pyarrow reads it, and so does everything
+else that knows the Arrow PyCapsule interface, without pyarrow: Polars, DuckDB, pandas, nanoarrow.
+
+The columns, one row per record:
+
+    topic, queue_id, queue_offset, physical_offset, size, store_timestamp, born_timestamp, born_host,
+    store_host, tags, keys, unique_key, properties, body, body_crc, body_crc_ok, sys_flag, flag,
+    reconsume_times, prepared_transaction_offset, message_id, version, record
+
+Timestamps are milliseconds in UTC; hosts are "address:port"; keys are the stored text, separated by
+spaces; properties is a map of text to text; body is as stored, maybe compressed (sys_flag tells);
+record is the whole stored record and comes only when asked for. Text that is no UTF-8 is mended with
+U+FFFD, for Arrow has no other.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rmqstore._native import core
+from rmqstore.errors import ArgumentError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rmqstore.store import Queue, Store
+
+__all__ = ["ArrowStream", "column_names", "queue", "reader", "scan", "schema"]
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 << 20
+"""Large enough to hide the cost of a batch, small enough to stay near the processor."""
+
+_EVER_MS = (-(2**63), 2**63 - 1)
+_ON_CORRUPT = ("fail", "skip")
+
+
+class ArrowStream(core.ArrowStream):
+    """Records about to be read as Arrow batches.
+
+    Nothing is read before somebody asks for `__arrow_c_stream__`, `reader`, `read_all` or an iterator;
+    each of these reads anew, in the thread that pulls the batches. The store stays alive while a reader
+    does, but must not be closed: a reader of a closed store gets an error. `rows`, `skipped`,
+    `skipped_bytes` and `expired` tell of the reading begun last.
+    """
+
+    @property
+    def schema(self) -> Any:
+        """The pyarrow schema of the batches."""
+        return _pyarrow().schema(self)
+
+    def reader(self) -> Any:
+        """Return a pyarrow.RecordBatchReader over the batches.
+
+        While it reads, damage is an OSError that names the place (see *on_corrupt*), a store closed
+        meanwhile an ArrowInvalid. Raises MissingExtraError without pyarrow.
+        """
+        return reader(self)
+
+    def read_all(self) -> Any:
+        """Return all rows as one pyarrow.Table."""
+        return self.reader().read_all()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the batches as pyarrow.RecordBatch objects."""
+        return iter(self.reader())
+
+
+def queue(
+    queue: Queue,
+    *,
+    columns: Sequence[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    tags: str | Sequence[str] | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    large_binary: bool = False,
+    check_crc: bool = False,
+    on_corrupt: str = "fail",
+) -> ArrowStream:
+    """Return the records of *queue* with queue offsets from *start* to before *stop*, None for its ends.
+
+    *tags* keeps records with one of these tags, *begin_ms* and *end_ms* those with a store timestamp from
+    the one to before the other. A batch has at most *batch_rows* rows and about *batch_bytes* of text
+    and bodies; a single record may have more. *large_binary* makes body and record large_binary.
+    With *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says whether
+    damage fails the reading or is skipped and counted.
+
+    Raises ArgumentError for an unknown column or a limit; reading raises NotFoundError when there is no
+    such queue.
+    """
+    end = queue.end  # waits until everything put before is in its queue
+    return ArrowStream(
+        queue.store,
+        _selection(columns, batch_rows, batch_bytes, large_binary),
+        by_queue=True,
+        topic=queue.topic,
+        queue_id=queue.number,
+        tags=tags,
+        start=queue.start if start is None else start,
+        stop=end if stop is None else min(stop, end),
+        begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
+        end_ms=_EVER_MS[1] if end_ms is None else end_ms,
+        check_crc=check_crc,
+        skip_corrupt=_is_skip(on_corrupt),
+    )
+
+
+def scan(
+    store: Store,
+    *,
+    columns: Sequence[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    tags: str | Sequence[str] | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    large_binary: bool = False,
+    check_crc: bool = False,
+    on_corrupt: str = "fail",
+) -> ArrowStream:
+    """Return the records of the commit log at physical offsets from *start* to before *stop*, in order.
+
+    None means the ends of the log. *start* must be that of a record, unless *on_corrupt* is "skip". *topic*
+    and *queue_id* keep the records of one topic or queue; the other arguments are those of `queue`.
+    """
+    if queue_id is not None and queue_id < 0:
+        raise ArgumentError(f"queue_id must not be negative: {queue_id}")
+    return ArrowStream(
+        store,
+        _selection(columns, batch_rows, batch_bytes, large_binary),
+        by_queue=False,
+        topic=topic,
+        queue_id=-1 if queue_id is None else queue_id,
+        tags=tags,
+        start=max(store.start_offset, 0) if start is None else start,
+        stop=store.end_offset if stop is None else stop,
+        begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
+        end_ms=_EVER_MS[1] if end_ms is None else end_ms,
+        check_crc=check_crc,
+        skip_corrupt=_is_skip(on_corrupt),
+    )
+
+
+def column_names() -> tuple[str, ...]:
+    """Return the names of all columns, in their usual order."""
+    return core.arrow_columns()
+
+
+def schema(columns: Sequence[str] | None = None, *, large_binary: bool = False) -> Any:
+    """Return the pyarrow schema of *columns*, None for all but `record`.
+
+    Raises ArgumentError for an unknown column, MissingExtraError without pyarrow.
+    """
+    return _pyarrow().schema(_selection(columns, BATCH_ROWS, BATCH_BYTES, large_binary))
+
+
+def reader(stream: core.ArrowStream) -> Any:
+    """Return a pyarrow.RecordBatchReader over *stream*. Raises MissingExtraError without pyarrow."""
+    return _pyarrow().RecordBatchReader.from_stream(stream)
+
+
+def _selection(
+    columns: Sequence[str] | None, batch_rows: int, batch_bytes: int, large_binary: bool
+) -> core.ArrowSelection:
+    known = column_names()
+    if columns is None:
+        columns = [name for name in known if name != "record"]
+    if isinstance(columns, str):
+        raise ArgumentError(f"columns is a list of names, not {columns!r}; give [{columns!r}]")
+    for name in columns:
+        if name not in known:
+            raise ArgumentError(f"there is no column {name!r}; {_nearest(name, known)}")
+    return core.ArrowSelection(
+        columns, batch_rows=batch_rows, batch_bytes=batch_bytes, large_binary=large_binary
+    )
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+def _is_skip(on_corrupt: str) -> bool:
+    if on_corrupt not in _ON_CORRUPT:
+        raise ArgumentError(f"on_corrupt is one of {', '.join(_ON_CORRUPT)}, not {on_corrupt!r}")
+    return on_corrupt == "skip"
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError(
+            "Arrow tables need the package pyarrow: pip install rmqstore[arrow]"
+        ) from error
+    return pyarrow

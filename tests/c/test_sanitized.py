@@ -1,0 +1,41 @@
+"""The tests of this folder once more, with the core built for ASan and UBSan."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.c.library import COMPILER, ROOT, is_sanitized
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(is_sanitized(), reason="this run is the sanitized one")
+def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() -> None:
+    asan = subprocess.run(
+        [*COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not os.path.isabs(asan):
+        pytest.skip("the compiler has no libasan.so; install its sanitizer runtime")
+    environment = {
+        **os.environ,
+        "RMQ_SANITIZE": "1",
+        "LD_PRELOAD": asan,
+        # The interpreter itself lets go of little; the stress test looks for leaks of the core.
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONMALLOC": "malloc",
+    }
+    others = [path for path in sorted(HERE.glob("test_*.py")) if path.name != "test_stress.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, others)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
