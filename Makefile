@@ -35,7 +35,7 @@ lint: $(VENV)/installed
 
 types: $(VENV)/extension
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest rmqstore._native.core \
+	$(BIN)/python -m mypy.stubtest rmqstore._native.core --mypy-config-file pyproject.toml \
 		--allowlist tests/house/stubtest.allow --ignore-unused-allowlist
 
 clean:

@@ -268,25 +268,6 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
     return status;
 }
 
-int rmq_batch_consume_queue_find(struct rmq_batch_consume_queue *queue, int64_t physical_offset,
-                                 int64_t *queue_offset, struct rmq_error *err)
-{
-    int64_t min = atomic_load_explicit(&queue->min_offset, memory_order_acquire);
-    int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
-    int64_t first = first_number(queue), end = end_number(queue), found = end;
-    *queue_offset = max;
-    int status =
-        rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_physical_offset, physical_offset, &found, err);
-    if (status != RMQ_OK || found >= end)
-        return status;
-    struct rmq_unit unit;
-    size_t count = 0;
-    status = rmq_unit_read(&queue->files, &LAYOUT, found, found + 1, &unit, &count, err);
-    if (status == RMQ_OK && count)
-        *queue_offset = unit.queue_offset < min ? min : unit.queue_offset;
-    return status;
-}
-
 int rmq_batch_consume_queue_flush(struct rmq_batch_consume_queue *queue, struct rmq_error *err)
 {
     return rmq_file_queue_flush(&queue->files, err);

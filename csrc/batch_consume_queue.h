@@ -42,8 +42,6 @@ int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_
 /* Units from the one that holds queue_offset on. */
 int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
                                  size_t capacity, size_t *count, struct rmq_error *err);
-int rmq_batch_consume_queue_find(struct rmq_batch_consume_queue *queue, int64_t physical_offset,
-                                 int64_t *queue_offset, struct rmq_error *err);
 int rmq_batch_consume_queue_flush(struct rmq_batch_consume_queue *queue, struct rmq_error *err);
 
 #endif

@@ -388,15 +388,6 @@ int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset
     return status;
 }
 
-int rmq_consume_queue_find(struct rmq_consume_queue *queue, int64_t physical_offset, int64_t *queue_offset,
-                           struct rmq_error *err)
-{
-    int64_t min = rmq_consume_queue_min(queue);
-    int64_t max = rmq_consume_queue_max(queue);
-    *queue_offset = max;
-    return rmq_unit_search(&queue->files, &LAYOUT, min, max, judge_offset, physical_offset, queue_offset, err);
-}
-
 int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err)
 {
     return rmq_file_queue_flush(&queue->files, err);

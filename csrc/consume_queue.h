@@ -97,10 +97,6 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
 int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
                            size_t capacity, size_t *count, struct rmq_error *err);
 
-/* First queue offset in [min, max] whose unit lies at or behind physical_offset; max when none. */
-int rmq_consume_queue_find(struct rmq_consume_queue *queue, int64_t physical_offset, int64_t *queue_offset,
-                           struct rmq_error *err);
-
 int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err);
 
 static inline int64_t rmq_consume_queue_min(const struct rmq_consume_queue *queue)

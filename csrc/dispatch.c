@@ -25,7 +25,7 @@ static void raise_next(struct rmq_queue *queue, int64_t offset)
 }
 
 static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size, int32_t queue_id,
-                 bool is_batch, const struct rmq_unit *unit, struct rmq_error *err)
+                 bool is_batch, const struct rmq_unit *unit, unsigned parts, struct rmq_error *err)
 {
     struct rmq_queue *queue = NULL;
     if (unit->queue_offset < 0)
@@ -34,9 +34,9 @@ static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t to
     int status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch, &queue, err);
     if (status == RMQ_INVALID)
         return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the log alone. */
-    if (status == RMQ_OK)
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
         status = rmq_queue_open(dispatcher->queues, queue, err);
-    if (status == RMQ_OK)
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
         status = rmq_queue_append(queue, unit, err);
     if (status == RMQ_OK)
         raise_next(queue, unit->queue_offset + unit->batch_size);
@@ -64,7 +64,7 @@ static bool begins_with(const struct rmq_record *record, const char *prefix)
 
 static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                        const struct rmq_dispatch_properties *properties, const struct rmq_unit *main_unit,
-                       struct rmq_error *err)
+                       unsigned parts, struct rmq_error *err)
 {
     struct rmq_slice name, offset;
     size_t name_at = 0, offset_at = 0;
@@ -79,7 +79,7 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
             continue;
         /* Light queues of the light prefix have id 0, others that of the message. */
         int32_t queue_id = name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
-        int status = enter(dispatcher, name.data, name.size, queue_id, false, &unit, err);
+        int status = enter(dispatcher, name.data, name.size, queue_id, false, &unit, parts, err);
         if (status != RMQ_OK)
             return status;
     }
@@ -87,7 +87,7 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
 }
 
 static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
-                        const struct rmq_dispatch_properties *properties, struct rmq_error *err)
+                        const struct rmq_dispatch_properties *properties, unsigned parts, struct rmq_error *err)
 {
     int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
     if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
@@ -103,9 +103,9 @@ static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_reco
         .store_timestamp = record->store_timestamp,
     };
     int status = enter(dispatcher, record->topic, (size_t)record->topic_size, record->queue_id,
-                       (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &unit, err);
+                       (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &unit, parts, err);
     if (status == RMQ_OK && dispatcher->options.multi_dispatch && properties->multi_dispatch.size)
-        status = enter_light(dispatcher, record, properties, &unit, err);
+        status = enter_light(dispatcher, record, properties, &unit, parts, err);
     return status;
 }
 
@@ -145,8 +145,8 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
     struct rmq_dispatch_properties properties;
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
     int status = RMQ_OK;
-    if (parts & RMQ_TO_QUEUES)
-        status = enter_queues(dispatcher, record, &properties, err);
+    if (parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS))
+        status = enter_queues(dispatcher, record, &properties, parts, err);
     if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
         status = enter_index(dispatcher, record, &properties, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES)) {

@@ -62,8 +62,9 @@ int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *er
 void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
-enum rmq_dispatch_part { RMQ_TO_QUEUES = 1, RMQ_TO_INDEX = 2 };
-/* Enters one record. Used by the thread, and by recovery before it starts. */
+/* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's queue offsets. */
+enum rmq_dispatch_part { RMQ_TO_QUEUES = 1, RMQ_TO_INDEX = 2, RMQ_TO_OFFSETS = 4 };
+/* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it rests. */
 int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record, unsigned parts,
                         struct rmq_error *err);
 

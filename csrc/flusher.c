@@ -188,9 +188,12 @@ int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
         status = flush_log(flusher, 0, err);
     if (status == RMQ_OK)
         status = flush_queues(flusher, 0, err);
-    if (status == RMQ_OK)
-        status = rmq_flusher_save(flusher, err);
-    if (status != RMQ_OK)
+    if (status != RMQ_OK) {
+        rmq_failure_set(flusher->failure, err);
+        return status;
+    }
+    status = rmq_flusher_save(flusher, err);
+    if (status != RMQ_OK && status != RMQ_NO_SPACE)
         rmq_failure_set(flusher->failure, err);
     return status;
 }
@@ -241,8 +244,12 @@ static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_
         status = flush_log(flusher, log_thorough ? 0 : options->log_least_pages, err);
     if (status == RMQ_OK && (queues_due || queues_thorough))
         status = flush_queues(flusher, queues_thorough ? 0 : options->queue_least_pages, err);
-    if (status == RMQ_OK && is_due(&timers->checkpoint, now_ms))
+    if (status == RMQ_OK && is_due(&timers->checkpoint, now_ms)) {
         status = rmq_flusher_save(flusher, err);
+        /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up. */
+        if (status == RMQ_NO_SPACE)
+            status = RMQ_OK;
+    }
     return status;
 }
 

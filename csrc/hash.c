@@ -1,61 +1,8 @@
 #include "hash.h"
 
-#include <stdbool.h>
 #include <string.h>
 
-#include "bytes.h"
-
-#define REPLACEMENT 0xFFFDu
-
-static bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
-
-/* Whether second may follow first in a sequence of three or four bytes. Surrogates (0xED 0xA0..0xBF) may: Java
- * rejects them only when the sequence is complete, and then as one. */
-static bool may_follow(uint8_t first, uint8_t second)
-{
-    if (!is_continuation(second))
-        return false;
-    if (first == 0xE0)
-        return second >= 0xA0;
-    if (first == 0xF0)
-        return second >= 0x90;
-    return first != 0xF4 || second < 0x90;
-}
-
-/* Decodes the character at text, of which left > 0 bytes may be read, as java.lang.String does, and returns how many
- * bytes it takes. */
-static size_t decode(const uint8_t *text, size_t left, uint32_t *character)
-{
-    uint8_t first = text[0];
-    *character = REPLACEMENT;
-    if (first < 0x80) {
-        *character = first;
-        return 1;
-    }
-    if (first < 0xC2 || first > 0xF4)
-        return 1;
-    if (first < 0xE0) {
-        if (left < 2 || !is_continuation(text[1]))
-            return 1;
-        *character = (first & 0x1Fu) << 6 | (text[1] & 0x3Fu);
-        return 2;
-    }
-    if (left < 2 || !may_follow(first, text[1]))
-        return 1;
-    if (left < 3 || !is_continuation(text[2]))
-        return 2;
-    uint32_t high = (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);
-    if (first < 0xF0) {
-        uint32_t value = (first & 0x0Fu) << 12 | high;
-        if (value < 0xD800 || value > 0xDFFF)
-            *character = value;
-        return 3;
-    }
-    if (left < 4 || !is_continuation(text[3]))
-        return 3;
-    *character = (first & 0x07u) << 18 | high << 6 | (text[3] & 0x3Fu);
-    return 4;
-}
+#include "utf8.h"
 
 int32_t rmq_java_hash(int32_t hash, const char *text, size_t size)
 {
@@ -75,8 +22,8 @@ int32_t rmq_java_hash(int32_t hash, const char *text, size_t size)
         }
         if (at == size)
             break;
-        uint32_t character;
-        at += decode(bytes + at, size - at, &character);
+        uint32_t character = bytes[at];
+        at += character < 0x80 ? 1 : rmq_utf8_decode(bytes + at, size - at, &character);
         if (character > 0xFFFF) {
             h = h * 31u + (0xD7C0u + (character >> 10));
             character = 0xDC00u + (character & 0x3FFu);
@@ -84,18 +31,6 @@ int32_t rmq_java_hash(int32_t hash, const char *text, size_t size)
         h = h * 31u + character;
     }
     return (int32_t)h;
-}
-
-size_t rmq_java_length(const char *text, size_t size)
-{
-    const uint8_t *bytes = (const uint8_t *)text;
-    size_t length = 0;
-    for (size_t at = 0; at < size;) {
-        uint32_t character;
-        at += decode(bytes + at, size - at, &character);
-        length += character > 0xFFFF ? 2 : 1;
-    }
-    return length;
 }
 
 /* Multiplies to 128 bits and folds the halves, so that every input bit reaches every output bit. */

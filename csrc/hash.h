@@ -12,9 +12,6 @@
 /* Continues hash (0 to begin), so that the hash of "a#b" needs no joined copy. */
 int32_t rmq_java_hash(int32_t hash, const char *text, size_t size);
 
-/* The number of UTF-16 code units of the text: String.length(). */
-size_t rmq_java_length(const char *text, size_t size);
-
 /* A fast hash for tables in memory; never stored. */
 uint64_t rmq_table_hash(const void *data, size_t size, uint64_t seed);
 

@@ -339,11 +339,6 @@ int64_t rmq_index_newest_begin(struct rmq_index *index)
     return newest_header(index, RMQ_INDEX_BEGIN_OFFSET, INT64_MAX);
 }
 
-int64_t rmq_index_last_timestamp(struct rmq_index *index)
-{
-    return newest_header(index, RMQ_INDEX_END_TIMESTAMP, 0);
-}
-
 /* ---- making files ---- */
 
 void rmq_index_file_name(int64_t now_ms, char out[18])

@@ -144,9 +144,6 @@ int rmq_index_flush(struct rmq_index *index, struct rmq_error *err);
 /* Closes the newest file to further entries: the next put starts another. Syncs it; its last timestamp goes to
  * *rolled_timestamp. */
 int rmq_index_roll(struct rmq_index *index, int64_t *rolled_timestamp, struct rmq_error *err);
-/* Store timestamp of the newest record indexed; 0 when empty. */
-int64_t rmq_index_last_timestamp(struct rmq_index *index);
-
 /* Offsets of records with this key and a store time in [begin_ms, end_ms], newest first, at most capacity, by the rules
  * of IndexFile.selectPhyOffset over the files newest to oldest. Hash collisions are not removed. */
 int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_slice key, int64_t begin_ms,

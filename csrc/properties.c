@@ -151,25 +151,3 @@ bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char
     return true;
 }
 
-size_t rmq_properties_remove(const char *text, size_t size, const char *name, char *out)
-{
-    size_t name_size = strlen(name);
-    size_t written = 0;
-    for (size_t at = 0; at < size;) {
-        size_t from = at;
-        struct rmq_slice piece = next_piece(text, size, &at);
-        bool is_pair = piece.size > name_size && piece.data[name_size] == RMQ_NAME_VALUE_SEPARATOR;
-        if (is_pair && memcmp(piece.data, name, name_size) == 0)
-            continue;
-        memcpy(out + written, text + from, at - from);
-        written += at - from;
-    }
-    return written;
-}
-
-bool rmq_property_text_is_clean(const char *text, size_t size)
-{
-    if (size == 0)
-        return true;
-    return !memchr(text, RMQ_NAME_VALUE_SEPARATOR, size) && !memchr(text, RMQ_PROPERTY_SEPARATOR, size);
-}

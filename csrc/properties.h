@@ -48,12 +48,4 @@ bool rmq_parse_i64(struct rmq_slice text, int64_t *value);
 /* Appends name 0x01 value 0x02 at *at of buffer and moves *at; false (nothing written) when it does not fit. */
 bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char *name, struct rmq_slice value);
 
-/* Copies text without any pair called name to out (capacity size bytes), returns the bytes written. Other bytes are
- * kept as they are. */
-size_t rmq_properties_remove(const char *text, size_t size, const char *name, char *out);
-
-/* Whether text can stand in a pair, as its name or its value, without breaking the format: it holds neither 0x01 nor
- * 0x02. */
-bool rmq_property_text_is_clean(const char *text, size_t size);
-
 #endif

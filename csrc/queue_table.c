@@ -446,15 +446,6 @@ int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_uni
     return status;
 }
 
-int rmq_queue_find(struct rmq_queue *queue, int64_t physical_offset, int64_t *queue_offset, struct rmq_error *err)
-{
-    *queue_offset = 0;
-    if (!is_ready(queue))
-        return RMQ_OK;
-    return queue->is_batch ? rmq_batch_consume_queue_find(&queue->batch, physical_offset, queue_offset, err)
-                           : rmq_consume_queue_find(&queue->simple, physical_offset, queue_offset, err);
-}
-
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err)
 {
     if (!is_ready(queue))

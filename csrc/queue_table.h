@@ -84,7 +84,6 @@ int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_erro
 int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err);
 int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units, size_t capacity,
                    size_t *count, struct rmq_error *err);
-int rmq_queue_find(struct rmq_queue *queue, int64_t physical_offset, int64_t *queue_offset, struct rmq_error *err);
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
 /* Bytes written and not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);

@@ -372,34 +372,3 @@ size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset, char
     return 2 * size;
 }
 
-static int hex_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    return -1;
-}
-
-int rmq_message_id_parse(const char *text, size_t size, struct rmq_host *host, int64_t *physical_offset,
-                         struct rmq_error *err)
-{
-    if (size != 32 && size != 56)
-        return rmq_fail(err, RMQ_INVALID, -1, "message id has %zu characters, not 32 or 56", size);
-    uint8_t raw[16 + 4 + 8];
-    for (size_t i = 0; i < size / 2; ++i) {
-        int high = hex_value(text[2 * i]);
-        int low = hex_value(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return rmq_fail(err, RMQ_INVALID, -1, "message id has a character that is no hex digit at %zu",
-                            2 * i + (high < 0 ? 0 : 1));
-        raw[i] = (uint8_t)(high << 4 | low);
-    }
-    *host = (struct rmq_host){.size = size == 32 ? 4 : 16};
-    memcpy(host->address, raw, host->size);
-    host->port = rmq_get_i32(raw + host->size);
-    *physical_offset = rmq_get_i64(raw + host->size + 4);
-    return RMQ_OK;
-}

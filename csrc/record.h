@@ -70,12 +70,7 @@ struct rmq_host {
     uint8_t size; /* 4 or 16 */
 };
 
-/* Where the fields lie that are patched or read by themselves. */
 static inline size_t rmq_host_size(bool v6) { return v6 ? 20 : 8; }
-static inline size_t rmq_store_timestamp_at(int32_t sys_flag)
-{
-    return 48 + rmq_host_size((sys_flag & RMQ_FLAG_BORN_V6) != 0);
-}
 
 /* A message to encode. Nothing is copied; the memory must stay until the call returns. Zero-initialise, then fill. */
 struct rmq_message {
@@ -189,8 +184,4 @@ int64_t rmq_record_tags_code(const struct rmq_record *record, const struct rmq_d
 #define RMQ_MESSAGE_ID_SIZE_MAX 57 /* 56 hex digits and a NUL */
 /* Offset message id: host address, port and physical offset in upper-case hex; returns 32 or 56. */
 size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset, char out[RMQ_MESSAGE_ID_SIZE_MAX]);
-/* RMQ_INVALID unless the text has 32 or 56 hex digits. */
-int rmq_message_id_parse(const char *text, size_t size, struct rmq_host *host, int64_t *physical_offset,
-                         struct rmq_error *err);
-
 #endif

@@ -81,7 +81,9 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
         return status;
     *durable = last_physical_end(dispatcher->queues);
     int64_t bound = *durable;
-    if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
+    if (dispatcher->index && dispatcher->index->count == 0) {
+        bound = -1; /* Even without keys a store has an index file: it was lost, or is asked for only now. */
+    } else if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
         int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
         bound = indexed < bound ? indexed : bound;
     }

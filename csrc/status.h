@@ -12,25 +12,24 @@
     X(OK, 0, "ok")                                                           \
     X(NOT_FOUND, 1, "not found")                                             \
     X(END, 2, "end of data")                                                 \
-    X(FULL, 3, "file is full")                                               \
-    X(INVALID, 4, "invalid argument")                                        \
-    X(NO_MEMORY, 5, "out of memory")                                         \
-    X(IO, 6, "input/output error")                                           \
-    X(NO_SPACE, 7, "no space left on device")                                \
-    X(CORRUPT, 8, "corrupt data")                                            \
-    X(LOCKED, 9, "store is held by another process")                         \
-    X(CLOSED, 10, "store is closed")                                         \
-    X(READ_ONLY, 11, "store is opened read-only")                            \
-    X(OUT_OF_RANGE, 12, "offset out of range")                               \
-    X(MESSAGE_ILLEGAL, 13, "message rejected")                               \
-    X(PROPERTIES_TOO_LARGE, 14, "properties too large")                      \
-    X(NOT_WRITABLE, 15, "store is not writable")                             \
-    X(PAGE_CACHE_BUSY, 16, "page cache is busy")                             \
-    X(FLUSH_TIMEOUT, 17, "flush timed out")                                  \
-    X(TIMEOUT, 18, "timed out")                                              \
-    X(BUSY, 19, "still in use")                                              \
-    X(UNSUPPORTED, 20, "not supported")                                      \
-    X(FORKED, 21, "store was opened before fork")
+    X(INVALID, 3, "invalid argument")                                        \
+    X(NO_MEMORY, 4, "out of memory")                                         \
+    X(IO, 5, "input/output error")                                           \
+    X(NO_SPACE, 6, "no space left on device")                                \
+    X(CORRUPT, 7, "corrupt data")                                            \
+    X(LOCKED, 8, "store is held by another process")                         \
+    X(CLOSED, 9, "store is closed")                                         \
+    X(READ_ONLY, 10, "store is opened read-only")                            \
+    X(OUT_OF_RANGE, 11, "offset out of range")                               \
+    X(MESSAGE_ILLEGAL, 12, "message rejected")                               \
+    X(PROPERTIES_TOO_LARGE, 13, "properties too large")                      \
+    X(NOT_WRITABLE, 14, "store is not writable")                             \
+    X(PAGE_CACHE_BUSY, 15, "page cache is busy")                             \
+    X(FLUSH_TIMEOUT, 16, "flush timed out")                                  \
+    X(TIMEOUT, 17, "timed out")                                              \
+    X(BUSY, 18, "still in use")                                              \
+    X(UNSUPPORTED, 19, "not supported")                                      \
+    X(FORKED, 20, "store was opened before fork")
 
 enum rmq_status {
 #define RMQ_STATUS_ENUM(name, code, text) RMQ_##name = (code),

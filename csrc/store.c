@@ -11,6 +11,8 @@
 
 /* How long a put waits for bytes appended raw before it to be dispatched. */
 #define RMQ_RAW_WAIT_MS 30000
+/* How long closing waits for a flush that dispatching waits for. */
+#define RMQ_CLOSE_WAIT_MS 10000
 
 static int path_in(const char *root, const char *name, char out[PATH_MAX], struct rmq_error *err)
 {
@@ -296,6 +298,9 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
     if (status == RMQ_FORKED)
         return RMQ_OK; /* The parent's threads, locks and files are not the child's to end. */
     if (!store->read_only) {
+        /* What may not be dispatched before it is flushed must be flushed while there is still somebody to dispatch it. */
+        if (store->dispatcher.options.limit_to_flushed)
+            (void)rmq_flusher_wait(&store->flusher, rmq_file_queue_end(&store->log.files), RMQ_CLOSE_WAIT_MS, NULL);
         rmq_dispatcher_stop(&store->dispatcher);
         rmq_flusher_stop(&store->flusher);
         status = rmq_flusher_flush_all(&store->flusher, err);
@@ -310,6 +315,8 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
 void rmq_store_abandon(struct rmq_store *store)
 {
     struct rmq_error died;
+    if (rmq_store_check(store, NULL) == RMQ_FORKED)
+        return; /* See rmq_store_close: the file made ahead is the parent's, too. */
     if (!store->read_only) {
         rmq_fail(&died, RMQ_CLOSED, -1, "abandoned");
         rmq_failure_set(&store->failure, &died);

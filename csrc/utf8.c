@@ -1,6 +1,5 @@
 #include "utf8.h"
 
-#include <stdint.h>
 #include <string.h>
 
 static bool is_continuation(uint8_t byte)
@@ -8,7 +7,8 @@ static bool is_continuation(uint8_t byte)
     return (byte & 0xC0) == 0x80;
 }
 
-/* Whether second may follow first in a sequence of three or four bytes. */
+/* Whether second may follow first in a sequence of three or four bytes. Surrogates (0xED 0xA0..0xBF) may: Java
+ * rejects them only when the sequence is complete, and then as one. */
 static bool may_follow(uint8_t first, uint8_t second)
 {
     if (!is_continuation(second))
@@ -20,31 +20,43 @@ static bool may_follow(uint8_t first, uint8_t second)
     return first != 0xF4 || second < 0x90;
 }
 
-/* The bytes of the character, or of the bad sequence, at text; left > 0 of them may be read. */
-static size_t step(const uint8_t *text, size_t left, bool *is_good)
+size_t rmq_utf8_decode(const uint8_t *text, size_t left, uint32_t *character)
 {
     uint8_t first = text[0];
-    *is_good = first < 0x80;
+    *character = RMQ_UTF8_REPLACEMENT;
+    if (first < 0x80) {
+        *character = first;
+        return 1;
+    }
     if (first < 0xC2 || first > 0xF4)
         return 1;
-    if (left < 2)
-        return 1;
     if (first < 0xE0) {
-        *is_good = is_continuation(text[1]);
-        return *is_good ? 2 : 1;
+        if (left < 2 || !is_continuation(text[1]))
+            return 1;
+        *character = (first & 0x1Fu) << 6 | (text[1] & 0x3Fu);
+        return 2;
     }
-    if (!may_follow(first, text[1]))
+    if (left < 2 || !may_follow(first, text[1]))
         return 1;
     if (left < 3 || !is_continuation(text[2]))
         return 2;
+    uint32_t high = (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);
     if (first < 0xF0) {
-        *is_good = first != 0xED || text[1] < 0xA0;
+        uint32_t value = (first & 0x0Fu) << 12 | high;
+        if (value < 0xD800 || value > 0xDFFF)
+            *character = value;
         return 3;
     }
     if (left < 4 || !is_continuation(text[3]))
         return 3;
-    *is_good = true;
+    *character = (first & 0x07u) << 18 | high << 6 | (text[3] & 0x3Fu);
     return 4;
+}
+
+/* Whether the bytes that decoded to character are its own encoding. */
+static bool is_sound(const uint8_t *text, size_t taken, uint32_t character)
+{
+    return character != RMQ_UTF8_REPLACEMENT || (taken == 3 && memcmp(text, "\xEF\xBF\xBD", 3) == 0);
 }
 
 static size_t ascii_run(const uint8_t *text, size_t size)
@@ -69,25 +81,25 @@ bool rmq_utf8_is_valid(const char *text, size_t size)
         at += ascii_run(bytes + at, size - at);
         if (at == size)
             return true;
-        bool is_good;
-        at += step(bytes + at, size - at, &is_good);
-        if (!is_good)
+        uint32_t character;
+        size_t taken = rmq_utf8_decode(bytes + at, size - at, &character);
+        if (!is_sound(bytes + at, taken, character))
             return false;
+        at += taken;
     }
     return true;
 }
 
 size_t rmq_utf8_mend(char *out, const char *text, size_t size)
 {
+    const uint8_t *bytes = (const uint8_t *)text;
     size_t wrote = 0;
     for (size_t at = 0; at < size;) {
-        bool is_good;
-        size_t taken = step((const uint8_t *)text + at, size - at, &is_good);
-        if (is_good)
-            memcpy(out + wrote, text + at, taken);
-        else
-            memcpy(out + wrote, "\xEF\xBF\xBD", 3);
-        wrote += is_good ? taken : 3;
+        uint32_t character;
+        size_t taken = rmq_utf8_decode(bytes + at, size - at, &character);
+        bool is_kept = is_sound(bytes + at, taken, character);
+        memcpy(out + wrote, is_kept ? text + at : "\xEF\xBF\xBD", is_kept ? taken : 3);
+        wrote += is_kept ? taken : 3;
         at += taken;
     }
     return wrote;

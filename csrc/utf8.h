@@ -1,4 +1,4 @@
-/* utf8.h -- stored text made safe for readers that trust their UTF-8.
+/* utf8.h -- stored text as java.lang.String decodes it, and made safe for readers that trust their UTF-8.
  *
  * The bytes of topics and properties are whatever a producer sent. Arrow promises its readers well-formed UTF-8, so
  * malformed text is mended as java.lang.String decodes it: U+FFFD for each maximal bad sequence, one for an encoded
@@ -9,6 +9,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#define RMQ_UTF8_REPLACEMENT 0xFFFDu
+
+/* Decodes the character at text, of which left > 0 bytes may be read, and returns how many bytes it takes. A bad
+ * sequence decodes to RMQ_UTF8_REPLACEMENT. */
+size_t rmq_utf8_decode(const uint8_t *text, size_t left, uint32_t *character);
 
 /* One bad byte becomes the three of U+FFFD. */
 #define RMQ_UTF8_MEND_FACTOR 3

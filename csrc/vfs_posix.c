@@ -65,6 +65,9 @@ static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int 
 static int close_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     (void)vfs;
+    /* A forked child shares the open file, and would keep its lock for as long as the child lives. */
+    struct flock byte = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    (void)fcntl(fd, F_OFD_SETLK, &byte);
     /* Not repeated after EINTR: Linux has released the number by then, and another thread may own it. */
     return close(fd) == -1 && errno != EINTR ? fail_fd(err, "close", fd) : RMQ_OK;
 }

@@ -1,25 +1,24 @@
 """Records as Arrow columns, filled in C straight from the mapped log.
 
-`Queue.to_arrow` and `Store.scan_arrow` make an `ArrowStream`. pyarrow reads it, and so does everything
+`Queue.to_arrow` and `Store.scan_arrow` make an `ArrowStream`. pyarrow reads it, and so does all
 else that knows the Arrow PyCapsule interface, without pyarrow: Polars, DuckDB, pandas, nanoarrow.
 
 The columns, one row per record:
 
-    topic, queue_id, queue_offset, physical_offset, size, store_timestamp, born_timestamp, born_host,
-    store_host, tags, keys, unique_key, properties, body, body_crc, body_crc_ok, sys_flag, flag,
-    reconsume_times, prepared_transaction_offset, message_id, version, record
+    topic, queue_id, queue_offset, physical_offset, size, store_timestamp, born_timestamp,
+    born_host, store_host, tags, keys, unique_key, properties, body, body_crc, body_crc_ok,
+    sys_flag, flag, reconsume_times, prepared_transaction_offset, message_id, version, record
 
-Timestamps are milliseconds in UTC; hosts are "address:port"; keys are the stored text, separated by
-spaces; properties is a map of text to text; body is as stored, maybe compressed (sys_flag tells);
-record is the whole stored record and comes only when asked for. Text that is no UTF-8 is mended with
-U+FFFD, for Arrow has no other.
+Timestamps are milliseconds in UTC; hosts are "address:port"; keys are the stored text, separated
+by spaces; properties is a map of text to text; body is as stored, maybe compressed (sys_flag
+tells); record is the whole stored record and comes only when asked for. Text that is no UTF-8 is
+mended with U+FFFD, for Arrow has no other.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rmqstore._native import core
@@ -41,10 +40,10 @@ _ON_CORRUPT = ("fail", "skip")
 class ArrowStream(core.ArrowStream):
     """Records about to be read as Arrow batches.
 
-    Nothing is read before somebody asks for `__arrow_c_stream__`, `reader`, `read_all` or an iterator;
-    each of these reads anew, in the thread that pulls the batches. The store stays alive while a reader
-    does, but must not be closed: a reader of a closed store gets an error. `rows`, `skipped`,
-    `skipped_bytes` and `expired` tell of the reading begun last.
+    Nothing is read before somebody asks for `__arrow_c_stream__`, `reader`, `read_all` or an
+    iterator; each of these reads anew, in the thread that pulls the batches. The store stays alive
+    while a reader does, but must not be closed: a reader of a closed store gets an error. `rows`,
+    `skipped`, `skipped_bytes` and `expired` tell of the reading begun last.
     """
 
     @property
@@ -84,16 +83,17 @@ def queue(
     check_crc: bool = False,
     on_corrupt: str = "fail",
 ) -> ArrowStream:
-    """Return the records of *queue* with queue offsets from *start* to before *stop*, None for its ends.
+    """Return the records of *queue* at queue offsets from *start* to before *stop*, in order.
 
-    *tags* keeps records with one of these tags, *begin_ms* and *end_ms* those with a store timestamp from
-    the one to before the other. A batch has at most *batch_rows* rows and about *batch_bytes* of text
-    and bodies; a single record may have more. *large_binary* makes body and record large_binary.
-    With *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says whether
+    None means the ends of the queue; everything put before the call counts. *tags* keeps records
+    with one of these tags, *begin_ms* and *end_ms* those with a store timestamp from the one to
+    before the other. A batch has at most *batch_rows* rows and about *batch_bytes* of text and
+    bodies; a single record may have more. *large_binary* makes body and record large_binary. With
+    *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says whether
     damage fails the reading or is skipped and counted.
 
-    Raises ArgumentError for an unknown column or a limit; reading raises NotFoundError when there is no
-    such queue.
+    Raises ArgumentError for an unknown column or a limit; reading raises NotFoundError when there
+    is no such queue.
     """
     end = queue.end  # waits until everything put before is in its queue
     return ArrowStream(
@@ -129,10 +129,11 @@ def scan(
     check_crc: bool = False,
     on_corrupt: str = "fail",
 ) -> ArrowStream:
-    """Return the records of the commit log at physical offsets from *start* to before *stop*, in order.
+    """Return the records at physical offsets from *start* to before *stop*, in log order.
 
-    None means the ends of the log. *start* must be that of a record, unless *on_corrupt* is "skip". *topic*
-    and *queue_id* keep the records of one topic or queue; the other arguments are those of `queue`.
+    None means the ends of the log. *start* must be that of a record, unless *on_corrupt* is "skip".
+    *topic* and *queue_id* keep the records of one topic or queue; the other arguments are those of
+    `queue`.
     """
     if queue_id is not None and queue_id < 0:
         raise ArgumentError(f"queue_id must not be negative: {queue_id}")
@@ -166,7 +167,10 @@ def schema(columns: Sequence[str] | None = None, *, large_binary: bool = False) 
 
 
 def reader(stream: core.ArrowStream) -> Any:
-    """Return a pyarrow.RecordBatchReader over *stream*. Raises MissingExtraError without pyarrow."""
+    """Return a pyarrow.RecordBatchReader over *stream*.
+
+    Raises MissingExtraError without pyarrow.
+    """
     return _pyarrow().RecordBatchReader.from_stream(stream)
 
 
@@ -197,7 +201,7 @@ def _is_skip(on_corrupt: str) -> bool:
     return on_corrupt == "skip"
 
 
-def _pyarrow() -> ModuleType:
+def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:

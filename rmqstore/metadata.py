@@ -119,9 +119,9 @@ class _Table:
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _sync_directory(path.parent.parent)
+                sync_directory(path.parent.parent)
             self._keep_predecessor(path)
-            _replace_durably(path, self.to_json().encode())
+            replace_durably(path, self.to_json().encode())
         except OSError as error:
             raise _disk_error(error, "write", path) from error
 
@@ -137,7 +137,7 @@ class _Table:
             names = (_beside(path, f".damaged{n or ''}") for n in itertools.count())
             os.rename(path, next(name for name in names if not name.exists()))
         else:
-            _replace_durably(_beside(path, ".bak"), old)
+            replace_durably(_beside(path, ".bak"), old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes) -> None:
     """Puts *data* in the place of a file, whole or not at all, and on disk when it returns."""
     temporary = _beside(path, ".tmp")
     try:
@@ -383,10 +383,10 @@ def _replace_durably(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -30,7 +30,14 @@ from rmqstore.errors import (
     StoreError,
 )
 from rmqstore.message import Boundary, Durability, GetStatus, Message
-from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicConfig, TopicTable
+from rmqstore.metadata import (
+    ConsumerOffsets,
+    DelayOffsets,
+    TopicConfig,
+    TopicTable,
+    replace_durably,
+    sync_directory,
+)
 from rmqstore.retention import (
     CommitLogFile,
     DiskUse,
@@ -51,6 +58,7 @@ _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _RECORD_OVERHEAD_BYTES = 64 * 1024
 _VISIBLE_TIMEOUT_MS = 30_000
 _MAX_TIME_MS = 2**63 - 1
+_SETTINGS_FILE = "rmqstore.properties"
 # A wait is cut into slices, so that closing the store from another thread is noticed.
 _WAIT_SLICE = 0.1
 _READ_ONLY_POLL = 0.05
@@ -134,7 +142,7 @@ class Store(core.Reader):
         root = os.path.abspath(os.fspath(path))
         given = config is not None
         if config is None:
-            config = StoreConfig()
+            config = _remembered(root)
         elif not isinstance(config, StoreConfig):
             config = StoreConfig.from_properties(os.fspath(config))
         config = config.replace(**settings)
@@ -157,6 +165,8 @@ class Store(core.Reader):
         if not self.recovery.was_closed and not read_only and facts.is_store:
             _log.info("%s was not closed: %s", root, self.recovery)
         try:
+            if not read_only and not facts.is_store:
+                _remember(root, config)
             self._load_metadata()
             if not read_only:
                 self._start_retention(delete=retention)
@@ -695,6 +705,36 @@ def _disk_use(path: str) -> DiskUse:
             error.errno or 0, f"asking how full the disk of {path} is: {error}"
         ) from error
     return DiskUse(path, usage.used / usage.total if usage.total else -1.0)
+
+
+# What a later opening must know to read the files, by RocketMQ key.
+_REMEMBERED = (
+    "compatibility",
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "mapperFileSizeBatchConsumeQueue",
+    "mappedFileSizeConsumeQueueExt",
+    "enableConsumeQueueExt",
+    "maxHashSlotNum",
+    "maxIndexNum",
+    "enabledAppendPropCRC",
+    "enableMultiDispatch",
+)
+
+
+def _remember(root: str, config: StoreConfig) -> None:
+    """Keeps the settings that shape the files of a new store beside them."""
+    lines = [line for line in config.to_properties().splitlines() if line.startswith(_REMEMBERED)]
+    folder = Path(root, "config")
+    if not folder.is_dir():
+        folder.mkdir()
+        sync_directory(folder.parent)
+    replace_durably(folder / _SETTINGS_FILE, ("\n".join(lines) + "\n").encode("iso-8859-1"))
+
+
+def _remembered(root: str) -> StoreConfig:
+    path = Path(root, "config", _SETTINGS_FILE)
+    return StoreConfig.from_properties(path) if path.is_file() else StoreConfig()
 
 
 def _adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:

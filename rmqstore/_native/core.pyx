@@ -2,6 +2,7 @@
 """The C core as Python sees it: arguments are judged, the border is crossed, statuses become exceptions."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
@@ -16,8 +17,10 @@ import ipaddress
 from rmqstore.errors import (
     ArgumentError,
     CorruptionError,
+    DiskError,
     InSyncReplicasNotEnough,
     MessageRejected,
+    NotWritable,
     OffsetOutOfRange,
     PutError,
     StoreClosedError,
@@ -71,3 +74,4 @@ include "store.pxi"
 include "put.pxi"
 include "read.pxi"
 include "scan.pxi"
+include "arrow.pxi"

@@ -113,6 +113,8 @@ cdef extern from "batch.h" nogil:
         int32_t properties_size
         int32_t flag
 
+    size_t rmq_batch_item_size(const rmq_batch_item *item)
+    size_t rmq_batch_put(uint8_t *out, const rmq_batch_item *item)
     int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, rmq_batch_item *item, rmq_error *err)
 
 
@@ -346,6 +348,15 @@ cdef extern from "store.h" nogil:
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
     int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
     int rmq_store_set_master_flushed(rmq_store *store, int64_t offset, rmq_error *err)
+
+
+cdef extern from "gate.h" nogil:
+    struct rmq_gate:
+        pass
+
+    rmq_gate *rmq_gate_create()
+    void rmq_gate_close(rmq_gate *gate)
+    void rmq_gate_release(rmq_gate *gate)
 
 
 cdef extern from "read.h" nogil:

@@ -13,13 +13,15 @@ cdef struct Text:
 cdef int add_text(Text *text, rmq_slice part) except -1:
     if part.size > TEXT_MAX - text.size:
         raise MessageRejected(f"properties take more than {RMQ_PROPERTIES_SIZE_MAX} bytes; shorten them",
-                              status="PROPERTIES_SIZE_EXCEEDED")
+                              status=PutStatus.PROPERTIES_SIZE_EXCEEDED)
     memcpy(text.data + text.size, part.data, part.size)
     text.size += part.size
     return 0
 
 
 cdef int add_property(Text *text, str name, str value) except -1:
+    if name == "__CRC32#":
+        return 0  # The store's own: one that came along with a copied message is left out.
     cdef rmq_slice n = slice_of(name), v = slice_of(value)
     if (memchr(n.data, 1, n.size) != NULL or memchr(n.data, 2, n.size) != NULL or memchr(n.data, 0, n.size) != NULL
             or memchr(v.data, 2, v.size) != NULL or memchr(v.data, 0, v.size) != NULL or n.size == 0):
@@ -113,6 +115,17 @@ cdef object refuse_replicated(Store store):
     raise InSyncReplicasNotEnough(f"store {store.path} has no replicas; ask for Durability.DISK, or replicate it")
 
 
+cdef object put_refused(const rmq_error *err):
+    """The exception of a put that stored nothing. A disk that gives out is a PutError like every other reason."""
+    error = error_of(err)
+    if isinstance(error, DiskError):
+        refused = NotWritable(str(error), status=PutStatus.CREATE_MAPPED_FILE_FAILED)
+        refused.retriable = err.status == RMQ_NO_SPACE
+        refused.__cause__ = error
+        return refused
+    return error
+
+
 cdef object put_failed(int status, const rmq_error *err, object receipt):
     """The exception of a put whose message is in the log."""
     error = error_of(err)
@@ -121,7 +134,7 @@ cdef object put_failed(int status, const rmq_error *err, object receipt):
         if status != RMQ_FLUSH_TIMEOUT:
             # Its sync failed: the bytes may be on the disk or not.
             error.stored = None
-            error.status = PutStatus.FLUSH_DISK_TIMEOUT.name
+            error.status = PutStatus.FLUSH_DISK_TIMEOUT
     return error
 
 
@@ -131,6 +144,33 @@ cdef int64_t milliseconds(Store store, object timeout) except? -1:
     if timeout < 0:
         raise ArgumentError(f"timeout must not be negative: {timeout}")
     return <int64_t>(timeout * 1000)
+
+
+cdef bytes encode_batch(list messages):
+    """The messages as the body of an inner batch (csrc/batch.h)."""
+    cdef rmq_batch_item item
+    cdef Text text
+    cdef Py_buffer view
+    cdef bytearray body = bytearray()
+    cdef size_t at = 0
+    for message in messages:
+        text.size = 0
+        for key, value in message.all_properties().items():
+            if value is not None:
+                add_property(&text, key, value)
+        if text.size > <size_t>RMQ_PROPERTIES_SIZE_MAX:
+            raise MessageRejected(f"properties take {text.size} bytes, the limit is {RMQ_PROPERTIES_SIZE_MAX}",
+                                  status=PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        PyObject_GetBuffer(message.body, &view, PyBUF_SIMPLE)
+        try:
+            item.body, item.body_size = <const uint8_t *>view.buf, <int32_t>view.len
+            item.properties, item.properties_size = text.data, <int32_t>text.size
+            item.flag = judge_int32("flag", message.flag)
+            body.extend(bytes(rmq_batch_item_size(&item)))
+            at += rmq_batch_put(<uint8_t *>PyByteArray_AS_STRING(body) + at, &item)
+        finally:
+            PyBuffer_Release(&view)
+    return bytes(body)
 
 
 cdef class Writer(Store):
@@ -213,7 +253,7 @@ cdef class Writer(Store):
                 with nogil:
                     status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
             if status != RMQ_OK:
-                raise error_of(&err)
+                raise put_refused(&err)
             if durability is Durability.MEMORY:
                 return make_receipt(topic, message, &stored, durability)
             durability = reached(self, handle, stored.physical_offset + stored.size, durability, timeout_ms, &err,
@@ -242,8 +282,9 @@ cdef class Writer(Store):
     def put_batch(self, messages, *, durability=None, timeout=None):
         """Store messages of one topic and queue side by side in one commit log file, as RocketMQ stores a batch.
 
-        Raises MessageRejected for an empty batch, for several queues, and for messages with a transaction or a delay
-        level. Otherwise as put_many.
+        In a topic of batch queues (`create_topic` with queue.type BatchCQ) they become one record, an inner batch;
+        the receipts then share its physical offset. Raises MessageRejected for an empty batch, for several queues, and
+        for messages with a transaction or a delay level. Otherwise as put_many.
         """
         messages = list(messages)
         if not messages:
@@ -256,7 +297,27 @@ cdef class Writer(Store):
         if sum(len(message.body) for message in messages) > self.body_size_max:
             raise MessageRejected(f"the bodies of the batch are over the limit of {self.body_size_max} bytes "
                                   "(maxMessageSize); split it")
+        if self._takes_batches(messages[0].topic, messages[0].queue):
+            return self._put_inner_batch(messages, durability, timeout)
         return self._put_all(messages, None, 0, durability, timeout, True)
+
+    def _takes_batches(self, str topic, int queue):
+        """Whether the queue is known as one for inner batches."""
+        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        return found != NULL and bool(found.is_batch)
+
+    def _put_inner_batch(self, list messages, durability, timeout):
+        cdef Receipt first, receipt
+        cdef list receipts = []
+        record = Message(messages[0].topic, encode_batch(messages), queue=messages[0].queue,
+                         sys_flag=RMQ_FLAG_INNER_BATCH, properties={"INNER_NUM": str(len(messages))})
+        first = self._put_all([record], None, 0, durability, timeout, False)[0]
+        for number in range(len(messages)):
+            receipt = first._with_durability(first.durability)
+            receipt.queue_offset = first.queue_offset + number
+            receipts.append(receipt)
+        return receipts
 
     def _put_all(self, messages, topic, int queue, durability, timeout, bint together):
         cdef rmq_store *handle
@@ -305,7 +366,7 @@ cdef class Writer(Store):
             self.leave()
 
     cdef object _put_error(self, const rmq_error *err, list stored, size_t count):
-        error = error_of(err)
+        error = put_refused(err)
         if isinstance(error, PutError):
             if err.at_offset >= 0 and count > 1 and isinstance(error, MessageRejected):
                 error.add_note(f"message number {err.at_offset} of the call, counted from 0; none was stored")

@@ -5,6 +5,7 @@ cdef class Store:
     """The native half of `rmqstore.Store`; see there."""
 
     cdef rmq_store *handle
+    cdef rmq_gate *gate          # through which Arrow streams step
     cdef int calls              # of this object that are under way outside of the GIL
     cdef bint closing
     cdef int views              # memoryviews into mapped files
@@ -17,9 +18,15 @@ cdef class Store:
 
     def __cinit__(self):
         self.handle = NULL
+        self.gate = rmq_gate_create()
+        if self.gate == NULL:
+            raise MemoryError
 
     def __dealloc__(self):
         cdef rmq_error err
+        if self.gate != NULL:
+            rmq_gate_close(self.gate)
+            rmq_gate_release(self.gate)
         if self.handle != NULL:
             # Nobody closed the store. Flushing it here could take long and fail unseen: let the next start recover it.
             rmq_store_abandon(self.handle)
@@ -96,6 +103,8 @@ cdef class Store:
         if self.views:
             raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
         self.closing = True
+        with nogil:
+            rmq_gate_close(self.gate)
         nap.tv_sec = 0
         nap.tv_nsec = 200000
         while self.calls > 0:
@@ -113,6 +122,7 @@ cdef class Store:
         cdef rmq_store *handle = self.alive()
         self.handle = NULL
         with nogil:
+            rmq_gate_close(self.gate)
             rmq_store_abandon(handle)
 
     @property

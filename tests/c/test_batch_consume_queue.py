@@ -93,13 +93,6 @@ class Queue:
             for unit in (units[i] for i in range(count[0]))
         ]
 
-    def find(self, physical_offset: int) -> int:
-        found = self.ffi.new("int64_t *")
-        self.check(
-            self.lib.rmq_batch_consume_queue_find(self.queue, physical_offset, found, self.error)
-        )
-        return int(found[0])
-
 
 def units_of(counts: list[int], *, first: int = 0) -> list[Unit]:
     """Units of records of 100 bytes each, with these numbers of messages."""
@@ -135,7 +128,6 @@ def test_empty_queue_has_min_minus_one_and_max_zero(core: Any, tmp_path: Path) -
         assert queue.bounds == (-1, 0, -1)
         assert queue.recover() == (-1, 0, -1)
         assert queue.read(0) == []
-        assert queue.find(0) == 0
 
 
 def test_file_size_that_cuts_a_unit_is_refused(core: Any, tmp_path: Path) -> None:
@@ -200,8 +192,6 @@ def test_expiry_moves_min_and_unlinks_whole_files_but_the_last(
         first = min(expired // UNITS_PER_FILE, 2) * FILE_SIZE
         assert min(files(tmp_path)) == f"{first:020d}"
         assert queue.read(2 * expired) == units_of([2] * 9)[expired:]
-        assert queue.find(log_start) == 2 * expired
-        assert queue.find(0) == 2 * expired
 
 
 def test_read_only_recovery_changes_no_file(core: Any, tmp_path: Path) -> None:

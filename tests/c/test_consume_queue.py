@@ -87,11 +87,6 @@ class Queue:
         assert all(unit.batch_size == 1 and unit.store_timestamp == -1 for unit in found)
         return [Unit(unit.physical_offset, unit.size, unit.tags_code) for unit in found]
 
-    def find(self, physical_offset: int) -> int:
-        found = self.ffi.new("int64_t *")
-        self.check(self.lib.rmq_consume_queue_find(self.queue, physical_offset, found, self.error))
-        return int(found[0])
-
     def flush(self) -> None:
         self.check(self.lib.rmq_consume_queue_flush(self.queue, self.error))
 
@@ -157,8 +152,6 @@ def test_gap_over_several_files_keeps_every_unit_at_its_place(core: Any, tmp_pat
         queue.append(14, Unit(1400, 100, 7))
         assert queue.bounds == (0, 15, 1500)
         assert queue.read(0) == [*units_of(3), *[FILL] * 11, Unit(1400, 100, 7)]
-        assert queue.find(201) == 14
-        assert queue.find(200) == 2
     with Queue(core, tmp_path) as queue:
         assert queue.recover() == (0, 15, 1500)
 
@@ -320,18 +313,6 @@ def test_wholly_expired_queue_starts_anew_where_a_later_unit_belongs(
     assert list(files(tmp_path)) == [f"{20_000_000_000:020d}"]
     with Queue(core, tmp_path) as queue:
         assert queue.recover() == (1_000_000_002, 1_000_000_003, 6010)
-
-
-@pytest.mark.parametrize("first", [0, 3])
-def test_find_gives_the_first_unit_at_or_behind_an_offset(
-    core: Any, tmp_path: Path, first: int
-) -> None:
-    with Queue(core, tmp_path) as queue:
-        assert queue.find(0) == 0
-        queue.extend(units_of(12, start=1000), first=first)
-        assert [queue.find(at) for at in (0, 1000, 1001, 2099, 2100, 2101)] == [
-            first, first, first + 1, first + 11, first + 11, first + 12
-        ]  # fmt: skip
 
 
 def test_reads_outside_give_nothing_and_inside_what_fits(core: Any, tmp_path: Path) -> None:

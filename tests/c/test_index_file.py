@@ -127,12 +127,11 @@ class Native:
         self.check(self.lib.rmq_index_expire(self.index, log_start, self.error))
 
     @property
-    def summary(self) -> tuple[int, int, int]:
-        """Last physical offset, first one of the newest file, last timestamp."""
+    def summary(self) -> tuple[int, int]:
+        """Last physical offset, first one of the newest file."""
         return (
             self.lib.rmq_index_last_physical_offset(self.index),
             self.lib.rmq_index_newest_begin(self.index),
-            self.lib.rmq_index_last_timestamp(self.index),
         )
 
 
@@ -199,7 +198,7 @@ def test_agrees_with_the_reference(
 
 def test_empty_index_says_so(core: Any, tmp_path: Path) -> None:
     with Native(core, tmp_path / "index") as index:
-        assert index.summary == (-1, EVER, 0)
+        assert index.summary == (-1, EVER)
         assert index.query("T", "k") == []
         assert index.roll() == -1
         index.expire(EVER)
@@ -218,7 +217,7 @@ def test_record_before_the_last_one_is_there_already(core: Any, tmp_path: Path) 
         before = contents(tmp_path)
         index.put("T", 299, T0, unique_key="u9", keys="k")
         assert contents(tmp_path) == before
-        assert index.summary == (300, 0, T0 + 3000)
+        assert index.summary == (300, 0)
 
 
 def test_key_of_the_smallest_hash_goes_to_hash_zero(core: Any, tmp_path: Path) -> None:
@@ -243,9 +242,9 @@ def test_full_file_is_synced_and_reported_when_the_next_record_comes(
         assert len(names(tmp_path)) == 1
         assert index.put("T", 900, T0 + 9000) == T0 + 8000
         assert len(names(tmp_path)) == 2
-        assert index.summary == (800, 800, T0 + 8000)
+        assert index.summary == (800, 800)
         assert index.put("T", 900, T0 + 9000, unique_key="u9") == -1
-        assert index.summary == (900, 900, T0 + 9000)
+        assert index.summary == (900, 900)
         assert index.query("T", "u0") == [0]
 
 
@@ -263,10 +262,10 @@ def test_rolled_file_gets_no_further_entries(core: Any, tmp_path: Path) -> None:
         assert index.roll() == T0 + 2000
         before = contents(tmp_path)[0]
         assert index.roll() == -1
-        assert index.summary == (200, 0, T0 + 2000)
+        assert index.summary == (200, 0)
         fill(index, 2, first=3)
         assert contents(tmp_path)[0] == before
-        assert index.summary == (400, 300, T0 + 4000)
+        assert index.summary == (400, 300)
         assert [index.query("T", f"u{n}") for n in range(5)] == [[0], [100], [200], [300], [400]]
 
 
@@ -276,7 +275,7 @@ def test_reopened_index_goes_on_in_its_newest_file(core: Any, tmp_path: Path) ->
     with Native(core, tmp_path / "one") as index:
         fill(index, 6)
     with Native(core, tmp_path / "one") as index:
-        assert index.summary == (500, 0, T0 + 5000)
+        assert index.summary == (500, 0)
         fill(index, 7, first=6)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
@@ -298,7 +297,7 @@ def test_files_are_ordered_by_their_records_not_by_the_clock(core: Any, tmp_path
     first, second = names(tmp_path)
     (tmp_path / second).rename(tmp_path / "20000101000000000")
     with Native(core, tmp_path) as index:
-        assert index.summary == (1100, 900, T0 + 11000)
+        assert index.summary == (1100, 900)
         assert index.query("T", "u11") == [1100]
         fill(index, 1, first=12)
     assert names(tmp_path) == ["20000101000000000", first]

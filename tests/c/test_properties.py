@@ -145,27 +145,3 @@ def test_empty_value_is_appended(core: Any) -> None:
     at = ffi.new("size_t *", 0)
     assert lib.rmq_properties_append(buffer, 8, at, b"a", {"data": ffi.NULL, "size": 0})
     assert ffi.buffer(buffer, at[0])[:] == b"a\x01\x02"
-
-
-@given(text=TEXTS, name=st.sampled_from(["a", "TAGS", "__CRC32#"]))
-@example(text=b"__CRC32#\x011", name="__CRC32#")
-@example(text=b"x__CRC32#\x011\x02__CRC32#\x01\x02__CRC32#\x02", name="__CRC32#")
-def test_removing_drops_every_pair_of_the_name_and_nothing_else(
-    core: Any, text: bytes, name: str
-) -> None:
-    ffi, lib = core
-    out = ffi.new("char[]", len(text) + 1)
-    size = lib.rmq_properties_remove(text, len(text), name.encode(), out)
-    expected = reference.remove(text, name)
-    # A removed last pair without 0x02 leaves the 0x02 of the pair before it.
-    ended = expected + (b"\x02" if size == len(expected) + 1 else b"")
-    assert ffi.buffer(out, size)[:] == ended
-    assert reference.decode(ended) == reference.decode(expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_clean"), [(b"", True), (b"a b", True), (b"a\x01", False), (b"\x02", False)]
-)
-def test_text_with_a_separator_is_not_clean(core: Any, text: bytes, is_clean: bool) -> None:
-    _, lib = core
-    assert lib.rmq_property_text_is_clean(text, len(text)) == is_clean

@@ -517,27 +517,10 @@ def tags_code(core: Any, *, topic: bytes, text: bytes, delays: tuple[int, ...]) 
 
 
 @given(host=HOSTS, offset=INT64)
-def test_message_id_is_that_of_the_reference_and_comes_back(
-    core: Any, host: Host, offset: int
-) -> None:
+def test_message_id_is_that_of_the_reference(core: Any, host: Host, offset: int) -> None:
     ffi, lib = core
     out = ffi.new("char[]", lib.RMQ_MESSAGE_ID_SIZE_MAX)
     given_host = ffi.new("struct rmq_host *", host_of(host))
     size = lib.rmq_message_id(given_host, offset, out)
     text = ffi.string(out)
     assert (text.decode(), size) == (reference.message_id(host, offset), len(text))
-
-    parsed, place = ffi.new("struct rmq_host *"), ffi.new("int64_t *")
-    for spelling in (text, text.lower()):
-        status = lib.rmq_message_id_parse(spelling, len(spelling), parsed, place, ffi.NULL)
-        assert (status, host_from(parsed), place[0]) == (lib.RMQ_OK, host, offset)
-
-
-@pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "0" * 55, "0" * 31 + "G", "-" + "0" * 31])
-def test_text_that_is_no_message_id_is_refused(core: Any, text: str) -> None:
-    ffi, lib = core
-    host, place = ffi.new("struct rmq_host *"), ffi.new("int64_t *")
-    error = ffi.new("struct rmq_error *")
-    status = lib.rmq_message_id_parse(text.encode(), len(text), host, place, error)
-    assert status == lib.RMQ_INVALID
-    assert b"message id" in ffi.string(error.detail)

@@ -37,7 +37,7 @@ def test_failure_keeps_status_place_and_text(core: Any) -> None:
 
 def test_failure_without_room_for_an_error_still_returns_its_status(core: Any) -> None:
     ffi, lib = core
-    assert lib.rmq_fail(ffi.NULL, lib.RMQ_FULL, -1, b"full") == lib.RMQ_FULL
+    assert lib.rmq_fail(ffi.NULL, lib.RMQ_BUSY, -1, b"busy") == lib.RMQ_BUSY
     assert lib.rmq_fail_os(ffi.NULL, errno.EIO, b"write") == lib.RMQ_IO
 
 

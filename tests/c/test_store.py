@@ -1,0 +1,230 @@
+"""The store as a whole behind a file system that fails: every call, one after the other."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.c.store_calls import (
+    ALLOCATE,
+    ANY,
+    DIRECTORY,
+    MAP,
+    OPEN,
+    RESIZE,
+    SYNC,
+    UNLINK,
+    WRITE,
+    ZERO,
+    Calls,
+    Failed,
+    FaultyDoor,
+    Put,
+)
+
+CALLS_MAX = 2000
+"""More calls of a kind than the scenario makes."""
+
+
+@pytest.fixture
+def door(core: Any) -> Iterator[FaultyDoor]:
+    made = FaultyDoor(core)
+    yield made
+    made.free()
+
+
+def body(number: int) -> bytes:
+    return b"%08d" % number + bytes((number,)) * (number * 53 % 700)
+
+
+class Scenario:
+    """Puts, flushes, a cut, an expiry and a close, with what was acknowledged on the way."""
+
+    def __init__(self, core: Any, root: Path, door: FaultyDoor) -> None:
+        self.acknowledged: list[Put] = []
+        self.failure: Failed | None = None
+        self.was_closed = False
+        try:
+            self.store = Calls(core, root, door.vfs)
+        except Failed as failure:
+            self.failure = failure
+            return
+        try:
+            self.run()
+        except Failed as failure:
+            self.failure = failure
+        try:
+            self.store.close()
+            self.was_closed = True
+        except Failed as failure:
+            self.failure = self.failure or failure
+
+    def put_flushed(self, numbers: range) -> None:
+        puts = [self.store.put(body(number), queue_id=number % 2) for number in numbers]
+        self.store.wait_flushed(puts[-1].end_offset)
+        self.acknowledged += puts
+
+    def run(self) -> None:
+        self.put_flushed(range(12))
+        self.store.flush()
+        self.put_flushed(range(12, 24))
+        cut = self.acknowledged[20].physical_offset
+        kept, self.acknowledged = self.acknowledged[:20], self.acknowledged[:20]
+        self.store.truncate(cut)
+        self.put_flushed(range(30, 42))
+        self.acknowledged = [put for put in self.acknowledged if put.physical_offset >= 4096]
+        self.store.expire(1)
+        self.store.flush()
+        assert kept[0].physical_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "os_errno", "count"),
+    [
+        pytest.param(ANY, errno.EIO, 1, id="any call once"),
+        pytest.param(ANY, errno.EIO, CALLS_MAX, id="every call from then on"),
+        pytest.param(SYNC, errno.EIO, 1, id="sync"),
+        pytest.param(WRITE, errno.EIO, 1, id="write"),
+        pytest.param(MAP, errno.ENOMEM, 1, id="map"),
+        pytest.param(OPEN, errno.EMFILE, 1, id="open"),
+        pytest.param(RESIZE, errno.ENOSPC, 1, id="resize, no space"),
+        pytest.param(ALLOCATE, errno.ENOSPC, 2, id="allocate, no space"),
+        pytest.param(ZERO, errno.EIO, 1, id="zero"),
+        pytest.param(UNLINK, errno.EACCES, 1, id="unlink"),
+        pytest.param(DIRECTORY, errno.EIO, 1, id="directory"),
+    ],
+)
+def test_store_survives_the_failure_of_each_call(
+    call: int, os_errno: int, count: int, core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    """The failing call is named in the error; what was flushed before is there afterwards."""
+    for number in range(CALLS_MAX):
+        root = tmp_path / str(number)
+        door.arm(call, number, os_errno, count=count)
+        scenario = Scenario(core, root, door)
+        was_reached = door.count(call) > number
+        door.disarm()
+        if scenario.failure is not None:
+            assert was_reached, scenario.failure
+            assert scenario.failure.detail
+        store = Calls(core, root)
+        store.check_holds(scenario.acknowledged)
+        after = store.put(body(99))
+        store.check_holds([after])
+        store.close()
+        if not was_reached:
+            assert scenario.was_closed
+            return
+    pytest.fail(f"the scenario makes more than {CALLS_MAX} calls")
+
+
+@pytest.mark.parametrize("how", ["flush", "wait"])
+def test_failing_sync_turns_the_store_read_only_for_good(
+    how: str, core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    safe = store.put(body(1))
+    store.wait_flushed(safe.end_offset)
+    unsafe = store.put(body(2))
+    store.wait_dispatched(store.end_offset)
+    door.arm(SYNC, 0, errno.EIO)
+    with pytest.raises(Failed) as caught:
+        if how == "flush":
+            store.flush()
+        else:
+            store.wait_flushed(unsafe.end_offset)
+    door.disarm()
+    assert caught.value.status in (store.lib.RMQ_NOT_WRITABLE, store.lib.RMQ_IO)
+    for _ in range(3):
+        with pytest.raises(Failed, match="read-only after a failure") as caught:
+            store.put(body(3))
+        assert caught.value.status == store.lib.RMQ_NOT_WRITABLE
+        with pytest.raises(Failed):
+            store.wait_flushed(unsafe.end_offset)
+        with pytest.raises(Failed):
+            store.flush()
+    store.check_holds([safe])
+    with pytest.raises(Failed):
+        store.close()
+    assert (tmp_path / "abort").exists()
+    store = Calls(core, tmp_path)
+    assert not store.recovery.was_closed
+    store.check_holds([safe])
+    store.close()
+
+
+def test_checkpoint_of_a_store_whose_sync_failed_names_nothing_later(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    for number in range(4):
+        store.put(body(number))
+    store.wait_dispatched(store.end_offset)
+    store.flush()
+    before = (tmp_path / "checkpoint").read_bytes()
+    for number in range(4, 8):
+        store.put(body(number))
+    store.wait_dispatched(store.end_offset)
+    door.arm(SYNC, 0, errno.EIO)
+    with pytest.raises(Failed):
+        store.flush()
+    door.disarm()
+    with pytest.raises(Failed):
+        store.close()
+    assert (tmp_path / "checkpoint").read_bytes() == before
+
+
+@pytest.mark.parametrize("call", [RESIZE, ALLOCATE])
+def test_log_that_cannot_grow_says_so_and_goes_on_once_there_is_space(
+    call: int, core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    puts = [store.put(body(0))]
+    door.arm(call, 0, errno.ENOSPC, count=1 << 40)
+    refused = None
+    for number in range(1, 100):
+        try:
+            puts.append(store.put(body(number)))
+        except Failed as failure:
+            refused = failure
+            break
+    assert refused is not None
+    assert refused.status == store.lib.RMQ_NO_SPACE
+    assert refused.os_errno == errno.ENOSPC
+    end = store.end_offset
+    with pytest.raises(Failed):
+        store.put(body(100))
+    assert store.end_offset == end
+    door.disarm()
+    puts += [store.put(body(number)) for number in range(50, 60)]
+    assert [put.queue_offset for put in puts] == list(range(len(puts)))
+    store.check_holds(puts)
+    store.close()
+    store = Calls(core, tmp_path)
+    assert store.recovery.was_closed
+    store.check_holds(puts)
+    store.close()
+
+
+def test_short_write_of_the_checkpoint_leaves_a_store_that_opens(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    for short in (0, 1, 8, 20, 47):
+        root = tmp_path / str(short)
+        store = Calls(core, root, door.vfs)
+        puts = [store.put(body(number)) for number in range(20)]
+        store.wait_flushed(store.end_offset)
+        store.wait_dispatched(store.end_offset)
+        door.arm(WRITE, 0, errno.EIO, short=short)
+        with pytest.raises(Failed):
+            store.flush()
+        door.disarm()
+        with pytest.raises(Failed):
+            store.close()
+        store = Calls(core, root)
+        store.check_holds(puts)
+        store.close()
