@@ -16,8 +16,8 @@
 #include "index_file.h"
 
 #define RMQ_DELAY_LEVELS_MAX 64
-/* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10). */
-#define RMQ_INDEX_LOG_FILES_MAX 8
+/* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10): see flusher.h. */
+#define RMQ_INDEX_LOG_FILES_MAX 5
 
 struct rmq_dispatch_options {
     bool multi_dispatch;

@@ -470,7 +470,10 @@ int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct
     assert(!queue->options.read_only);
     int status = RMQ_OK;
     pthread_mutex_lock(&queue->flush_lock);
-    while (status == RMQ_OK && queue->count > 0 && queue->files[queue->count - 1]->start >= offset)
+    /* A first file that begins at offset stays, empty: its name is all that tells where the queue goes on, unless that
+     * is 0. */
+    while (status == RMQ_OK && queue->count > 0 && queue->files[queue->count - 1]->start >= offset &&
+           !(queue->count == 1 && queue->files[0]->start == offset && offset > 0))
         status = drop_last(queue, err);
     if (status == RMQ_OK && queue->count > 0) {
         struct rmq_mapped_file *last = queue->files[queue->count - 1];

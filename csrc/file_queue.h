@@ -91,7 +91,8 @@ int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* Ends the queue at offset, for good: later files are unlinked from the back, the rest of the file that holds offset
  * reads as zeros, and all of it is on the device on return. A crash in between leaves a queue that ends at or behind
- * offset. At or below the start every file goes. Beyond the end of files: nothing to do. */
+ * offset. At a start above 0 the first file stays, empty, so that the place is kept; below it every file goes. Beyond
+ * the end of files: nothing to do. */
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
 
 /* Lets a read-only queue end at offset: positions only, files behind it are let go of until the next refresh. */

@@ -132,6 +132,8 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
         checkpoint->logics_timestamp = last_timestamp;
     if (checkpoint->logics_physical_offset > last_offset)
         checkpoint->logics_physical_offset = last_offset > 0 ? last_offset : 0;
+    if (atomic_load(&flusher->thorough_offset) > checkpoint->logics_physical_offset)
+        atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
     if (checkpoint->confirm_offset > log_end)
         checkpoint->confirm_offset = log_end;
     if (checkpoint->master_flushed_offset > log_end)
@@ -162,7 +164,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
 {
     int64_t timestamp = atomic_load(&flusher->dispatcher->last_timestamp);
     int64_t offset = atomic_load(&flusher->dispatcher->last_offset);
-    int status = RMQ_OK;
+    /* Recovery takes a log that ends before the record named by the checkpoint for damaged. */
+    int status = least_pages > 0 ? RMQ_OK : flush_log(flusher, 0, err);
     for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue)) {
         int64_t dirty = rmq_queue_dirty(queue);
@@ -173,8 +176,10 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
         return status;
     if (status == RMQ_OK && flusher->dispatcher->index)
         status = rmq_index_flush(flusher->dispatcher->index, err);
-    if (status == RMQ_OK)
+    if (status == RMQ_OK) {
         note_queues_flushed(flusher, offset, timestamp);
+        atomic_store(&flusher->thorough_offset, offset);
+    }
     return status;
 }
 
@@ -234,17 +239,27 @@ static int64_t next_due(const struct timers *timers)
     return due;
 }
 
+static bool is_checkpoint_far_behind(struct rmq_flusher *flusher)
+{
+    int64_t file_size = flusher->log->files.options.file_size;
+    return flusher->options.compatibility == RMQ_COMPATIBLE_BOTH &&
+           atomic_load(&flusher->dispatcher->last_offset) / file_size -
+                   atomic_load(&flusher->thorough_offset) / file_size >= RMQ_CHECKPOINT_LOG_FILES_MAX;
+}
+
 static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms, struct rmq_error *err)
 {
     const struct rmq_flusher_options *options = &flusher->options;
     int status = RMQ_OK;
     bool log_due = is_due(&timers->log, now_ms), log_thorough = is_due(&timers->log_thorough, now_ms);
     bool queues_due = is_due(&timers->queues, now_ms), queues_thorough = is_due(&timers->queues_thorough, now_ms);
+    queues_thorough = is_checkpoint_far_behind(flusher) || queues_thorough;
     if (log_due || log_thorough)
         status = flush_log(flusher, log_thorough ? 0 : options->log_least_pages, err);
     if (status == RMQ_OK && (queues_due || queues_thorough))
         status = flush_queues(flusher, queues_thorough ? 0 : options->queue_least_pages, err);
-    if (status == RMQ_OK && is_due(&timers->checkpoint, now_ms)) {
+    bool checkpoint_due = is_due(&timers->checkpoint, now_ms);
+    if (status == RMQ_OK && (checkpoint_due || queues_thorough)) {
         status = rmq_flusher_save(flusher, err);
         /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up. */
         if (status == RMQ_NO_SPACE)
@@ -301,6 +316,7 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
     flusher->dispatcher = dispatcher;
     flusher->failure = failure;
     flusher->checkpoint = flusher->written = *checkpoint;
+    atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
     pthread_mutex_init(&flusher->lock, NULL);
     pthread_mutex_init(&flusher->checkpoint_lock, NULL);
     pthread_condattr_t monotonic;

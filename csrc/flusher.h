@@ -2,8 +2,9 @@
  *
  * A writer that asked for durability waits in rmq_flusher_wait: the first to come syncs for all that wait behind it
  * (group commit without a hand-over to another thread). A thread of its own flushes what nobody waits for: the commit
- * log by pages and interval, queues likewise, index and queues as a whole at the thorough interval, then the
- * checkpoint. A failing sync is kept in failure.h and never retried into a success.
+ * log by pages and interval, queues likewise, index and queues as a whole at the thorough interval, or after
+ * RMQ_CHECKPOINT_LOG_FILES_MAX log files, then the checkpoint. A failing sync is kept in failure.h and never retried
+ * into a success.
  *
  * The checkpoint of a store of ours names only what is durable: the log up to physic_timestamp, queues and index up to
  * logics_physical_offset and logics_timestamp. Both releases of RocketMQ then start recovery early enough: 5.5 reads the
@@ -14,6 +15,12 @@
 
 #include "checkpoint.h"
 #include "dispatch.h"
+
+/* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer among them, and
+ * throws the newest index file away. That file begins less than RMQ_INDEX_LOG_FILES_MAX log files before the place the
+ * checkpoint covers; with this many files behind it, and one more while the flush is under way, all are within reach. */
+#define RMQ_CHECKPOINT_LOG_FILES_MAX 2
+_Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 <= 9, "within reach of RocketMQ 5.5");
 
 enum rmq_compatibility {
     RMQ_COMPATIBLE_BOTH, /* a checkpoint that either release recovers from */
@@ -47,6 +54,7 @@ struct rmq_flusher {
     bool stop;
     pthread_t thread;
     bool has_thread;
+    _Atomic int64_t thorough_offset; /* of the last record dispatched when queues and index were last flushed whole */
 
     pthread_mutex_t checkpoint_lock; /* the fields and the file */
     struct rmq_checkpoint checkpoint;

@@ -276,33 +276,39 @@ void rmq_index_close(struct rmq_index *index)
     pthread_mutex_destroy(&index->lock);
 }
 
+/* A header that tells of no entries may itself be what did not reach the device. */
+static bool is_blank(const struct rmq_index *index, struct rmq_mapped_file *file)
+{
+    return rmq_index_next_entry(index, file) <= 1;
+}
+
 int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp, int64_t safe_physical_offset,
                              int64_t *rebuild_from, struct rmq_error *err)
 {
     assert(!index->options.read_only);
     bool lost_header = false;
-    struct rmq_mapped_file *newest = index->newest;
-    index->newest = NULL;
+    size_t safe = 0;
     *rebuild_from = INT64_MAX;
-    for (size_t i = index->count; i-- > 0;) {
+    while (safe < index->count && !is_blank(index, index->files[safe]) &&
+           rmq_index_header(index->files[safe], RMQ_INDEX_END_OFFSET) < safe_physical_offset &&
+           rmq_index_header(index->files[safe], RMQ_INDEX_END_TIMESTAMP) <= safe_timestamp)
+        ++safe;
+    /* Those behind the first unsafe one go with it, though a clock set back may make them look older: a record that
+     * lies before the last one of the index is taken for entered. */
+    for (size_t i = index->count; i-- > safe;) {
         struct rmq_mapped_file *file = index->files[i];
         int64_t begin = rmq_index_header(file, RMQ_INDEX_BEGIN_OFFSET);
-        /* A header that tells of no entries may itself be what did not reach the device. */
-        bool is_blank = rmq_index_next_entry(index, file) <= 1;
-        if (!is_blank && rmq_index_header(file, RMQ_INDEX_END_OFFSET) < safe_physical_offset &&
-            rmq_index_header(file, RMQ_INDEX_END_TIMESTAMP) <= safe_timestamp)
-            continue;
+        bool has_entries = !is_blank(index, file);
+        if (file == index->newest)
+            index->newest = NULL;
         int status = unlink_synced(index, file, err);
         if (status != RMQ_OK)
             return status;
-        lost_header |= is_blank;
-        if (!is_blank && begin < *rebuild_from)
+        lost_header |= !has_entries;
+        if (has_entries && begin < *rebuild_from)
             *rebuild_from = begin;
-        if (file == newest)
-            newest = NULL;
         remove_at(index, i);
     }
-    index->newest = newest;
     if (lost_header) {
         int64_t kept = rmq_index_last_physical_offset(index);
         if (kept < 0)

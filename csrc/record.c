@@ -79,8 +79,8 @@ int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_l
         return status;
 
     if (message->body_size > (size_t)limits->body_size_max)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "body has %zu bytes, the limit is %d", message->body_size,
-                        limits->body_size_max);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "body has %zu bytes, the limit is %d (maxMessageSize)",
+                        message->body_size, limits->body_size_max);
     bool born_v6 = message->born_host.size == 16;
     bool store_v6 = message->store_host.size == 16;
     size_t total_size = head_size(born_v6, store_v6) + message->body_size + (plan->is_v2 ? 2 : 1) +

@@ -62,8 +62,9 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
     int64_t bound = INT64_MAX;
     int status = RMQ_OK;
     if (dispatcher->index)
-        status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp, INT64_MAX, &bound, err);
-    /* The timestamps of a 5.3 checkpoint do not say which pages of the queues are durable: 0 takes none of them. */
+        status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp,
+                                          checkpoint->logics_physical_offset, &bound, err);
+    /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0 takes none. */
     if (checkpoint->logics_physical_offset < bound)
         bound = checkpoint->logics_physical_offset;
     if (status == RMQ_OK)

@@ -316,7 +316,7 @@ void rmq_store_abandon(struct rmq_store *store)
 {
     struct rmq_error died;
     if (rmq_store_check(store, NULL) == RMQ_FORKED)
-        return; /* See rmq_store_close: the file made ahead is the parent's, too. */
+        return; /* As in rmq_store_close. */
     if (!store->read_only) {
         rmq_fail(&died, RMQ_CLOSED, -1, "abandoned");
         rmq_failure_set(&store->failure, &died);
@@ -500,6 +500,8 @@ int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_erro
     if (store->read_only)
         return rmq_fail(err, RMQ_READ_ONLY, -1, "%s is opened read-only", store->root);
     pthread_mutex_lock(&store->structure_lock);
+    /* Queues have one writer, and their lower bounds are about to move. */
+    rmq_dispatcher_pause(&store->dispatcher);
     status = rmq_file_queue_delete_head(&store->log.files, file_count, err);
     int64_t start = rmq_file_queue_start(&store->log.files);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
@@ -507,6 +509,7 @@ int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_erro
         status = rmq_queue_expire(queue, start, err);
     if (status == RMQ_OK && store->has_index)
         status = rmq_index_expire(&store->index, start, err);
+    rmq_dispatcher_resume(&store->dispatcher, atomic_load(&store->dispatcher.dispatched_offset));
     pthread_mutex_unlock(&store->structure_lock);
     return status;
 }

@@ -189,11 +189,11 @@ def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int)
     """Whether the first entries make sense with so many slots."""
     if next_entry <= 1:
         return False
-    newest_entry = next_entry - 1
-    for number in (*range(1, min(next_entry, _SAMPLE)), newest_entry):
+    sample: list[int] = [*range(1, min(next_entry, _SAMPLE)), next_entry - 1]
+    for number in sample:
         at = 40 + 4 * slots + 20 * number
         if at + 20 > len(data):
-            return False
+            return number >= _SAMPLE
         key_hash, offset, seconds, previous = _INDEX_ENTRY.unpack_from(data, at)
         if key_hash < 0 or not begin <= offset <= end or seconds < 0 or not 0 <= previous < number:
             return False

@@ -323,7 +323,9 @@ def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: in
     """
     assert status != STATUS["OK"], "success is no error"
     message = f"{text}: {detail}" if detail else text
-    if at_offset >= 0 and not re.search(rf"(?<!\d){at_offset}(?!\d)", message):
+    # Of a rejected message the place is its number in the call, not an offset.
+    is_rejected = status in (STATUS["MESSAGE_ILLEGAL"], STATUS["PROPERTIES_TOO_LARGE"])
+    if at_offset >= 0 and not is_rejected and not re.search(rf"(?<!\d){at_offset}(?!\d)", message):
         message = f"{message} (offset {at_offset})"
 
     if status == STATUS["CORRUPT"]:

@@ -198,6 +198,11 @@ class Store(core.Reader):
             self._retention.stop()
         super().close()
 
+    def _abandon(self) -> None:
+        if self._retention is not None:
+            self._retention.stop()
+        super()._abandon()
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else "read-only" if self.read_only else "open"
         return f"<rmqstore.Store {self.path!r} {state}>"

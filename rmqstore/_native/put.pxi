@@ -343,7 +343,12 @@ cdef class Writer(Store):
             receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt))
             if out == NULL or receipts == NULL:
                 raise MemoryError
-            self.fill_all(handle, items, topic, queue, out, bodies, texts)
+            try:
+                self.fill_all(handle, items, topic, queue, out, bodies, texts)
+            except MessageRejected as error:
+                if count > 1:
+                    error.add_note(f"message number {bodies.count} of the call, counted from 0; none was stored")
+                raise
             with nogil:
                 status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
             if durability is None:

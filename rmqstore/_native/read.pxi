@@ -2,6 +2,7 @@
 
 cdef enum:
     FOUND_MAX = 512
+    QUERY_MAX = 65536
 
 # By the value of enum rmq_get_status, which is RocketMQ's order.
 cdef tuple GET_STATUSES = tuple(GetStatus)
@@ -156,10 +157,12 @@ cdef class Reader(Writer):
         check(status, &err)
         return offset
 
-    def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, size_t max_count):
+    def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, max_count):
         cdef rmq_slice topic_text = slice_of(topic), key_text = slice_of(key)
+        # The room is made before anything is found, so that a bound must not be the caller's alone.
+        cdef size_t room = <size_t>max(0, min(max_count, QUERY_MAX))
         cdef rmq_store *handle = self.enter()
-        cdef rmq_found *found = <rmq_found *>PyMem_Malloc(max_count * sizeof(rmq_found) if max_count else 1)
+        cdef rmq_found *found = <rmq_found *>PyMem_Malloc(room * sizeof(rmq_found) if room else 1)
         cdef size_t count = 0, i
         cdef rmq_error err
         cdef int status
@@ -168,7 +171,7 @@ cdef class Reader(Writer):
             if found == NULL:
                 raise MemoryError
             with nogil:
-                status = rmq_store_query(handle, topic_text, key_text, tag, begin_ms, end_ms, max_count, found, &count,
+                status = rmq_store_query(handle, topic_text, key_text, tag, begin_ms, end_ms, room, found, &count,
                                          &err)
             check(status, &err)
             try:

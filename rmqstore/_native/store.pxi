@@ -34,8 +34,7 @@ cdef class Store:
 
     cdef rmq_store *enter(self) except NULL:
         """Begin a call that lets go of the GIL; every return goes through leave()."""
-        if self.handle == NULL or self.closing:
-            raise StoreClosedError(f"store {self.path} is closed")
+        self.alive()
         self.calls += 1
         return self.handle
 
@@ -44,8 +43,10 @@ cdef class Store:
 
     cdef rmq_store *alive(self) except NULL:
         """The handle, for a call that keeps the GIL."""
+        cdef rmq_error err
         if self.handle == NULL or self.closing:
             raise StoreClosedError(f"store {self.path} is closed")
+        check(rmq_store_check(self.handle, &err), &err)
         return self.handle
 
     cdef void give(self, rmq_store *handle) noexcept:

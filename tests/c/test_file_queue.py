@@ -127,6 +127,22 @@ def test_cut_behind_the_end_changes_nothing(files: Files) -> None:
     assert files.bounds[2] == SIZE + 10
 
 
+def test_cut_at_the_start_keeps_the_place_and_below_it_nothing(
+    files: Files, tmp_path: Path
+) -> None:
+    files.append(b"x" * (3 * SIZE))
+    files.flush()
+    files.delete_head(2)
+    files.truncate(2 * SIZE)
+    assert names(tmp_path) == [name(2 * SIZE)]
+    assert files.bounds == (2 * SIZE, 2 * SIZE, 2 * SIZE)
+    files.append(b"y")
+    assert files.bounds[2] == 2 * SIZE + 1
+    files.truncate(2 * SIZE - 1)
+    assert names(tmp_path) == []
+    assert files.bounds == (-1, 0, 0)
+
+
 def test_deleting_from_the_head_keeps_the_last_file_and_pinned_bytes(
     files: Files, tmp_path: Path
 ) -> None:

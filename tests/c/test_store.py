@@ -228,3 +228,22 @@ def test_short_write_of_the_checkpoint_leaves_a_store_that_opens(
         store = Calls(core, root)
         store.check_holds(puts)
         store.close()
+
+
+def test_checkpoint_that_finds_no_space_leaves_the_store_usable(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    """An old checkpoint only makes the next recovery longer."""
+    store = Calls(core, tmp_path, door.vfs)
+    puts = [store.put(body(number)) for number in range(20)]
+    store.wait_dispatched(store.end_offset)
+    door.arm(WRITE, 0, errno.ENOSPC)
+    with pytest.raises(Failed) as caught:
+        store.flush()
+    assert caught.value.status == store.lib.RMQ_NO_SPACE
+    puts.append(store.put(body(20)))
+    store.flush()
+    store.abandon()
+    store = Calls(core, tmp_path)
+    store.check_holds(puts)
+    store.close()

@@ -70,3 +70,15 @@ def test_documents_link_to_files_that_exist(name: str) -> None:
     folder = (tree.ROOT / name).parent
     links = LINK.findall(tree.text_of(name))
     assert sorted(link for link in links if not (folder / link).exists()) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_name_tests_that_exist(name: str) -> None:
+    named = set(re.findall(r"(tests/[\w/]+\.py)::(\w+)", tree.text_of(name)))
+    gone = [
+        f"{file}::{test}"
+        for file, test in sorted(named)
+        if not (tree.ROOT / file).is_file()
+        or not re.search(rf"^def {test}\(", tree.text_of(file), re.MULTILINE)
+    ]
+    assert gone == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +15,23 @@ from tests.interop import peer
 GoldenCopy = Callable[[str, str], GoldenCase]
 
 
-def _gone(group: int) -> bool:
-    """Is no process of *group* left that runs? One that ended and waits for its parent may be."""
+def _members(group: int) -> list[int]:
+    """Descriptors of the running processes of *group*, readable when their process ends."""
+    found: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _parent, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of_group) == group and state not in "ZX":
+                found.append(os.pidfd_open(int(stat.parent.name)))
         except OSError:  # ended while we looked
             continue
-        if int(of_group) == group and state not in "ZX":
-            return False
-    return True
+    return found
+
+
+def _ends(process: int, timeout: float) -> bool:
+    ready, _, _ = select.select([process], [], [], timeout)
+    os.close(process)
+    return bool(ready)
 
 
 def test_missing_names_everything_that_is_not_there(
@@ -115,5 +123,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(
 def test_leaving_a_background_workload_kills_it(java_store: peer.JavaStore, tmp_path: Path) -> None:
     with java_store.benching("put", tmp_path / "store", messages=100_000_000) as process:
         group = os.getpgid(process.pid)
-        assert not _gone(group)
-    assert _gone(group)
+        members = _members(group)
+        assert members
+    ended = [_ends(process, timeout=30) for process in members]
+    assert all(ended)

@@ -1,0 +1,1 @@
+"""The command line, `rmqstore`; needs the extra `cli` (typer and rich)."""

@@ -1,0 +1,165 @@
+"""`verify` and `repair`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqstore import repair as repairs
+from rmqstore.cli.errors import ExitCode, command, fail, settings_of, tell
+from rmqstore.cli.options import ConfigOption, JsonOption, LogFileSizeOption, StorePath
+from rmqstore.cli.output import print_json, progress
+from rmqstore.errors import NotFoundError, StoreLockedError, UnsupportedStoreError
+from rmqstore.repair import Plan
+from rmqstore.verify import Report
+from rmqstore.verify import verify as verify_store
+
+__all__ = ["repair", "verify"]
+
+
+@command
+def verify(
+    path: StorePath,
+    full: Annotated[
+        bool, typer.Option("--full", help="Look up every key in the index, not a sample.")
+    ] = False,
+    json: JsonOption = False,
+    log_file_size: LogFileSizeOption = None,
+    config: ConfigOption = None,
+) -> ExitCode:
+    """Check log, queues, index and checkpoint against each other; exit with 1 when damaged.
+
+    Nothing is written. Every record is read and its CRC checked, behind damage too. Notes tell what
+    is normal for a store in use or one that was not closed; damage is what is not as it was
+    written, with what repair can do about it.
+    """
+    settings = settings_of(config)
+    try:
+        with progress("verifying") as report:
+            found = verify_store(
+                path, config=settings, full=full, log_file_size=log_file_size, progress=report
+            )
+    except NotFoundError as error:
+        raise fail(str(error), ExitCode.CANNOT_OPEN) from None
+    _print_findings(found, json)
+    return ExitCode.OK if found.is_sound else ExitCode.FAULT
+
+
+def _print_findings(report: Report, json: bool) -> None:
+    if json:
+        for finding in report.findings:
+            print_json({"type": "finding"} | finding.as_json())
+        print_json({"type": "summary"} | report.as_json())
+        return
+    for finding in report.findings:
+        print(finding)
+    verdict = "sound" if report.is_sound else f"{len(report.damage)} findings of damage"
+    print(
+        f"{report.path}: {verdict}: {report.records} records from {report.files.start} to "
+        f"{report.end}, {report.units} entries of {report.queues} queues, {report.keys} keys, "
+        f"{report.milliseconds} ms"
+    )
+
+
+@command
+def repair(
+    path: StorePath,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build queues and index anew even if sound.")
+    ] = False,
+    json: JsonOption = False,
+    log_file_size: LogFileSizeOption = None,
+    config: ConfigOption = None,
+) -> ExitCode:
+    """Make a damaged store one that opens, after showing what would be done.
+
+    Bytes that are no records get out of the way, a torn tail is cut, queues and index are built
+    anew from the log. What is cut, overwritten or taken away is kept in a folder below PATH/cut/.
+    Without --yes it asks on a terminal, and does nothing elsewhere (exit code 1).
+    """
+    settings = settings_of(config)
+    try:
+        if yes:
+            with repairs.exclusive(path):
+                pass
+        with progress("verifying") as report:
+            plan = repairs.plan(
+                path,
+                config=settings,
+                rebuild=rebuild,
+                log_file_size=log_file_size,
+                progress=report,
+            )
+    except (NotFoundError, StoreLockedError, UnsupportedStoreError) as error:
+        raise fail(str(error), ExitCode.CANNOT_OPEN) from None
+    _print_plan(plan, json)
+    if plan.is_empty:
+        return ExitCode.OK if plan.report.is_sound else ExitCode.FAULT
+    if plan.obstacles:
+        return ExitCode.FAULT
+    if not yes and not _is_wanted(path):
+        return ExitCode.FAULT
+    with progress("verifying again") as report:
+        outcome = repairs.apply(plan, progress=report)
+    _print_outcome(outcome, json)
+    return ExitCode.OK if outcome.report.is_sound else ExitCode.FAULT
+
+
+def _is_wanted(path: Path) -> bool:
+    if not sys.stdin.isatty():
+        tell(f"nothing was done; to do it: rmqstore repair --yes {path}")
+        return False
+    return typer.confirm("Do this?")
+
+
+def _print_plan(plan: Plan, json: bool) -> None:
+    if json:
+        for finding in plan.report.findings:
+            print_json({"type": "finding"} | finding.as_json())
+        for action in plan.actions:
+            print_json(
+                {"type": "action", "verb": action.verb, "path": str(action.path)}
+                | {"text": action.text}
+            )
+        for kind, texts in {
+            "loss": plan.losses,
+            "note": plan.notes,
+            "obstacle": plan.obstacles,
+        }.items():
+            for text in texts:
+                print_json({"type": kind, "text": text})
+        return
+    _print_findings(plan.report, json)
+    for title, texts in {
+        "would be done:": tuple(action.text for action in plan.actions),
+        "cannot be brought back:": plan.losses,
+        "to know before:": plan.notes,
+        "stands in the way:": plan.obstacles,
+    }.items():
+        if texts:
+            print(title)
+            for text in texts:
+                print(f"  {text}")
+    if plan.is_empty:
+        print("there is nothing to repair")
+
+
+def _print_outcome(outcome: repairs.Outcome, json: bool) -> None:
+    if json:
+        print_json(
+            {
+                "type": "outcome",
+                "cut": str(outcome.cut) if outcome.cut else None,
+                "recoveredRecords": outcome.recovery.records,
+            }
+        )
+        print_json({"type": "summary"} | outcome.report.as_json())
+        return
+    if outcome.cut:
+        print(f"kept in {outcome.cut}: what was cut, overwritten and taken away")
+    print("after the repair:")
+    _print_findings(outcome.report, json)

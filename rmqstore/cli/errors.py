@@ -1,0 +1,133 @@
+"""Exit codes, and how exceptions become one line on stderr."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import typer
+
+from rmqstore import store as store_module
+from rmqstore.config import StoreConfig
+from rmqstore.errors import (
+    ArgumentError,
+    ConfigError,
+    CorruptionError,
+    MissingExtraError,
+    NotFoundError,
+    OffsetOutOfRange,
+    StoreError,
+)
+from rmqstore.store import Store
+
+__all__ = ["EXIT_CODES", "ExitCode", "command", "fail", "opened", "settings_of", "tell"]
+
+_Arguments = ParamSpec("_Arguments")
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller."""
+
+    OK = 0
+    FAULT = 1
+    USAGE = 2
+    CANNOT_OPEN = 3
+    FAILED = 4
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+EXIT_CODES = (
+    "Exit codes: 0 all is well; 1 nothing was found, or damage was; 2 wrong usage; 3 the store "
+    "cannot be opened; 4 the work failed on the way; 130 interrupted; 141 the reader of the output "
+    "went away."
+)
+
+
+def tell(text: str) -> None:
+    """Print one line on stderr."""
+    print(f"rmqstore: {' '.join(text.split())}", file=sys.stderr)
+
+
+def fail(text: str, code: ExitCode) -> typer.Exit:
+    """Print one line on stderr and return what ends the command with *code*, to be raised."""
+    tell(text)
+    return typer.Exit(code)
+
+
+def command(function: Callable[_Arguments, ExitCode]) -> Callable[_Arguments, None]:
+    """Make a command of *function*: its exceptions become one line, and all of them an exit
+    code."""
+
+    @functools.wraps(function)
+    def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        try:
+            code = function(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(ExitCode.BROKEN_PIPE) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except (StoreError, OSError) as error:
+            raise fail(_text_of(error), _code_of(error)) from None
+        if code is not ExitCode.OK:
+            raise typer.Exit(code)
+
+    return run
+
+
+@contextmanager
+def opened(
+    path: Path, config: Path | None = None, *, read_only: bool = True, **settings: Any
+) -> Iterator[Store]:
+    """Open a store for the block; a store that does not open ends the command with CANNOT_OPEN."""
+    try:
+        store = store_module.open(path, settings_of(config), read_only=read_only, **settings)
+    except ConfigError:
+        raise
+    except (StoreError, OSError) as error:
+        raise fail(_text_of(error, path), ExitCode.CANNOT_OPEN) from None
+    with store:
+        yield store
+
+
+def settings_of(config: Path | None) -> StoreConfig | None:
+    """Return the settings of a broker's file, None without one."""
+    return None if config is None else StoreConfig.from_properties(config)
+
+
+def _text_of(error: Exception, path: Path | None = None) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    name = getattr(error, "filename", None)
+    if name:
+        text = f"{name}: {text}"
+    if isinstance(error, CorruptionError) and error.suggested_command:
+        command = error.suggested_command.replace("PATH", str(path) if path else "PATH")
+        if command not in text:
+            text = f"{text}; look closer with: {command}"
+    return text
+
+
+def _code_of(error: Exception) -> ExitCode:
+    if isinstance(error, NotFoundError | OffsetOutOfRange | CorruptionError):
+        return ExitCode.FAULT
+    if isinstance(error, ArgumentError | ConfigError | MissingExtraError):
+        return ExitCode.USAGE
+    return ExitCode.FAILED
+
+
+def _forget_stdout() -> None:
+    """Keeps the interpreter from flushing into a pipe that nobody reads, on its way out."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass

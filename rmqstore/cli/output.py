@@ -1,0 +1,150 @@
+"""How things are printed: tables and progress for people, tabs and JSON lines for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import typer
+
+from rmqstore._native.core import Record
+from rmqstore.compression import decompress
+from rmqstore.errors import StoreError
+from rmqstore.manifest import manifest_line
+
+__all__ = [
+    "body_members",
+    "parse_time",
+    "plain_body",
+    "print_json",
+    "print_record",
+    "print_rows",
+    "progress",
+    "time_text",
+]
+
+_BODY_SHOWN = 200
+
+
+def print_json(value: Any) -> None:
+    """Print *value* as one line of JSON."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table: drawn on a terminal, else lines of fields between tabs, names first."""
+    if not sys.stdout.isatty():
+        print(*names, sep="\t")
+        for row in rows:
+            print(*row, sep="\t")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(
+            *(Text(str(cell), justify="right" if type(cell) is int else "left") for cell in row)
+        )
+    Console(highlight=False).print(table)
+
+
+def time_text(time_ms: int) -> str:
+    """Return a time as ISO 8601 with the local offset; as digits when no clock could show it."""
+    try:
+        return (
+            datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+        )
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+
+
+def parse_time(text: str | None) -> int | None:
+    """Return the milliseconds of a time given as such or as ISO 8601; without a zone it is local.
+
+    None stays None. Raises typer.BadParameter for anything else.
+    """
+    if text is None:
+        return None
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; give 2024-05-31T17:00:00, with +02:00 or Z where wanted, or "
+            "milliseconds since 1970"
+        ) from None
+
+
+def plain_body(record: Record) -> bytes:
+    """Return the body decompressed; as stored when it cannot be."""
+    try:
+        return decompress(record.body, record.sys_flag)
+    except StoreError:
+        return record.body
+
+
+def body_members(record: Record) -> dict[str, str]:
+    """Return the JSON members of the plain body: `body`, or `bodyBase64` when it is no UTF-8."""
+    body = plain_body(record)
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"bodyBase64": base64.b64encode(body).decode("ascii")}
+
+
+def print_record(record: Record, *, as_json: bool) -> None:
+    """Print a record: one line of JSON with RocketMQ's names, or one line for people."""
+    if as_json:
+        print_json(manifest_line(record) | body_members(record))
+        return
+    body = plain_body(record).decode("utf-8", "backslashreplace")
+    if sys.stdout.isatty() and len(body) > _BODY_SHOWN:
+        body = f"{body[:_BODY_SHOWN]}…"
+    parts = [
+        time_text(record.store_timestamp),
+        f"{record.topic}/{record.queue}@{record.queue_offset}",
+        *([f"tags={record.tags}"] if record.tags else []),
+        *([f"keys={' '.join(record.keys)}"] if record.keys else []),
+        "".join(each if each.isprintable() else repr(each)[1:-1] for each in body),
+    ]
+    print(*parts, sep="\t")
+
+
+@contextmanager
+def progress(title: str, *, unit: str = "bytes") -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr while the block runs, when that is a terminal.
+
+    Gives a function that is called with what is done and what there is in all.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn(f"{{task.completed:,.0f}} {unit}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,206 @@
+"""`get`, `tail` and `grep`: single messages."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from rmqstore._native.core import Record
+from rmqstore.cli.errors import ExitCode, command, opened
+from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
+from rmqstore.cli.output import parse_time, plain_body, print_record, progress
+from rmqstore.errors import NotFoundError, OffsetOutOfRange
+from rmqstore.store import Queue, Store
+
+__all__ = ["get", "grep", "tail"]
+
+_POLL_SECONDS = 0.2
+_MAX_TIME_MS = 2**63 - 1
+_REPORT_EVERY = 4096
+_INDEX_MAX = 100_000
+
+QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Queue id.")]
+
+
+@command
+def get(
+    path: StorePath,
+    topic: Annotated[str | None, typer.Argument(help="Topic, with an OFFSET.")] = None,
+    offset: Annotated[int | None, typer.Argument(help="Queue offset.", min=0)] = None,
+    queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue id.")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, help="So many messages from OFFSET on.")
+    ] = 1,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="By offset message id.")
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="BYTES", help="By physical offset.", min=0)
+    ] = None,
+    body: Annotated[
+        bool, typer.Option("--body", help="Print the bodies alone, as bytes, decompressed.")
+    ] = False,
+    json: JsonOption = False,
+    config: ConfigOption = None,
+) -> ExitCode:
+    """Print messages by queue offset, message id or physical offset.
+
+    Exits with 1 when there is none.
+    """
+    if (topic is None) != (offset is None) or (topic, message_id, at).count(None) != 2:
+        raise typer.BadParameter("give TOPIC and OFFSET, or --id, or --at")
+    with opened(path, config) as store:
+        records: Iterator[Record]
+        if message_id is not None:
+            records = iter((store.get_by_id(message_id),))
+        elif at is not None:
+            records = iter((store.record_at(at),))
+        else:
+            assert topic is not None
+            assert offset is not None
+            try:
+                records = iter((store.get(topic, queue=queue, offset=offset),))
+            except NotFoundError:
+                text = f"there is no queue {topic}/{queue}; see rmqstore ls {path}"
+                raise NotFoundError(text) from None
+            if count > 1:
+                records = store.queue(topic, queue).records(offset, offset + count)
+        for record in records:
+            if body:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(plain_body(record))
+            else:
+                print_record(record, as_json=json)
+    return ExitCode.OK
+
+
+@command
+def tail(
+    path: StorePath,
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    queue: QueueOption = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="So many of the last, of each queue.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+    ] = False,
+    json: JsonOption = False,
+    config: ConfigOption = None,
+) -> ExitCode:
+    """Print the last messages of a topic, and with -f those that follow."""
+    with opened(path, config) as store:
+        seen: dict[int, int] = {}
+        for each in _queues_of(store, topic, queue):
+            start, end = each.start, each.end
+            seen[each.number] = _print_from(each, max(start, end - count), json)
+        if not seen and not follow:
+            raise NotFoundError(f"{path} has no queue of {topic}; see rmqstore ls {path}")
+        while follow:
+            sys.stdout.flush()
+            time.sleep(_POLL_SECONDS)
+            store.refresh()
+            for each in _queues_of(store, topic, queue):
+                seen[each.number] = _print_from(each, seen.get(each.number, each.start), json)
+    return ExitCode.OK
+
+
+def _queues_of(store: Store, topic: str, number: int | None) -> list[Queue]:
+    return [queue for queue in store.queues(topic) if number in (None, queue.number)]
+
+
+def _print_from(queue: Queue, start: int, json: bool) -> int:
+    """Prints the messages from an offset on and returns where to go on."""
+    try:
+        for record in queue.records(start):
+            print_record(record, as_json=json)
+            start = record.queue_offset + 1
+    except OffsetOutOfRange as error:
+        return error.nearest or start
+    return max(start, queue.end)
+
+
+@command
+def grep(
+    path: StorePath,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic.")] = None,
+    queue: QueueOption = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="With this key, or this unique key.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-g", help="With this tag.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stored at or after this time.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored before it.")] = None,
+    max_count: Annotated[
+        int | None, typer.Option("--max", "-m", min=1, help="Stop after so many.")
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", "-c", help="Print their number only.")] = False,
+    json: JsonOption = False,
+    config: ConfigOption = None,
+) -> ExitCode:
+    """Print the messages that fit all that is asked for: by key, tag, time, topic, queue.
+
+    A key within a topic is looked up in the index, a topic is read through its queues, anything
+    else walks the whole log. Times are ISO 8601, local unless they name a zone, or milliseconds.
+    Exits with 1 when nothing fits.
+    """
+    begin_ms, end_ms = parse_time(since), parse_time(until)
+    begin = 0 if begin_ms is None else begin_ms
+    end = _MAX_TIME_MS if end_ms is None else end_ms
+    with opened(path, config) as store:
+        found = 0
+        fitting = (
+            record
+            for record in _candidates(store, topic, key, tag, begin, end)
+            if queue in (None, record.queue)
+            and (key is None or key == record.unique_key or key in record.keys)
+            and (tag is None or tag == record.tags)
+            and begin <= record.store_timestamp < end
+        )
+        for record in islice(fitting, max_count):
+            found += 1
+            if not count:
+                print_record(record, as_json=json)
+    if count:
+        print(found)
+    return ExitCode.OK if found else ExitCode.FAULT
+
+
+def _candidates(
+    store: Store, topic: str | None, key: str | None, tag: str | None, begin: int, end: int
+) -> Iterator[Record]:
+    """The records among which those asked for are, by the shortest way there is."""
+    if topic is None:
+        yield from _whole_log(store)
+    elif key is not None and store.directory.has_index and not store._index_files_skipped():
+        # The index knows whole seconds.
+        last = min(end + 1000, _MAX_TIME_MS)
+        yield from store.find(
+            topic, key, begin_ms=max(begin - 1000, 0), end_ms=last, max_count=_INDEX_MAX
+        )
+    else:
+        for queue in store.queues(topic):
+            start = queue.offset_at(begin) if begin > 0 else None
+            for record in queue.records(start, tags=tag):
+                if record.store_timestamp >= end:
+                    break
+                yield record
+
+
+def _whole_log(store: Store) -> Iterator[Record]:
+    start, stop = max(store.start_offset, 0), store.end_offset
+    scan = store.scan_log()
+    with progress("searching") as report:
+        for number, record in enumerate(scan):
+            yield record
+            if number % _REPORT_EVERY == 0:
+                report(record.physical_offset - start, stop - start)
+    if scan.error is not None:
+        raise scan.error

@@ -1,0 +1,165 @@
+"""The key index compared with the log: files by their headers, lookups by sample or all."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqstore._native.core import Record
+from rmqstore.directory import Directory
+from rmqstore.errors import StoreError
+from rmqstore.message import SysFlag, TransactionType
+from rmqstore.store import Store
+from rmqstore.verify.findings import Finding, Kind, Level
+
+__all__ = ["IndexCheck"]
+
+_HEADER = struct.Struct(">qqqqii")
+_TRANSACTION = int(SysFlag.TRANSACTION_MASK)
+_REBUILT = "repair rebuilds the index from the log"
+_SAMPLE_EVERY = 97
+_LOOKUP_MAX = 4096
+_FINDINGS_MAX = 20
+
+
+class IndexCheck:
+    """Looks keys up as records are walked; `findings` tells the outcome."""
+
+    def __init__(self, folder: Path, facts: Directory, view: Store, *, full: bool) -> None:
+        self._folder = folder
+        self._facts = facts
+        self._view = view
+        self._every = 1 if full else _SAMPLE_EVERY
+        self._seen = 0
+        self._lost: list[Finding] = []
+        self._behind = 0  # records with keys behind the last one in the index
+        self.keys = 0
+        """Keys looked up."""
+        self._files = list(self._headers())
+        whole = [header for _, header in self._files if header is not None]
+        self._begin = min((header[2] for header in whole), default=None)
+        self._end = max((header[3] for header in whole), default=-1)
+        self._is_usable = bool(whole) and facts.index_slot_count is not None
+
+    def _headers(self) -> Iterator[tuple[Path, tuple[int, ...] | None]]:
+        if not self._folder.is_dir():
+            return
+        for path in sorted(self._folder.iterdir()):
+            if path.name.isdecimal() and path.is_file():
+                with path.open("rb") as file:
+                    head = file.read(_HEADER.size)
+                fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
+                yield path, fields if fields and fields[5] > 1 else None
+
+    def see(self, record: Record) -> None:
+        """Look up a key of *record*, when it is its turn."""
+        if record.sys_flag & _TRANSACTION == TransactionType.ROLLBACK:
+            return
+        self._seen += 1
+        if self._seen % self._every:
+            return
+        unique = record.unique_key
+        keys = ([unique] if unique else []) + record.keys
+        if keys and record.physical_offset > self._end:
+            self._behind += 1
+        elif self._is_usable and self._begin is not None and record.physical_offset >= self._begin:
+            for key in keys:
+                self._look_up(record, key)
+
+    def _look_up(self, record: Record, key: str) -> None:
+        self.keys += 1
+        time_ms = record.store_timestamp
+        try:
+            # Entries hold whole seconds since the first one of their file.
+            found = self._view.find(
+                record.topic,
+                key,
+                begin_ms=time_ms - 1000,
+                end_ms=time_ms + 1000,
+                max_count=_LOOKUP_MAX,
+            )
+        except StoreError as error:
+            self._lose(record, key, f"cannot be looked up: {error}")
+            return
+        places = {each.physical_offset for each in found}
+        if record.physical_offset not in places and len(found) < _LOOKUP_MAX:
+            self._lose(record, key, "is not found")
+
+    def _lose(self, record: Record, key: str, text: str) -> None:
+        place = f"{record.topic}#{key}"
+        self._lost.append(
+            Finding(
+                Kind.INDEX,
+                place,
+                f"the record at {record.physical_offset} {text}",
+                _REBUILT,
+                offset=record.physical_offset,
+            )
+        )
+
+    def findings(self, *, was_closed: bool, log_end: int) -> Iterator[Finding]:
+        """Yield what is wrong, after the last record was seen."""
+        if not self._files and self._behind:
+            text = "there is none, though records have keys: these cannot be looked up"
+            cure = "repair --rebuild builds one"
+            yield Finding(Kind.INDEX, str(self._folder), text, cure, Level.NOTE)
+        elif self._is_usable and self._behind and was_closed:
+            text = f"ends at {self._end}, though records behind that have keys"
+            yield Finding(Kind.INDEX, str(self._folder), text, _REBUILT, offset=self._end)
+        if not self._folder.is_dir():
+            return
+        yield from self._file_findings(log_end, was_closed)
+        yield from self._lost[:_FINDINGS_MAX]
+        if len(self._lost) > _FINDINGS_MAX:
+            yield Finding(
+                Kind.INDEX,
+                str(self._folder),
+                f"{len(self._lost) - _FINDINGS_MAX} more keys are not found",
+                _REBUILT,
+            )
+
+    def _file_findings(self, log_end: int, was_closed: bool) -> Iterator[Finding]:
+        for path in sorted(self._folder.iterdir()):
+            if path.is_file() and not path.name.isdecimal():
+                cure = "repair moves it to cut/"
+                yield Finding(Kind.INDEX, str(path), "is no index file", cure)
+        size = self._size()
+        if self._files and size is None:
+            yield Finding(
+                Kind.INDEX,
+                str(self._folder),
+                "no file tells how many slots it has, so that it cannot be used",
+                "give the broker's configuration (--config), else repair builds the index anew "
+                "with RocketMQ's default of slots",
+            )
+        last = self._files[-1][0] if self._files else None
+        for path, header in self._files:
+            actual = path.stat().st_size
+            if size is not None and actual != size and not (path == last and actual == 0):
+                text = f"has {actual} bytes instead of {size}"
+                yield Finding(Kind.INDEX, str(path), text, _REBUILT)
+            elif header is None and path != last:
+                yield Finding(Kind.INDEX, str(path), "tells of no entries", _REBUILT)
+            elif header is not None and not self._is_sane(header):
+                yield Finding(Kind.INDEX, str(path), "its header contradicts itself", _REBUILT)
+            elif header is not None and header[3] >= log_end:
+                level = Level.DAMAGE if was_closed else Level.NOTE
+                text = f"has entries up to {header[3]}, but the log ends at {log_end}"
+                yield Finding(Kind.INDEX, str(path), text, _REBUILT, level, header[3])
+
+    def _is_sane(self, header: tuple[int, ...]) -> bool:
+        begin_ms, end_ms, begin, end, used_slots, next_entry = header
+        slots, entries = self._facts.index_slot_count, self._facts.index_entry_count
+        return (
+            0 <= begin_ms <= end_ms
+            and 0 <= begin <= end
+            and 0 < used_slots < next_entry
+            and (slots is None or used_slots <= slots)
+            and (entries is None or next_entry <= entries)
+        )
+
+    def _size(self) -> int | None:
+        if self._facts.index_slot_count is None or self._facts.index_entry_count is None:
+            return None
+        return 40 + 4 * self._facts.index_slot_count + 20 * self._facts.index_entry_count

@@ -1,0 +1,303 @@
+"""A store's commit log as it lies on the disk, whatever state it is in; nothing is written to it.
+
+Opening refuses what it cannot trust, which is right for a store and useless for finding out what is
+wrong. Here the log files are looked at one by one, and walked through a *view*: a temporary folder
+of links to them, where files of a wrong size are stood in for by copies of the right one, and whose
+only queue says that the log reaches to the end of its last file. So reading goes on behind damage.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from rmqstore import store as store_module
+from rmqstore._native.core import Record
+from rmqstore.config import StoreConfig
+from rmqstore.directory import Directory
+from rmqstore.errors import ArgumentError, NotFoundError
+from rmqstore.store import Store
+
+__all__ = ["Hole", "LogFile", "LogFiles", "LogWalk", "Progress", "file_size_of", "open_view"]
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes of the log that are done, and all there are."""
+
+_REPORT_EVERY = 4096
+_CHUNK = 1 << 20
+_ZEROS = bytes(_CHUNK)
+_UNIT = struct.Struct(">qiq")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of the commit log, of whatever size it has."""
+
+    path: Path
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes of the log between *start* and *stop* that are no records, though records follow."""
+
+    start: int
+    stop: int
+    reason: str
+    timestamp: int
+    """Store time of the record behind the hole."""
+
+    @property
+    def size(self) -> int:
+        """Bytes between the last record before the hole and the first one behind it."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of a commit log, by their first offsets."""
+
+    directories: tuple[Path, ...]
+    file_size: int
+    files: tuple[LogFile, ...]
+    foreign: tuple[Path, ...]
+    """What lies among them and is none of them."""
+
+    @classmethod
+    def find(
+        cls, root: Path, *, config: StoreConfig | None = None, file_size: int | None = None
+    ) -> LogFiles:
+        """Return the log files of the store at *root*.
+
+        The size that most files have, and that fits their names, is that of all unless *file_size*
+        says otherwise. Raises NotFoundError without a log, ArgumentError when no size fits.
+        """
+        paths = config.commit_log_paths + config.commit_log_read_only_paths if config else ()
+        directories = tuple(Path(path) for path in paths) or (root / "commitlog",)
+        found: dict[int, LogFile] = {}
+        foreign = []
+        for directory in directories:
+            for entry in sorted(_entries(directory), key=lambda entry: entry.name):
+                path = Path(entry.path)
+                start = int(entry.name) if entry.name.isdecimal() else -1
+                if start < 0 or start in found:
+                    foreign.append(path)
+                else:
+                    found[start] = LogFile(path, start, entry.stat().st_size)
+        if not found:
+            Directory.inspect(root, commit_log_paths=paths).require_store()
+            raise NotFoundError(f"{root} has no commit log")
+        size = file_size or file_size_of([(file.start, file.size) for file in found.values()])
+        if size is None:
+            raise ArgumentError(
+                f"{root}: no size fits the names of all commit log files; give the size they were "
+                "made with (--log-file-size)"
+            )
+        misplaced = [start for start in found if start % size]
+        foreign += [found.pop(start).path for start in misplaced]
+        # Files made ahead of the writer and never written end a log without being part of it.
+        files = sorted(found.values(), key=lambda file: file.start)
+        while files and files[-1].size == 0:
+            files.pop()
+        if not files:
+            raise NotFoundError(f"{root}: all commit log files are empty")
+        return cls(directories, size, tuple(files), tuple(foreign))
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte kept."""
+        return self.files[0].start
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last file."""
+        return self.files[-1].start + self.file_size
+
+    @property
+    def wrong_sizes(self) -> tuple[LogFile, ...]:
+        """The files of another size than the rest."""
+        return tuple(file for file in self.files if file.size != self.file_size)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """First offsets of the files that lack between the first and the last."""
+        there = {file.start for file in self.files}
+        wanted = range(self.start, self.end, self.file_size)
+        return tuple(start for start in wanted if start not in there)
+
+    def at(self, offset: int) -> LogFile | None:
+        """Return the file that holds *offset*, None when it is missing."""
+        start = offset - offset % self.file_size
+        return next((file for file in self.files if file.start == start), None)
+
+    def path_of(self, start: int) -> Path:
+        """Return where the file that begins at *start* lies or would have to lie."""
+        file = self.at(start)
+        if file is not None:
+            return file.path
+        beside = max((each for each in self.files if each.start < start), key=lambda f: f.start)
+        return beside.path.parent / f"{start:020}"
+
+    def last_byte(self, start: int) -> int:
+        """Return the offset behind the last byte that is not zero at or behind *start*."""
+        for file in reversed(self.files):
+            if file.start + file.size <= start:
+                break
+            with file.path.open("rb") as data:
+                end = _last_byte(data, max(start - file.start, 0), min(file.size, self.file_size))
+            if end is not None:
+                return file.start + end
+        return start
+
+
+class LogWalk:
+    """Iterates over the records of a view, in stored order, and notes what is not right between
+    them."""
+
+    def __init__(self, view: Store, files: LogFiles, *, progress: Progress | None = None) -> None:
+        self._view = view
+        self._files = files
+        self._progress = progress
+        self.holes: list[Hole] = []
+        self.records = 0
+        self.end = files.start
+        """Behind the last record; known when the iteration is over."""
+        self.last_byte = files.start
+        """Behind the last byte that is not zero; beyond `end` when the log ends in a torn
+        record."""
+
+    def __iter__(self) -> Iterator[Record]:
+        scan = self._view.scan_log(self._files.start, self._files.end)
+        hole: tuple[int, str] | None = None
+        while True:
+            for record in scan:
+                self.records += 1
+                if hole is not None:
+                    stop = record.physical_offset
+                    self.holes.append(Hole(hole[0], stop, hole[1], record.store_timestamp))
+                    hole = None
+                if self._progress and self.records % _REPORT_EVERY == 0:
+                    self._tell(record.physical_offset)
+                yield record
+            # Where a place passes for a record and does not read as one, the hole goes on.
+            stopped = hole[0] if hole else scan.offset
+            if scan.verdict == "limit":
+                break
+            reason = str(scan.error) if scan.error else "nothing was written here"
+            if self._files.at(stopped) is None:
+                reason = "the file is missing"
+            hole = hole or (stopped, reason)
+            if not scan.resync():
+                break
+        self.end = min(stopped, self._files.end)
+        self.last_byte = self._files.last_byte(self.end)
+        if self.last_byte > self.end:
+            # A writer beside this may have been in the middle of a record.
+            with closing(self._view.scan_log(self.end, self._files.end)) as again:
+                if next(again, None) is not None:
+                    self.last_byte = self.end
+        self._tell(self._files.end)
+
+    def _tell(self, offset: int) -> None:
+        if self._progress:
+            self._progress(offset - self._files.start, self._files.end - self._files.start)
+
+
+def file_size_of(found: list[tuple[int, int]]) -> int | None:
+    """Return the size a run of files was made with, from the (first offset, size) of each.
+
+    None when none of their sizes fits all their names and nothing else can be concluded.
+    """
+    starts = [start for start, _ in found]
+    counts = Counter(size for _, size in found if size > 0)
+    fitting = [size for size in counts if all(start % size == 0 for start in starts)]
+    if fitting:
+        return max(fitting, key=lambda size: (counts[size], size))
+    return math.gcd(*starts) or None if len(starts) > 1 else None
+
+
+@contextmanager
+def open_view(
+    files: LogFiles, *, index: Path | None = None, facts: Directory | None = None
+) -> Iterator[Store]:
+    """Open a view of *files* read-only, together with the *index* folder of the store.
+
+    *facts* tell the slots and entries of index files. A context manager: the store closes and the
+    temporary folder goes when the block is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="rmqstore-view-") as name:
+        root = Path(name)
+        log = root / "commitlog"
+        log.mkdir()
+        for file in files.files:
+            _stand_in(file, log / f"{file.start:020}", files.file_size)
+        queue = root / "consumequeue" / "view" / "0"
+        queue.mkdir(parents=True)
+        (queue / f"{0:020}").write_bytes(_UNIT.pack(files.end - 1, 1, 0))
+        settings: dict[str, Any] = {}
+        if index is not None and facts is not None and facts.index_slot_count is not None:
+            (root / "index").symlink_to(index.absolute(), target_is_directory=True)
+            settings["index_slot_count"] = facts.index_slot_count
+            settings["index_entry_count"] = facts.index_entry_count or 0
+        with store_module.open(
+            root,
+            read_only=True,
+            commit_log_file_size_bytes=files.file_size,
+            consume_queue_file_size_bytes=_UNIT.size,
+            **settings,
+        ) as view:
+            yield view
+
+
+def _last_byte(file: BufferedReader, low: int, high: int) -> int | None:
+    """The offset behind the last byte in [low, high) that is not zero; None when all are."""
+    for first, end in reversed(list(_extents(file.fileno(), low, high))):
+        while end > first:
+            size = min(_CHUNK, end - first)
+            file.seek(end - size)
+            chunk = file.read(size)
+            if chunk != _ZEROS[: len(chunk)]:
+                return end - size + len(chunk.rstrip(b"\0"))
+            end -= size
+    return None
+
+
+def _extents(descriptor: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file that are no holes: most of a log's last file is one."""
+    while low < high:
+        try:
+            low = os.lseek(descriptor, low, os.SEEK_DATA)
+        except OSError:
+            return
+        end = min(os.lseek(descriptor, low, os.SEEK_HOLE), high)
+        if low < end:
+            yield low, end
+        low = max(end, low + 1)
+
+
+def _stand_in(file: LogFile, target: Path, size: int) -> None:
+    if file.size == size:
+        target.symlink_to(file.path.absolute())
+        return
+    with file.path.open("rb") as source, target.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _CHUNK)
+        copy.truncate(size)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry for entry in entries if entry.is_file()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,433 @@
+"""Queues compared with the log: each record with its units, each unit with its record.
+
+The units are read from their files directly, so that a damaged queue is seen as it is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore._native.core import Record
+from rmqstore.errors import StoreError
+from rmqstore.message import SysFlag, TransactionType, decode_properties, tags_code
+from rmqstore.store import Store
+from rmqstore.verify.findings import Finding, Kind, Level, QueueName
+from rmqstore.verify.log import LogFile, file_size_of
+
+__all__ = ["QueueCheck"]
+
+_UNIT = struct.Struct(">qiq")
+_BATCH_UNIT = struct.Struct(">qiqqqhii")
+_FILL_SIZE = 0x7FFFFFFF
+_ADDRESS_MAX = -(2**31) - 1
+_TOPIC_NAME_MAX = 255
+_OPEN_FILES_MAX = 4096
+_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+_NO_LIGHT_QUEUES = ("%RETRY%", _SCHEDULE, "rmq_sys_")
+_TRANSACTION = int(SysFlag.TRANSACTION_MASK)
+_REBUILT = "repair rebuilds the queue from the log"
+_FOLDERS = ("consumequeue", "batchconsumequeue")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A unit that a record calls for."""
+
+    queue: QueueName
+    offset: int
+    count: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    is_light: bool = False
+
+
+class _Maps:
+    """Maps files while they are needed, not too many at a time."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Path, mmap.mmap] = OrderedDict()
+
+    def of(self, path: Path) -> mmap.mmap:
+        found = self._open.get(path)
+        if found is None:
+            with path.open("rb") as file:
+                found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._open[path] = found
+            if len(self._open) > _OPEN_FILES_MAX:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(path)
+        return found
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+@dataclass(slots=True)
+class _Troubles:
+    """Queue offsets with one trouble each, neighbours taken together."""
+
+    ranges: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def add(self, text: str, first: int, last: int) -> None:
+        if self.ranges and self.ranges[-1][0] == text and self.ranges[-1][2] + 1 == first:
+            first = self.ranges.pop()[1]
+        self.ranges.append((text, first, last))
+
+
+class _Queue:
+    """The files of one queue and what the walk through the log made of them."""
+
+    def __init__(self, folder: Path, *, is_batch: bool, maps: _Maps) -> None:
+        self.folder = folder
+        self.unit = _BATCH_UNIT if is_batch else _UNIT
+        self.is_batch = is_batch
+        self._maps = maps
+        self.files: list[LogFile] = []
+        self.foreign: list[Path] = []
+        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+            if path.name.isdecimal() and path.is_file():
+                self.files.append(LogFile(path, int(path.name), path.stat().st_size))
+            elif path.is_file():
+                self.foreign.append(path)
+        sizes = [(file.start, file.size) for file in self.files]
+        self.file_size = file_size_of(sizes) or self.unit.size
+        self.units = {file.start: file for file in self.files if file.size >= self.unit.size}
+        self.matched = 0
+        self.lagging: tuple[int, int] | None = None
+        self.troubles = _Troubles()
+        self._end: int | None = None
+        self._batches: dict[int, tuple[int, ...]] | None = None
+
+    def wrong_files(self) -> Iterator[Finding]:
+        for path in self.foreign:
+            yield self._finding(path, "is no file of a queue", "repair moves it to cut/")
+        last = self.files[-1] if self.files else None
+        for file in self.files:
+            # A last file that was made and not written is empty.
+            if file.size == self.file_size or (file is last and file.size == 0):
+                continue
+            yield self._finding(
+                file.path, f"has {file.size} bytes instead of {self.file_size}", _REBUILT
+            )
+
+    def _finding(self, path: Path, text: str, cure: str) -> Finding:
+        return Finding(Kind.QUEUE, str(path), text, cure)
+
+    @property
+    def end(self) -> int:
+        """Number behind the last unit that is not all zero."""
+        if self._end is None:
+            self._end = 0
+            for file in reversed(self.files):
+                data = self._data(file)
+                used = _used_size(data)
+                if used:
+                    self._end = (file.start + used + self.unit.size - 1) // self.unit.size
+                    break
+        return self._end
+
+    def _data(self, file: LogFile) -> mmap.mmap | bytes:
+        return self._maps.of(file.path) if file.size else b""
+
+    def bytes_of(self, number: int) -> bytes:
+        """The unit of a queue offset; b"" where no file holds it."""
+        at = number * self.unit.size
+        file = self.units.get(at - at % self.file_size)
+        if file is None or at - file.start + self.unit.size > file.size:
+            return b""
+        data: bytes = self._data(file)[at - file.start : at - file.start + self.unit.size]
+        return data
+
+    def numbered(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield number and fields of every unit up to the last that is not zero."""
+        for file in self.files:
+            if not file.size:
+                continue
+            first = file.start // self.unit.size
+            stop = min(file.size // self.unit.size, self.end - first)
+            if stop > 0:
+                data = memoryview(self._data(file))[: stop * self.unit.size]
+                try:
+                    for index, fields in enumerate(self.unit.iter_unpack(data)):
+                        yield first + index, fields
+                finally:
+                    data.release()
+
+    def check(self, entry: _Entry) -> None:
+        if self.is_batch:
+            self._check_batch(entry)
+            return
+        data = self.bytes_of(entry.offset)
+        if not data.strip(b"\0"):
+            is_behind = entry.offset >= self.end
+            # The dispatcher of a writer beside this may have come by.
+            data = self.bytes_of(entry.offset)
+        if not data.strip(b"\0"):
+            if is_behind:
+                first = self.lagging[0] if self.lagging else entry.offset
+                self.lagging = (min(first, entry.offset), entry.offset)
+            else:
+                self.troubles.add("is missing", entry.offset, entry.offset)
+            return
+        physical_offset, size, code = _UNIT.unpack(data)
+        if (physical_offset, size) == (entry.physical_offset, entry.size) and (
+            code == entry.tags_code or code <= _ADDRESS_MAX
+        ):
+            self.matched += 1
+        elif size == _FILL_SIZE and physical_offset == 0:
+            self.troubles.add("is missing", entry.offset, entry.offset)
+        else:
+            self.troubles.add("does not fit its record", entry.offset, entry.offset)
+
+    def _check_batch(self, entry: _Entry) -> None:
+        if self._batches is None:
+            self._batches = {fields[0]: fields for _, fields in self.numbered() if fields[1] > 0}
+        fields = self._batches.get(entry.physical_offset)
+        last = entry.offset + entry.count - 1
+        if fields is None:
+            past = max((each[0] for each in self._batches.values()), default=-1)
+            if entry.physical_offset > past:
+                first = self.lagging[0] if self.lagging else entry.offset
+                self.lagging = (first, last)
+            else:
+                self.troubles.add("is missing", entry.offset, last)
+        elif (fields[1], fields[2], fields[4], fields[5]) == (
+            entry.size,
+            entry.tags_code,
+            entry.offset,
+            entry.count,
+        ):
+            self.matched += 1
+        else:
+            self.troubles.add("does not fit its record", entry.offset, last)
+
+    def strays(self, log_start: int, log_limit: int) -> list[tuple[int, int]]:
+        """Number and physical offset of the units into the log, when more than were matched."""
+        real = [
+            (number, fields[0])
+            for number, fields in self.numbered()
+            if not (fields[1] == _FILL_SIZE and fields[0] == 0)
+            and (fields[0] >= log_start or fields[0] < 0 or fields[1] <= 0)
+            and fields[0] < log_limit
+            and any(fields)
+        ]
+        return real if len(real) > self.matched else []
+
+
+class QueueCheck:
+    """Compares queues with records as these are walked; `findings` tells the outcome."""
+
+    def __init__(self, root: Path, *, delays_ms: tuple[int, ...]) -> None:
+        self._root = root
+        self._delays_ms = delays_ms
+        self._maps = _Maps()
+        self._queues: dict[QueueName, _Queue] = {}
+        self._codes: dict[str | None, int] = {}
+        self.light_queues = False
+        self.bad: set[QueueName] = set()
+        self.orphans: set[QueueName] = set()
+        for is_batch, folder in enumerate(_FOLDERS):
+            for topic in _folders(root / folder):
+                for queue in _folders(topic):
+                    if queue.name.isdecimal():
+                        self._queue((topic.name, int(queue.name), bool(is_batch)))
+        # A queue of one file does not tell by itself that it was cut.
+        for is_batch in (False, True):
+            size = self.file_size(is_batch=is_batch)
+            for each in self._queues.values():
+                if each.is_batch == is_batch and size is not None:
+                    each.file_size = size
+
+    def close(self) -> None:
+        """Let go of the mapped files."""
+        self._maps.close()
+
+    @property
+    def count(self) -> int:
+        """Queues that have files or ought to."""
+        return len(self._queues)
+
+    @property
+    def matched(self) -> int:
+        """Units that fit their records."""
+        return sum(queue.matched for queue in self._queues.values())
+
+    def file_size(self, *, is_batch: bool) -> int | None:
+        """The size most files of such queues have, None without any."""
+        sizes = Counter(
+            file.size
+            for queue in self._queues.values()
+            for file in queue.files
+            if file.size and queue.is_batch == is_batch
+        )
+        return sizes.most_common(1)[0][0] if sizes else None
+
+    def _queue(self, name: QueueName) -> _Queue:
+        found = self._queues.get(name)
+        if found is None:
+            topic, number, is_batch = name
+            folder = self._root / _FOLDERS[is_batch] / topic / str(number)
+            found = self._queues[name] = _Queue(folder, is_batch=is_batch, maps=self._maps)
+        return found
+
+    def see(self, record: Record) -> None:
+        """Compare the units that *record* calls for."""
+        for entry in self._entries(record):
+            if entry.is_light and entry.queue not in self._queues:
+                continue  # Light queues are built by stores that are set up for them.
+            self.light_queues = self.light_queues or entry.is_light
+            self._queue(entry.queue).check(entry)
+
+    def _entries(self, record: Record) -> Iterator[_Entry]:
+        flags = record.sys_flag
+        if flags & _TRANSACTION in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+            return
+        topic, number = record.topic, record.queue
+        if number < 0 or not _is_folder_name(topic):
+            return
+        text = record.properties_text
+        tags = record.tags
+        code = self._codes.get(tags)
+        if code is None:
+            code = self._codes[tags] = tags_code(tags)
+            if len(self._codes) > 65_536:
+                self._codes.clear()
+        offset, count = record.queue_offset, 1
+        properties: dict[str, str] = {}
+        if "INNER_" in text or topic == _SCHEDULE:
+            properties = decode_properties(text)
+            code = self._deliver_time(record, properties) if topic == _SCHEDULE else code
+            count = _int_of(properties.get("INNER_NUM"), 0)
+            base = _int_of(properties.get("INNER_BASE"), -1)
+            if 0 < count <= 32767 and base >= 0:
+                offset = base
+            else:
+                count = 1
+        is_batch = bool(flags & SysFlag.INNER_BATCH)
+        queue = (topic, number, is_batch)
+        place = record.physical_offset
+        yield _Entry(queue, offset, count, place, record.size, code)
+        names = properties.get("INNER_MULTI_DISPATCH")
+        if names and not topic.startswith(_NO_LIGHT_QUEUES):
+            offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+            for name, light_offset in zip(names.split(","), offsets, strict=False):
+                light = (name, 0 if name.startswith("%LMQ%") else number, False)
+                at = _int_of(light_offset, -1)
+                if at >= 0 and _is_folder_name(name):
+                    yield _Entry(light, at, 1, place, record.size, code, True)
+
+    def _deliver_time(self, record: Record, properties: dict[str, str]) -> int:
+        level = _int_of(properties.get("DELAY"), 0)
+        if level <= 0:
+            return tags_code(properties.get("TAGS"))
+        if not self._delays_ms:
+            return record.store_timestamp + 1000
+        return record.store_timestamp + self._delays_ms[min(level, len(self._delays_ms)) - 1]
+
+    def findings(
+        self, view: Store, *, was_closed: bool, log_start: int, log_limit: int
+    ) -> Iterator[Finding]:
+        """Yield what is wrong, after the last record was seen.
+
+        What lies at or behind *log_limit* was written meanwhile.
+        """
+        for name, queue in sorted(self._queues.items()):
+            found = list(self._judge(name, queue, view, was_closed, (log_start, log_limit)))
+            if any(finding.level is Level.DAMAGE for finding in found):
+                has_records = queue.matched or queue.lagging or queue.troubles.ranges
+                (self.bad if has_records else self.orphans).add(name)
+            yield from found
+
+    def _judge(
+        self,
+        name: QueueName,
+        queue: _Queue,
+        view: Store,
+        was_closed: bool,
+        log_range: tuple[int, int],
+    ) -> Iterator[Finding]:
+        place = f"{name[0]}/{name[1]}"
+        yield from queue.wrong_files()
+        for text, first, last in queue.troubles.ranges:
+            yield Finding(Kind.QUEUE, place, _units_text(first, last, text), _REBUILT, offset=first)
+        if queue.lagging:
+            first, last = queue.lagging
+            text = _units_text(first, last, "is missing" if was_closed else "is not built yet")
+            cure = _REBUILT if was_closed else "opening the store builds what is missing"
+            level = Level.DAMAGE if was_closed else Level.NOTE
+            yield Finding(Kind.QUEUE, place, text, cure, level, first)
+        if queue.troubles.ranges:
+            return
+        strays = _Troubles()
+        for number, physical_offset in queue.strays(*log_range):
+            trouble = self._trouble_with(name, number, physical_offset, view)
+            if trouble:
+                strays.add(trouble, number, number)
+        for text, first, last in strays.ranges:
+            yield Finding(Kind.QUEUE, place, _units_text(first, last, text), _REBUILT, offset=first)
+
+    def _trouble_with(
+        self, name: QueueName, number: int, physical_offset: int, view: Store
+    ) -> str | None:
+        """What is wrong with a unit that no record called for; None when one does after all."""
+        try:
+            record = view.record_at(physical_offset)
+        except StoreError:
+            return "leads to no whole record: its message is lost"
+        for entry in self._entries(record):
+            if entry.queue == name and (name[2] or entry.offset == number):
+                return None
+        return "leads to a message of another place"
+
+
+def _used_size(data: mmap.mmap | bytes) -> int:
+    """Size without the zeros at the end."""
+    end = len(data)
+    while end:
+        size = min(65_536, end)
+        used = len(data[end - size : end].rstrip(b"\0"))
+        if used:
+            return end - size + used
+        end -= size
+    return 0
+
+
+def _units_text(first: int, last: int, text: str) -> str:
+    if first == last:
+        return f"unit {first} {text}"
+    plural = {"is": "are", "does": "do", "leads": "lead"}
+    verb, _, rest = text.partition(" ")
+    rest = rest.replace("its record", "their records").replace("its message is", "messages are")
+    return f"units {first} to {last} {plural[verb]} {rest}"
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        yield folder / name
+
+
+def _is_folder_name(topic: str) -> bool:
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode("utf-8", "surrogateescape")) <= _TOPIC_NAME_MAX
+
+
+def _int_of(text: str | None, default: int) -> int:
+    try:
+        return int(text) if text else default
+    except ValueError:
+        return default

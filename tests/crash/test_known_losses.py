@@ -1,0 +1,219 @@
+"""Losses that stores of this format have had, each named after the thread that reports it.
+
+Numbers are those of the Apache RocketMQ issue tracker.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import Message
+from tests.crash.agreement import FILES, check_agreement, check_keys, walk_log
+
+FILE_SIZE = FILES["commit_log_file_size_bytes"]
+BODY_WITH_CRC_ZERO = b"\x9d\x0a\xd9\x6d"
+
+
+def fill(store: rmqstore.Store, count: int = 60) -> None:
+    """Put records to two topics with two queues each, over several log, queue and index files."""
+    for i in range(count):
+        store.put(f"topic{i % 2}", bytes(3000), queue=i // 2 % 2, keys=[f"k{i}", f"j{i}"])
+
+
+def crashed_store(directory: Path, count: int = 60) -> None:
+    store = rmqstore.open(directory, **FILES)
+    fill(store, count)
+    store.wait_dispatched()
+    store._abandon()
+
+
+def last_log_file(directory: Path) -> Path:
+    return max((directory / "commitlog").iterdir())
+
+
+def test_issue_10017_stale_record_behind_the_end_is_not_taken(tmp_path: Path) -> None:
+    """A record of another place is whole and sums up; only its physical offset gives it away."""
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, **FILES)
+    first = store.put("orders", b"first")
+    second = store.put("orders", b"again")
+    store._abandon()
+    path = directory / "commitlog" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[second.end_offset : second.end_offset + first.size] = data[: first.size]
+    path.write_bytes(data)
+    with rmqstore.open(directory) as store:
+        assert [each.body for each in check_agreement(store)] == [b"first", b"again"]
+        assert store.end_offset == second.end_offset
+
+
+def test_issue_10038_records_behind_a_blank_survive_a_crash(tmp_path: Path) -> None:
+    """A blank names no place, so that the check of places must let it pass."""
+    directory = tmp_path / "store"
+    crashed_store(directory)
+    with rmqstore.open(directory) as store:
+        assert len(store._files()) > 2
+        assert len(check_agreement(store)) == 60
+
+
+def test_issue_7437_whole_body_before_zero_properties_is_a_torn_tail(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, **FILES)
+    store.put("orders", b"whole", keys=["k"])
+    torn = store.put("orders", b"torn", keys=["k"], properties={"a": "b" * 50})
+    store._abandon()
+    path = directory / "commitlog" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[torn.end_offset - 40 : torn.end_offset] = bytes(40)
+    path.write_bytes(data)
+    with rmqstore.open(directory) as store:
+        assert [each.body for each in check_agreement(store)] == [b"whole"]
+
+
+@pytest.mark.parametrize("body", [b"", BODY_WITH_CRC_ZERO])
+def test_issue_9121_body_whose_crc_is_zero_survives_a_crash(body: bytes, tmp_path: Path) -> None:
+    assert zlib.crc32(body) == 0
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, **FILES)
+    store.put("orders", body, keys=["k"])
+    store.put("orders", b"behind it")
+    store._abandon()
+    with rmqstore.open(directory) as store:
+        assert [each.body for each in check_agreement(store)] == [body, b"behind it"]
+        assert store.get("orders", offset=0).body_crc == 0
+
+
+@pytest.mark.parametrize(
+    "lost", ["consumequeue", "index", "consumequeue/topic0", "consumequeue/topic1/0", "checkpoint"]
+)
+def test_issue_1434_what_was_not_dispatched_at_the_crash_is_dispatched_again(
+    lost: str, tmp_path: Path
+) -> None:
+    """Also #405 and #467: the walk begins where the oldest of queues and index ends."""
+    directory = tmp_path / "store"
+    crashed_store(directory)
+    path = directory / lost
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    with rmqstore.open(directory) as store:
+        assert len(check_agreement(store, key_count=200)) == 60
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "index"])
+def test_issue_405_lost_queues_and_index_of_a_closed_store_are_built_again(
+    lost: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "store"
+    with rmqstore.open(directory, **FILES) as store:
+        fill(store)
+    shutil.rmtree(directory / lost)
+    with rmqstore.open(directory, **FILES) as store:
+        assert len(check_agreement(store, key_count=200)) == 60
+
+
+def test_issue_678_checkpoint_never_names_what_is_not_durable(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    with rmqstore.open(directory, compatibility="5.5", **FILES) as store:
+        for i in range(50):
+            store.put("orders", bytes(3000), keys=[f"k{i}"])
+            checkpoint = store._checkpoint()
+            assert checkpoint["logics_physical_offset"] <= store.flushed_offset
+        store.wait_dispatched()
+        store.flush()
+        checkpoint = store._checkpoint()
+        assert 0 < checkpoint["logics_physical_offset"] < store.flushed_offset
+
+
+def test_issue_1456_store_fed_by_a_master_moves_its_checkpoint(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "master", **FILES) as master:
+        fill(master, 600)
+        copy = rmqstore.open(tmp_path / "copy", **FILES)
+        while data := master.read_raw(copy.end_offset, 10_000):
+            copy.append_raw(copy.end_offset, data)
+        assert copy.end_offset == master.end_offset
+        copy.wait_dispatched()
+        copy.flush()
+        assert copy._checkpoint()["logics_physical_offset"] > 0
+        copy._abandon()
+        with rmqstore.open(tmp_path / "copy") as copy:
+            assert copy.recovery.start_offset > 0
+            assert len(check_agreement(copy)) == 600
+            assert walk_log(copy)[-1].raw == walk_log(master)[-1].raw
+
+
+def test_issue_8007_index_is_whole_after_every_one_of_many_crashes(tmp_path: Path) -> None:
+    """Also #7539: starting over and over makes no index files beyond those the keys need."""
+    directory = tmp_path / "store"
+    counts = []
+    for round_number in range(8):
+        store = rmqstore.open(directory, **FILES)
+        store.put("orders", b"x", keys=[f"round{round_number}"])
+        store.wait_dispatched()
+        store._abandon()
+        with rmqstore.open(directory) as store:
+            check_keys(store, walk_log(store), 100)
+        counts.append(len(list((directory / "index").iterdir())))
+    assert max(counts) == 1
+
+
+def test_issue_7689_no_queue_offset_is_given_twice_after_a_crash(tmp_path: Path) -> None:
+    """Records that were not dispatched when the process died hold their queue offsets."""
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, **FILES)
+    store.put("orders", b"0")
+    store.wait_dispatched()
+    store._set_confirm_offset(store.end_offset)
+    for i in range(1, 10):
+        assert store.put("orders", b"%d" % i).queue_offset == i
+    assert store.queue("orders").end == 1
+    store._abandon()
+    with rmqstore.open(directory, **FILES) as store:
+        assert store.put("orders", b"10").queue_offset == 10
+        assert [each.body for each in check_agreement(store)] == [b"%d" % i for i in range(11)]
+
+
+def test_issue_7689_no_queue_offset_is_given_twice_after_a_cut(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "store", enable_multi_dispatch=True, **FILES) as store:
+        store.put("orders", b"0")
+        store.wait_dispatched()
+        store._set_confirm_offset(store.end_offset)
+        light = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
+        for i in range(1, 10):
+            receipt = store.put(Message("orders", b"%d" % i, properties=light))
+            assert receipt.queue_offset == i
+        store.truncate_to(receipt.physical_offset)
+        again = store.put(Message("orders", b"again", properties=light))
+        assert again.queue_offset == 9
+        store._set_confirm_offset(2**62)
+        check_queues_and_light(store)
+
+
+def check_queues_and_light(store: rmqstore.Store) -> None:
+    store.wait_dispatched()
+    log = walk_log(store)
+    assert [each.queue_offset for each in store.queue("orders").records()] == list(range(len(log)))
+    for light in ("%LMQ%a", "%LMQ%b"):
+        found = [each.physical_offset for each in store.queue(light).records()]
+        assert found == [each.physical_offset for each in log[1:]]
+
+
+def test_hazard_b_blank_at_the_end_of_the_last_file_stays_one(tmp_path: Path) -> None:
+    """The next file is gone, the blank is not: a replica may hold it, so nothing replaces it."""
+    directory = tmp_path / "store"
+    with rmqstore.open(directory, **FILES) as store:
+        while len(store._files()) < 2:
+            store.put("orders", bytes(9000))
+        count = sum(each.physical_offset < FILE_SIZE for each in walk_log(store))
+        store.truncate_to(FILE_SIZE)
+    assert last_log_file(directory).name == f"{0:020}"
+    with rmqstore.open(directory, **FILES) as store:
+        assert store.end_offset == FILE_SIZE
+        assert store.put("orders", b"short").physical_offset == FILE_SIZE
+        assert len(check_agreement(store)) == count + 1

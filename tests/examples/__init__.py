@@ -1,0 +1,1 @@
+"""The examples and the code of the documents run."""

@@ -1,0 +1,101 @@
+"""Each example runs by itself, as a user would run it, and says what it promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.golden import GoldenCases
+from tests.house import tree
+
+EXAMPLES = sorted((tree.ROOT / "examples").glob("*.py"))
+TIMEOUT_S = 120.0
+
+# What each must have printed; the assertions in the examples check the rest.
+SAID = {
+    "01_open_put_get.py": ["queue_offset=0", "nearest is 0"],
+    "02_iterate_and_views.py": ["1 views of records open"],
+    "03_batches_and_durability.py": [
+        "the limit is 4194304",
+        "MESSAGE_ILLEGAL, stored: False, retriable: False",
+        "IN_SYNC_REPLICAS_NOT_ENOUGH, stored: False, retriable: True",
+    ],
+    "04_asyncio.py": ["20 orders put and consumed"],
+    "05_columns.py": ["queue_offset: int64 not null"],
+    "06_read_a_brokers_directory.py": ["300 records, 286698 bytes, verdict 'limit'", "read-only"],
+    "07_survive_a_kill.py": ["is the writer: True", "was_closed=False", "acknowledged up to"],
+}
+NEEDS = {"05_columns.py": "pyarrow"}
+
+
+def _run(example: Path, cwd: Path, *arguments: str) -> str:
+    told = subprocess.run(
+        [sys.executable, "-W", "error", str(example), *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(tree.ROOT), "TMPDIR": str(cwd)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs_says_what_it_should_and_leaves_nothing(example: Path, tmp_path: Path) -> None:
+    needed = NEEDS.get(example.name)
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"the example needs {needed}")
+    said = _run(example, tmp_path)
+    assert [text for text in SAID[example.name] if text not in said] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
+def test_a_directory_of_either_release_is_read_and_left_as_it_was(
+    release: str, tmp_path: Path, golden_cases: GoldenCases
+) -> None:
+    case = golden_cases.copy(release, "many-queues", into=tmp_path)
+    before = _contents(case.root)
+    said = _run(tree.ROOT / "examples" / "06_read_a_brokers_directory.py", tmp_path, str(case.root))
+    assert f"{len(case.manifest)} records" in said
+    assert _contents(case.root) == before
+
+
+def _contents(root: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
+
+
+def test_examples_are_numbered_without_a_gap() -> None:
+    numbers = [int(example.name[:2]) for example in EXAMPLES]
+    assert numbers == list(range(1, len(EXAMPLES) + 1))
+
+
+def test_readme_names_every_example() -> None:
+    named = set(re.findall(r"examples/(\w+\.py)", tree.text_of("README.md")))
+    assert named == {example.name for example in EXAMPLES}
+
+
+def test_readme_names_commands_that_exist(tmp_path: Path) -> None:
+    if importlib.util.find_spec("typer") is None:
+        pytest.skip("the command line needs typer")
+    usage = _run(Path("-m"), tmp_path, "rmqstore", "--help")
+    readme = tree.text_of("README.md")
+    named = set(re.findall(r"^rmqstore (\w+)", readme, re.MULTILINE))
+    listed = {
+        word
+        for line in re.findall(r"# .*then (.*)$", readme, re.MULTILINE)
+        for word in re.findall(r"\w+", line)
+        if word != "and"
+    }
+    commands = set(re.findall(r"^\W*([a-z]+)  ", usage, re.MULTILINE))
+    assert named
+    assert listed
+    assert named | listed <= commands

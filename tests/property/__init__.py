@@ -1,0 +1,1 @@
+"""Stores against plain models, over histories nobody thought of."""
