@@ -120,10 +120,10 @@ int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *opti
 void rmq_index_close(struct rmq_index *index);
 
 /* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset or was written
- * after safe_timestamp (its last timestamp > safe_timestamp), and those behind it, newest first; *rebuild_from is the smallest first
- * physical offset of the files removed, INT64_MAX when none was. Files without entries go too, for a header that tells
- * of none may be what did not reach the device; records behind the last one kept must then be entered again. The files
- * kept get no further entries when the newest went. */
+ * after safe_timestamp (its last timestamp > safe_timestamp), and all behind it, newest first; *rebuild_from is the
+ * smallest first physical offset of the files removed, INT64_MAX when none was. Files without entries go too, for a
+ * header that tells of none may be what did not reach the device; records behind the last one kept must then be
+ * entered again. The files kept get no further entries when the newest went. */
 int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp, int64_t safe_physical_offset,
                              int64_t *rebuild_from, struct rmq_error *err);
 

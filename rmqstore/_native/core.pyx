@@ -42,7 +42,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef object error_of(const rmq_error *err):
     """The exception for a failed call; the caller adds what it knows."""
-    detail = err.detail.decode("utf-8", "replace")
+    detail = (<const char *>err.detail).decode("utf-8", "replace")
     error = for_status(err.status, rmq_status_text(err.status).decode(), detail, err.os_errno, err.at_offset)
     if isinstance(error, StoreLockedError) and err.at_offset > 0:
         error.process_id = err.at_offset

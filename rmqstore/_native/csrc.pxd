@@ -138,6 +138,8 @@ cdef extern from "file_queue.h" nogil:
     int64_t rmq_file_queue_end(const rmq_file_queue *queue)
     int64_t rmq_file_queue_start(const rmq_file_queue *queue)
     int64_t rmq_file_queue_flushed(const rmq_file_queue *queue)
+    int rmq_file_queue_refresh(rmq_file_queue *queue, rmq_error *err)
+    void rmq_file_queue_set_end(rmq_file_queue *queue, int64_t offset)
 
 
 cdef extern from "consume_queue.h" nogil:

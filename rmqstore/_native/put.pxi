@@ -382,7 +382,7 @@ cdef class Writer(Store):
     cdef int fill_all(self, rmq_store *handle, list items, object topic, int queue, rmq_message *out, _Bodies bodies,
                       list texts) except -1:
         cdef int64_t now_ms = rmq_clock_now(&handle.clock)
-        cdef rmq_slice name
+        cdef rmq_slice name = rmq_slice(NULL, 0)
         cdef size_t i
         cdef Text text
         cdef bytes kept

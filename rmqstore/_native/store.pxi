@@ -342,6 +342,16 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
+    def _see_whole_files(self):
+        """Let the log end where its last file does, whatever lies there: for verification, read-only, and before
+        anything else is read."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.alive()
+        if not self.read_only:
+            raise ArgumentError("only a store opened read-only shows what lies behind its end")
+        check(rmq_file_queue_refresh(&handle.log.files, &err), &err)
+        rmq_file_queue_set_end(&handle.log.files, INT64_MAX)
+
 
 cdef rmq_host parse_host(tuple address) except *:
     cdef rmq_host host

@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -233,23 +234,30 @@ class JavaStore:
     def _process(self, arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         if arguments:
             self.build()
-        process = subprocess.Popen(
-            ["bash", str(self._program), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-            env=os.environ
-            | {"ROCKETMQ_VERSION": self.release, "PEER_BUILD_DIR": str(self._builds)},
-        )
-        with process:  # closes the pipes and reaps
-            try:
-                yield process
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+        # Java unpacks native libraries into its temporary folder and, killed, leaves them there.
+        with tempfile.TemporaryDirectory(prefix="java-") as scratch:
+            options = f"{os.environ.get('PEER_JAVA_OPTS', '')} -Djava.io.tmpdir={scratch}"
+            process = subprocess.Popen(
+                ["bash", str(self._program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+                env=os.environ
+                | {
+                    "ROCKETMQ_VERSION": self.release,
+                    "PEER_BUILD_DIR": str(self._builds),
+                    "PEER_JAVA_OPTS": options.strip(),
+                },
+            )
+            with process:  # closes the pipes and reaps
+                try:
+                    yield process
+                finally:
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
 
     def _failure(self, command: str, report: Report) -> PeerError:
         return PeerError(
