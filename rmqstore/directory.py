@@ -200,7 +200,8 @@ def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int)
         (newest,) = struct.unpack_from(">i", data, 40 + 4 * (key_hash % slots))
         if not number <= newest < next_entry:
             return False
-        # The header names the first entry's record. Zeros would pass for entries otherwise.
-        if number == 1 and offset != begin:
+        # The header names the first entry's record. Zeros would pass for entries of a log that
+        # begins at 0.
+        if (number == 1 and offset != begin) or not (key_hash or offset or seconds or previous):
             return False
     return True

@@ -1,7 +1,7 @@
 """A store and its queues: open, put, get, iterate, cut, clean.
 
 The verbs that move bytes are native (`rmqstore._native.core`); here is what stands around them:
-settings, queue objects, topics and retention.
+topics, retention, and the life of a store.
 """
 
 from __future__ import annotations
@@ -10,34 +10,31 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rmqstore._native import core
-from rmqstore._native.core import LogScan, Record, RecordIterator
-from rmqstore.config import FlushDiskType, StoreConfig
+from rmqstore._native.core import LogScan, Record
+from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import (
     ArgumentError,
     DiskError,
     NotFoundError,
     OffsetOutOfRange,
-    StoreClosedError,
     StoreError,
 )
-from rmqstore.message import Boundary, Durability, GetStatus, Message
+from rmqstore.message import GetStatus, Message
 from rmqstore.metadata import (
     ConsumerOffsets,
     DelayOffsets,
     TopicConfig,
     TopicTable,
-    replace_durably,
-    sync_directory,
 )
+from rmqstore.queue import GetResult, Queue
 from rmqstore.retention import (
     CommitLogFile,
     DiskUse,
@@ -46,6 +43,7 @@ from rmqstore.retention import (
     RetentionTimer,
     decide,
 )
+from rmqstore.settings import adapt, native_settings, remember, remembered
 
 if TYPE_CHECKING:
     from rmqstore.arrow import ArrowStream
@@ -55,28 +53,9 @@ __all__ = ["GetResult", "Queue", "Recovery", "Store", "open"]
 _log = logging.getLogger("rmqstore")
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_RECORD_OVERHEAD_BYTES = 64 * 1024
 _VISIBLE_TIMEOUT_MS = 30_000
 _MAX_TIME_MS = 2**63 - 1
-_SETTINGS_FILE = "rmqstore.properties"
-# A wait is cut into slices, so that closing the store from another thread is noticed.
-_WAIT_SLICE = 0.1
 _READ_ONLY_POLL = 0.05
-_FOLLOW_BATCH = 256
-
-
-class GetResult(NamedTuple):
-    """What a get found, as RocketMQ's store answers it."""
-
-    status: GetStatus
-    records: list[Record]
-    next_offset: int
-    """Where to go on."""
-
-    min_offset: int
-    """The queue's bounds when the call began."""
-
-    max_offset: int
 
 
 class Recovery(NamedTuple):
@@ -142,7 +121,7 @@ class Store(core.Reader):
         root = os.path.abspath(os.fspath(path))
         given = config is not None
         if config is None:
-            config = _remembered(root)
+            config = remembered(root)
         elif not isinstance(config, StoreConfig):
             config = StoreConfig.from_properties(os.fspath(config))
         config = config.replace(**settings)
@@ -152,12 +131,12 @@ class Store(core.Reader):
         else:
             facts.require_file_queues()
         if not given:
-            config = _adapt(config, facts, set(settings))
+            config = adapt(config, facts, set(settings))
         self.config = config
         self.directory = facts
         self._retention: RetentionTimer | None = None
         self._writes_refused = False
-        self._open(root, _settings(config, facts, read_only=read_only))
+        self._open(root, native_settings(config, facts, read_only=read_only))
         self.body_size_max = config.message_size_bytes_max
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
@@ -166,7 +145,7 @@ class Store(core.Reader):
             _log.info("%s was not closed: %s", root, self.recovery)
         try:
             if not read_only and not facts.is_store:
-                _remember(root, config)
+                remember(root, config)
             self._load_metadata()
             if not read_only:
                 self._start_retention(delete=retention)
@@ -521,182 +500,6 @@ class Store(core.Reader):
         )
 
 
-class Queue:
-    """One queue of a topic: an ordered run of messages, numbered from 0.
-
-    A light object; it holds nothing but the store and the name.
-    """
-
-    __slots__ = ("number", "store", "topic")
-
-    def __init__(self, store: Store, topic: str, number: int) -> None:
-        self.store = store
-        self.topic = topic
-        self.number = number
-
-    def __repr__(self) -> str:
-        return f"<rmqstore.Queue {self.topic}/{self.number} of {self.store.path!r}>"
-
-    def _bounds(self) -> tuple[int, int]:
-        self.store.wait_dispatched()
-        return self.store._bounds(self.topic, self.number) or (0, 0)
-
-    @property
-    def start(self) -> int:
-        """Offset of the first message kept."""
-        return self._bounds()[0]
-
-    @property
-    def end(self) -> int:
-        """Offset behind the last message; everything put before the call counts."""
-        return self._bounds()[1]
-
-    def __len__(self) -> int:
-        start, end = self._bounds()
-        return end - start
-
-    def get(self, offset: int) -> Record:
-        """Return the record at *offset*; see Store.get."""
-        return self.store.get(self.topic, queue=self.number, offset=offset)
-
-    def get_many(
-        self,
-        offset: int,
-        *,
-        max_count: int = 32,
-        max_bytes: int = 4 << 20,
-        tags: str | Sequence[str] | None = None,
-    ) -> GetResult:
-        """Return up to *max_count* records from *offset* on; see Store.get_many."""
-        return self.store.get_many(
-            self.topic,
-            queue=self.number,
-            offset=offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            tags=tags,
-        )
-
-    def records(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        tags: str | Sequence[str] | None = None,
-        check_crc: bool = True,
-    ) -> RecordIterator:
-        """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the
-        end at the call).
-
-        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration,
-        CorruptionError.
-        """
-        return self._iterate(start, stop, tags, False, check_crc)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records())
-
-    @contextmanager
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        tags: str | Sequence[str] | None = None,
-        check_crc: bool = True,
-    ) -> Iterator[Iterator[Record]]:
-        """As records, without copying: each record looks into the mapped file, which it pins while
-        it lives.
-
-        A context manager: leaving the block lets go of what was read ahead. While a `body_view`
-        lives, the store neither closes nor truncates.
-        """
-        iterator = self._iterate(start, stop, tags, True, check_crc)
-        try:
-            yield iterator
-        finally:
-            iterator.close()
-
-    def _iterate(
-        self,
-        start: int | None,
-        stop: int | None,
-        tags: str | Sequence[str] | None,
-        zero_copy: bool,
-        check_crc: bool,
-    ) -> RecordIterator:
-        low, high = self._bounds()
-        first = low if start is None else start
-        last = high if stop is None else min(stop, high)
-        if first < 0:
-            raise ArgumentError(f"start must not be negative: {first}")
-        return RecordIterator(
-            self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc
-        )
-
-    def wait(self, offset: int, *, timeout: float | None = None) -> bool:
-        """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it,
-        None for ever."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            seen = self.store.dispatched_offset
-            if (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset:
-                return True
-            left = (
-                _WAIT_SLICE if deadline is None else min(_WAIT_SLICE, deadline - time.monotonic())
-            )
-            if left <= 0:
-                return False
-            self.store._await_change(seen, left)
-
-    def follow(
-        self,
-        start: int | Literal["start", "end"] = "end",
-        *,
-        tags: str | Sequence[str] | None = None,
-    ) -> Iterator[Record]:
-        """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
-        closed.
-
-        "start" is the first record kept, "end" begins with the next one put.
-        """
-        offset = start if isinstance(start, int) else self.start if start == "start" else self.end
-        while not self.store.closed:
-            try:
-                found = self.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
-                if not found.records and found.next_offset <= offset:
-                    self.wait(offset, timeout=_WAIT_SLICE)
-                    continue
-            except StoreClosedError:
-                return
-            yield from found.records
-            offset = found.next_offset
-
-    def offset_at(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the offset of a store time.
-
-        LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at
-        or before it, `start` when there is none. Raises NotFoundError when there is no such queue.
-        """
-        self.store.wait_dispatched()
-        return self.store._offset_by_time(
-            self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER
-        )
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        start: int | None = None,
-        stop: int | None = None,
-        **options: Any,
-    ) -> ArrowStream:
-        """Return the records as Arrow columns; see `rmqstore.arrow.queue`."""
-        from rmqstore import arrow
-
-        return arrow.queue(self, columns=columns, start=start, stop=stop, **options)
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -710,95 +513,3 @@ def _disk_use(path: str) -> DiskUse:
             error.errno or 0, f"asking how full the disk of {path} is: {error}"
         ) from error
     return DiskUse(path, usage.used / usage.total if usage.total else -1.0)
-
-
-# What a later opening must know to read the files, by RocketMQ key.
-_REMEMBERED = (
-    "compatibility",
-    "mappedFileSizeCommitLog",
-    "mappedFileSizeConsumeQueue",
-    "mapperFileSizeBatchConsumeQueue",
-    "mappedFileSizeConsumeQueueExt",
-    "enableConsumeQueueExt",
-    "maxHashSlotNum",
-    "maxIndexNum",
-    "enabledAppendPropCRC",
-    "enableMultiDispatch",
-)
-
-
-def _remember(root: str, config: StoreConfig) -> None:
-    """Keeps the settings that shape the files of a new store beside them."""
-    lines = [line for line in config.to_properties().splitlines() if line.startswith(_REMEMBERED)]
-    folder = Path(root, "config")
-    if not folder.is_dir():
-        folder.mkdir()
-        sync_directory(folder.parent)
-    replace_durably(folder / _SETTINGS_FILE, ("\n".join(lines) + "\n").encode("iso-8859-1"))
-
-
-def _remembered(root: str) -> StoreConfig:
-    path = Path(root, "config", _SETTINGS_FILE)
-    return StoreConfig.from_properties(path) if path.is_file() else StoreConfig()
-
-
-def _adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:
-    """The configuration of a store already there, where the caller has not said otherwise."""
-    found = {
-        "commit_log_file_size_bytes": facts.commit_log_file_size,
-        "consume_queue_file_size_bytes": facts.consume_queue_file_size,
-        "batch_consume_queue_file_size_bytes": facts.batch_consume_queue_file_size,
-        "consume_queue_ext_file_size_bytes": facts.ext_file_size,
-        "enable_consume_queue_ext": True if facts.ext_file_size else None,
-        "index_slot_count": facts.index_slot_count,
-        "index_entry_count": facts.index_entry_count,
-    }
-    return config.replace(
-        **{name: value for name, value in found.items() if value and name not in set(named)}
-    )
-
-
-def _settings(config: StoreConfig, facts: Directory, *, read_only: bool) -> dict[str, Any]:
-    """What the native half is opened with."""
-    compatibility = {"auto": "both"}.get(config.compatibility, config.compatibility)
-    release = facts.release if config.compatibility == "auto" else config.compatibility
-    sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    writable = [
-        path for path in config.commit_log_paths if path not in config.commit_log_read_only_paths
-    ]
-    return {
-        "log_directories": sorted(writable),
-        "read_only_log_directories": sorted(config.commit_log_read_only_paths),
-        "read_only": read_only,
-        "allow_gaps": read_only,
-        "index_enable": config.message_index_enable,
-        "index_tags": release == "5.5",
-        "need_property_crc": config.force_verify_property_crc,
-        "check_crc_on_recover": config.check_crc_on_recover,
-        "log_file_size": config.commit_log_file_size_bytes,
-        "queue_file_size": config.consume_queue_file_whole_units_bytes,
-        "batch_queue_file_size": config.batch_consume_queue_file_size_bytes,
-        "ext_file_size": config.consume_queue_ext_file_size_bytes,
-        "enable_ext": config.enable_consume_queue_ext,
-        "index_slot_count": config.index_slot_count,
-        "index_entry_count": config.index_entry_count,
-        "body_size_max": config.message_size_bytes_max,
-        "record_size_max": config.message_size_bytes_max + _RECORD_OVERHEAD_BYTES,
-        "version_by_topic_size": config.auto_message_version_on_topic_length,
-        "append_property_crc": config.append_property_crc,
-        "multi_dispatch": config.enable_multi_dispatch,
-        "warm_whole_file": config.warm_mapped_file_enable,
-        "page_cache_busy_ms": config.page_cache_busy_timeout_ms,
-        "limit_to_flushed": sync,
-        "delay_levels_ms": config.delay_levels_ms,
-        "flush_interval_ms": config.flush_commit_log_interval_ms,
-        "flush_thorough_ms": config.flush_commit_log_thorough_interval_ms,
-        "flush_least_pages": config.flush_commit_log_least_pages,
-        "flush_queue_interval_ms": config.flush_consume_queue_interval_ms,
-        "flush_queue_thorough_ms": config.flush_consume_queue_thorough_interval_ms,
-        "flush_queue_least_pages": config.flush_consume_queue_least_pages,
-        "compatibility": compatibility,
-        "durability": Durability.DISK if sync else Durability.MEMORY,
-        "flush_timeout_ms": config.sync_flush_timeout_ms,
-        "store_host": (config.store_host_address, config.store_host_port),
-    }

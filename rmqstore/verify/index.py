@@ -24,12 +24,14 @@ _FINDINGS_MAX = 20
 
 
 class IndexCheck:
-    """Looks keys up as records are walked; `findings` tells the outcome."""
+    """Looks keys up as records are walked; `findings` tells the outcome.
 
-    def __init__(self, folder: Path, facts: Directory, view: Store, *, full: bool) -> None:
+    Made before the view is opened, so that a writer beside this is never behind what is expected.
+    """
+
+    def __init__(self, folder: Path, facts: Directory, *, full: bool) -> None:
         self._folder = folder
         self._facts = facts
-        self._view = view
         self._every = 1 if full else _SAMPLE_EVERY
         self._seen = 0
         self._lost: list[Finding] = []
@@ -40,7 +42,9 @@ class IndexCheck:
         whole = [header for _, header in self._files if header is not None]
         self._begin = min((header[2] for header in whole), default=None)
         self._end = max((header[3] for header in whole), default=-1)
-        self._is_usable = bool(whole) and facts.index_slot_count is not None
+        if not facts.was_closed:
+            self._end -= 1  # not all keys of the last record may be there
+        self._is_usable = bool(whole) and facts.has_index and facts.index_slot_count is not None
 
     def _headers(self) -> Iterator[tuple[Path, tuple[int, ...] | None]]:
         if not self._folder.is_dir():
@@ -52,8 +56,8 @@ class IndexCheck:
                 fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
                 yield path, fields if fields and fields[5] > 1 else None
 
-    def see(self, record: Record) -> None:
-        """Look up a key of *record*, when it is its turn."""
+    def see(self, record: Record, view: Store) -> None:
+        """Look up the keys of *record* in *view*, when it is its turn."""
         if record.sys_flag & _TRANSACTION == TransactionType.ROLLBACK:
             return
         self._seen += 1
@@ -65,14 +69,14 @@ class IndexCheck:
             self._behind += 1
         elif self._is_usable and self._begin is not None and record.physical_offset >= self._begin:
             for key in keys:
-                self._look_up(record, key)
+                self._look_up(record, key, view)
 
-    def _look_up(self, record: Record, key: str) -> None:
+    def _look_up(self, record: Record, key: str, view: Store) -> None:
         self.keys += 1
         time_ms = record.store_timestamp
         try:
             # Entries hold whole seconds since the first one of their file.
-            found = self._view.find(
+            found = view.find(
                 record.topic,
                 key,
                 begin_ms=time_ms - 1000,

@@ -2,8 +2,8 @@
 
 Opening refuses what it cannot trust, which is right for a store and useless for finding out what is
 wrong. Here the log files are looked at one by one, and walked through a *view*: a temporary folder
-of links to them, where files of a wrong size are stood in for by copies of the right one, and whose
-only queue says that the log reaches to the end of its last file. So reading goes on behind damage.
+of links to them, where copies of the right size stand in for files of a wrong one. It has no
+queues, and is read to the end of its last file, behind any damage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,7 +35,6 @@ Progress = Callable[[int, int], None]
 _REPORT_EVERY = 4096
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
-_UNIT = struct.Struct(">qiq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,24 +188,32 @@ class LogWalk:
                 if self._progress and self.records % _REPORT_EVERY == 0:
                     self._tell(record.physical_offset)
                 yield record
+            place = scan.offset
             # Where a place passes for a record and does not read as one, the hole goes on.
-            stopped = hole[0] if hole else scan.offset
+            stopped = hole[0] if hole else place
             if scan.verdict == "limit":
                 break
             reason = str(scan.error) if scan.error else "nothing was written here"
             if self._files.at(stopped) is None:
                 reason = "the file is missing"
-            hole = hole or (stopped, reason)
-            if not scan.resync():
+            is_followed = scan.resync()
+            if self._is_record(place):
+                # A writer beside this has come by.
+                scan.close()
+                scan = self._view.scan_log(place, self._files.end)
+                continue
+            if not is_followed:
                 break
+            hole = hole or (stopped, reason)
         self.end = min(stopped, self._files.end)
         self.last_byte = self._files.last_byte(self.end)
-        if self.last_byte > self.end:
-            # A writer beside this may have been in the middle of a record.
-            with closing(self._view.scan_log(self.end, self._files.end)) as again:
-                if next(again, None) is not None:
-                    self.last_byte = self.end
+        if self.last_byte > self.end and self._is_record(self.end):
+            self.last_byte = self.end
         self._tell(self._files.end)
+
+    def _is_record(self, offset: int) -> bool:
+        with closing(self._view.scan_log(offset, self._files.end)) as scan:
+            return next(scan, None) is not None
 
     def _tell(self, offset: int) -> None:
         if self._progress:
@@ -242,9 +248,6 @@ def open_view(
         log.mkdir()
         for file in files.files:
             _stand_in(file, log / f"{file.start:020}", files.file_size)
-        queue = root / "consumequeue" / "view" / "0"
-        queue.mkdir(parents=True)
-        (queue / f"{0:020}").write_bytes(_UNIT.pack(files.end - 1, 1, 0))
         settings: dict[str, Any] = {}
         if index is not None and facts is not None and facts.index_slot_count is not None:
             (root / "index").symlink_to(index.absolute(), target_is_directory=True)
@@ -254,9 +257,9 @@ def open_view(
             root,
             read_only=True,
             commit_log_file_size_bytes=files.file_size,
-            consume_queue_file_size_bytes=_UNIT.size,
             **settings,
         ) as view:
+            view._see_whole_files()
             yield view
 
 

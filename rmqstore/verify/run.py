@@ -10,11 +10,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from rmqstore import store as store_module
 from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import StoreError
 from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicTable
+from rmqstore.settings import is_remembered, remembered
 from rmqstore.verify.findings import Finding, Kind, Level, Report
 from rmqstore.verify.index import IndexCheck
 from rmqstore.verify.log import LogFiles, LogWalk, Progress, open_view
@@ -46,9 +46,9 @@ def verify(
     """
     began = time.monotonic()
     root = Path(os.path.abspath(path))
-    settings = config or store_module._remembered(str(root))
+    settings = config or remembered(root)
     facts = Directory.inspect(root, commit_log_paths=settings.commit_log_paths)
-    is_told = config is not None or (root / "config" / store_module._SETTINGS_FILE).is_file()
+    is_told = config is not None or is_remembered(root)
     if is_told and facts.index_slot_count is None:
         facts = replace(
             facts,
@@ -59,19 +59,19 @@ def verify(
     checkpoint = _read(root / "checkpoint")
     files = LogFiles.find(root, config=config, file_size=log_file_size)
     index_folder = root / "index"
+    index = IndexCheck(index_folder, facts, full=full)
     has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
     with (
         open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
         closing(QueueCheck(root, delays_ms=settings.delay_levels_ms)) as queues,
     ):
-        index = IndexCheck(index_folder, facts, view, full=full)
         walk = LogWalk(view, files, progress=progress)
         last_timestamp = 0
         for record in walk:
             last_timestamp = record.store_timestamp
             if has_queues:
                 queues.see(record)
-            index.see(record)
+            index.see(record, view)
         later = LogFiles.find(root, config=config, file_size=files.file_size)
         log_limit = files.end if later.end > files.end else _NO_LIMIT
         findings = [

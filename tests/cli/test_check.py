@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,30 @@ def test_bit_maps_that_a_rebuild_cannot_give_back_are_named_and_kept(
     assert outcome.cut is not None
     assert extensions
     assert {path: (outcome.cut / path).read_bytes() for path in extensions} == extensions
+
+
+def test_a_store_that_is_being_written_to_is_sound(tmp_path: Path) -> None:
+    path = tmp_path / "busy.store"
+    stop = threading.Event()
+
+    def write(store: rmqstore.Store) -> None:
+        # Paced, so that the log does not outgrow the disk while it is read.
+        for number in range(50_000):
+            store.put("t", bytes(number % 3000), queue=number % 3, keys=[f"k{number}"])
+            if number % 50 == 0 and stop.wait(0.002):
+                return
+
+    with rmqstore.open(path, commit_log_file_size_bytes=1 << 20, index_slot_count=1000) as store:
+        writer = threading.Thread(target=write, args=(store,))
+        writer.start()
+        try:
+            reports = [verify(path, full=True) for _ in range(5)]
+        finally:
+            stop.set()
+            writer.join()
+    assert [report.damage for report in reports] == [()] * 5
+    assert reports[0].records < reports[-1].records
+    assert verify(path, full=True).findings == ()
 
 
 def test_a_queue_whose_messages_are_all_expired_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -1,0 +1,212 @@
+"""One queue of a topic, as an object: bounds, get, iterate, follow, search by time, columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rmqstore._native.core import Record, RecordIterator
+from rmqstore.errors import ArgumentError, StoreClosedError
+from rmqstore.message import Boundary, GetStatus
+
+if TYPE_CHECKING:
+    from rmqstore.arrow import ArrowStream
+    from rmqstore.store import Store
+
+__all__ = ["GetResult", "Queue"]
+
+# A wait is cut into slices, so that closing the store from another thread is noticed.
+_WAIT_SLICE = 0.1
+_FOLLOW_BATCH = 256
+
+
+class GetResult(NamedTuple):
+    """What a get found, as RocketMQ's store answers it."""
+
+    status: GetStatus
+    records: list[Record]
+    next_offset: int
+    """Where to go on."""
+
+    min_offset: int
+    """The queue's bounds when the call began."""
+
+    max_offset: int
+
+
+class Queue:
+    """One queue of a topic: an ordered run of messages, numbered from 0.
+
+    A light object; it holds nothing but the store and the name.
+    """
+
+    __slots__ = ("number", "store", "topic")
+
+    def __init__(self, store: Store, topic: str, number: int) -> None:
+        self.store = store
+        self.topic = topic
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"<rmqstore.Queue {self.topic}/{self.number} of {self.store.path!r}>"
+
+    def _bounds(self) -> tuple[int, int]:
+        self.store.wait_dispatched()
+        return self.store._bounds(self.topic, self.number) or (0, 0)
+
+    @property
+    def start(self) -> int:
+        """Offset of the first message kept."""
+        return self._bounds()[0]
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last message; everything put before the call counts."""
+        return self._bounds()[1]
+
+    def __len__(self) -> int:
+        start, end = self._bounds()
+        return end - start
+
+    def get(self, offset: int) -> Record:
+        """Return the record at *offset*; see Store.get."""
+        return self.store.get(self.topic, queue=self.number, offset=offset)
+
+    def get_many(
+        self,
+        offset: int,
+        *,
+        max_count: int = 32,
+        max_bytes: int = 4 << 20,
+        tags: str | Sequence[str] | None = None,
+    ) -> GetResult:
+        """Return up to *max_count* records from *offset* on; see Store.get_many."""
+        return self.store.get_many(
+            self.topic,
+            queue=self.number,
+            offset=offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            tags=tags,
+        )
+
+    def records(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        tags: str | Sequence[str] | None = None,
+        check_crc: bool = True,
+    ) -> RecordIterator:
+        """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the
+        end at the call).
+
+        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration,
+        CorruptionError.
+        """
+        return self._iterate(start, stop, tags, False, check_crc)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    @contextmanager
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        tags: str | Sequence[str] | None = None,
+        check_crc: bool = True,
+    ) -> Iterator[Iterator[Record]]:
+        """As records, without copying: each record looks into the mapped file, which it pins while
+        it lives.
+
+        A context manager: leaving the block lets go of what was read ahead. While a `body_view`
+        lives, the store neither closes nor truncates.
+        """
+        iterator = self._iterate(start, stop, tags, True, check_crc)
+        try:
+            yield iterator
+        finally:
+            iterator.close()
+
+    def _iterate(
+        self,
+        start: int | None,
+        stop: int | None,
+        tags: str | Sequence[str] | None,
+        zero_copy: bool,
+        check_crc: bool,
+    ) -> RecordIterator:
+        low, high = self._bounds()
+        first = low if start is None else start
+        last = high if stop is None else min(stop, high)
+        if first < 0:
+            raise ArgumentError(f"start must not be negative: {first}")
+        return RecordIterator(
+            self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc
+        )
+
+    def wait(self, offset: int, *, timeout: float | None = None) -> bool:
+        """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it,
+        None for ever."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self.store.dispatched_offset
+            if (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset:
+                return True
+            left = (
+                _WAIT_SLICE if deadline is None else min(_WAIT_SLICE, deadline - time.monotonic())
+            )
+            if left <= 0:
+                return False
+            self.store._await_change(seen, left)
+
+    def follow(
+        self,
+        start: int | Literal["start", "end"] = "end",
+        *,
+        tags: str | Sequence[str] | None = None,
+    ) -> Iterator[Record]:
+        """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
+        closed.
+
+        "start" is the first record kept, "end" begins with the next one put.
+        """
+        offset = start if isinstance(start, int) else self.start if start == "start" else self.end
+        while not self.store.closed:
+            try:
+                found = self.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
+                if not found.records and found.next_offset <= offset:
+                    self.wait(offset, timeout=_WAIT_SLICE)
+                    continue
+            except StoreClosedError:
+                return
+            yield from found.records
+            offset = found.next_offset
+
+    def offset_at(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the offset of a store time.
+
+        LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at
+        or before it, `start` when there is none. Raises NotFoundError when there is no such queue.
+        """
+        self.store.wait_dispatched()
+        return self.store._offset_by_time(
+            self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER
+        )
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        **options: Any,
+    ) -> ArrowStream:
+        """Return the records as Arrow columns; see `rmqstore.arrow.queue`."""
+        from rmqstore import arrow
+
+        return arrow.queue(self, columns=columns, start=start, stop=stop, **options)
