@@ -273,7 +273,8 @@ def test_added_properties_count_against_the_limit(core: Any, more_size: int, sta
 def test_refusal_names_limit_and_size(core: Any) -> None:
     encoder = Encoder(core, body_size_max=64)
     encoder.judge(some_record(body=b"b" * 70))
-    assert core[0].string(encoder.error.detail) == b"body has 70 bytes, the limit is 64 (maxMessageSize)"
+    detail = core[0].string(encoder.error.detail)
+    assert detail == b"body has 70 bytes, the limit is 64 (maxMessageSize)"
 
 
 def test_blank_holds_the_bytes_left(core: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.c.library import COMPILER, SOURCES, WARNINGS
 
 MESSAGES_PER_WRITER = 20_000
-# The sanitizer of threads does not understand fences; where one is used, a missed wake-up is bounded by time.
+# The thread sanitizer does not understand fences; they only spare sleepers a wait of bounded time.
 FLAGS = (
     "-std=c11",
     "-O1",
