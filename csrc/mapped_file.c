@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes read at a time where the last one that is not zero is looked for. */
+#define RMQ_LOOK_SIZE 65536
+
 static int make(const char *path, const struct rmq_mapped_file_options *options, struct rmq_mapped_file **out,
                 struct rmq_error *err)
 {
@@ -216,10 +219,11 @@ static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
     return stop;
 }
 
-/* The caller holds the lock and has the descriptor open. */
+/* The caller holds the lock and has the descriptor open. Reads instead of looking through the mapping: on a full tmpfs
+ * a look at a hole kills the process. */
 static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err)
 {
-    const uint8_t *base = rmq_mapped_file_base(file);
+    uint8_t bytes[RMQ_LOOK_SIZE];
     int64_t at = from;
     *end = from;
     while (at < file->size) {
@@ -228,11 +232,14 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
             return status;
         if (at >= file->size)
             return RMQ_OK;
-        int64_t stop = at + (1 << 20) < file->size ? at + (1 << 20) : file->size;
-        int64_t last = last_byte(base, at, stop);
-        if (last > at)
-            *end = last;
-        at = stop;
+        size_t got = 0;
+        status = file->vfs->read(file->vfs, file->fd, bytes, sizeof bytes, at, &got, err);
+        if (status != RMQ_OK || got == 0)
+            return status;
+        int64_t last = last_byte(bytes, 0, (int64_t)got);
+        if (last > 0)
+            *end = at + last;
+        at += (int64_t)got;
     }
     return RMQ_OK;
 }

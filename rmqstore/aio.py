@@ -11,6 +11,7 @@ durability=Durability.DISK)     async for record in store.queue("orders", 0).fol
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Literal, Self
 
 from rmqstore._native.core import Receipt, Record
 from rmqstore.config import StoreConfig
-from rmqstore.errors import FlushTimeout, PutError, StoreClosedError, StoreError
+from rmqstore.errors import FlushTimeout, NotWritable, PutError, StoreClosedError, StoreError
 from rmqstore.message import Durability, Message
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
@@ -152,6 +153,7 @@ class AsyncStore:
         self._arguments = (path, config, arguments)
         self._store: Store | None = None
         self._waiters: dict[str, _Waiter] = {}
+        self._is_closing = False
 
     @property
     def store(self) -> Store:
@@ -167,6 +169,7 @@ class AsyncStore:
 
     async def __aenter__(self) -> Self:
         path, config, arguments = self._arguments
+        self._is_closing = False
         self._store = await asyncio.to_thread(open_store, path, config, **arguments)
         return self
 
@@ -183,6 +186,7 @@ class AsyncStore:
 
         Raises as Store.close.
         """
+        self._is_closing = True
         if self._store is not None:
             await asyncio.to_thread(self._close)
 
@@ -193,6 +197,8 @@ class AsyncStore:
         self.store.close()
 
     def _until(self, kind: Literal["flushed", "dispatched"], offset: int) -> asyncio.Future[None]:
+        if self._is_closing:
+            raise StoreClosedError(f"store {self.store.path} is closed")
         waiter = self._waiters.get(kind)
         if waiter is None:
             waiter = self._waiters[kind] = _Waiter(self.store, kind)
@@ -275,21 +281,26 @@ class AsyncStore:
         if self.store.dispatched_offset < goal:
             await self._until("dispatched", goal)
 
+    async def _settle(self) -> None:
+        """Waits until what was put can be read. After a failure, what is dispatched already can."""
+        with contextlib.suppress(NotWritable):
+            await self.wait_dispatched()
+
     async def get(self, topic: str, *, queue: int = 0, offset: int) -> Record:
         """Return the record at a queue offset; see Store.get."""
-        await self.wait_dispatched()
+        await self._settle()
         return self.store.get(topic, queue=queue, offset=offset)
 
     async def get_many(
         self, topic: str, *, queue: int = 0, offset: int, **arguments: Any
     ) -> GetResult:
         """Return records from *offset* on; see Store.get_many."""
-        await self.wait_dispatched()
+        await self._settle()
         return self.store.get_many(topic, queue=queue, offset=offset, **arguments)
 
     async def find(self, topic: str, key: str, **arguments: Any) -> list[Record]:
         """Return the records with *key*; see Store.find."""
-        await self.wait_dispatched()
+        await self._settle()
         return self.store.find(topic, key, **arguments)
 
     def queue(self, topic: str, queue: int = 0) -> AsyncQueue:
@@ -313,7 +324,7 @@ class AsyncQueue:
 
     async def bounds(self) -> tuple[int, int]:
         """Return the offset of the first message kept and the one behind the last."""
-        await self._owner.wait_dispatched()
+        await self._owner._settle()
         return self._queue.start, self._queue.end
 
     async def records(

@@ -53,7 +53,7 @@ class Queue:
         return f"<rmqstore.Queue {self.topic}/{self.number} of {self.store.path!r}>"
 
     def _bounds(self) -> tuple[int, int]:
-        self.store.wait_dispatched()
+        self.store._settle()
         return self.store._bounds(self.topic, self.number) or (0, 0)
 
     @property
@@ -193,7 +193,7 @@ class Queue:
         LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at
         or before it, `start` when there is none. Raises NotFoundError when there is no such queue.
         """
-        self.store.wait_dispatched()
+        self.store._settle()
         return self.store._offset_by_time(
             self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER
         )

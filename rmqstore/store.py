@@ -6,10 +6,12 @@ topics, retention, and the life of a store.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from rmqstore.errors import (
     ArgumentError,
     DiskError,
     NotFoundError,
+    NotWritable,
     OffsetOutOfRange,
     StoreError,
 )
@@ -169,9 +172,9 @@ class Store(core.Reader):
     def close(self) -> None:
         """Dispatch and flush everything, write the checkpoint, let the directory go.
 
-        Twice is harmless.         Raises ViewsOpenError while memoryviews of scanned records live;
-        DiskError when the last flush failed: the         store is closed all the same, and its next
-        start recovers it.
+        Twice is harmless. Raises ViewsOpenError while memoryviews of scanned records live;
+        DiskError when the last flush failed: the store is closed all the same, and its next start
+        recovers it.
         """
         if self._retention is not None and not self.closed:
             self._retention.stop()
@@ -199,7 +202,7 @@ class Store(core.Reader):
 
     def queues(self, topic: str | None = None) -> list[Queue]:
         """Return every queue there is, of one *topic* or of all, in order."""
-        self.wait_dispatched()
+        self._settle()
         found = sorted(
             (name, number) for name, number, *_ in self._queues() if topic in (None, name)
         )
@@ -214,7 +217,7 @@ class Store(core.Reader):
         """
         status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
         if not records and offset < self._next_offset(topic, queue):
-            self.wait_dispatched()
+            self._settle()
             status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
         if records:
             return records[0]
@@ -265,7 +268,7 @@ class Store(core.Reader):
         Looked up in the index, within a range of store times. Raises UnsupportedStoreError without
         an index.
         """
-        self.wait_dispatched()
+        self._settle()
         return self._query(topic, key, False, begin_ms, end_ms, max_count)
 
     def find_tag(
@@ -278,7 +281,7 @@ class Store(core.Reader):
         max_count: int = 64,
     ) -> list[Record]:
         """As find, for records with *tag*, in a store whose index holds tags (RocketMQ 5.5)."""
-        self.wait_dispatched()
+        self._settle()
         return self._query(topic, tag, True, begin_ms, end_ms, max_count)
 
     def get_by_id(self, message_id: str) -> Record:
@@ -344,6 +347,11 @@ class Store(core.Reader):
         """
         timeout_ms = _VISIBLE_TIMEOUT_MS if timeout is None else int(timeout * 1000)
         self._wait_dispatched(self.end_offset if offset is None else offset, timeout_ms)
+
+    def _settle(self) -> None:
+        """Waits until what was put can be read. After a failure, what is dispatched already can."""
+        with contextlib.suppress(NotWritable):
+            self.wait_dispatched()
 
     def wait_flushed(self, offset: int | None = None, *, timeout: float | None = None) -> None:
         """Return when the log is on the disk below a physical *offset*, None for all put before.
@@ -439,11 +447,21 @@ class Store(core.Reader):
         self._expire(count)
 
     def _start_retention(self, *, delete: bool) -> None:
+        # The timer must not keep a store alive that nobody else holds.
+        reference = weakref.ref(self)
+        path = self.path
+
+        def round_of_timer() -> None:
+            store = reference()
+            if store is not None:
+                store._round(delete=delete, manual=False, hour=None, now_ms=None)
+
         self._retention = RetentionTimer(
-            lambda: self._round(delete=delete, manual=False, hour=None, now_ms=None),
+            round_of_timer,
             interval_ms=self.config.clean_interval_ms,
-            on_error=lambda error: _log.error("%s: retention: %s", self.path, error),
+            on_error=lambda error: _log.error("%s: retention: %s", path, error),
         )
+        weakref.finalize(self, self._retention.stop).atexit = False
         self._retention.start()
 
     def _round(

@@ -81,9 +81,7 @@ class Calls:
         message.queue_id = queue_id
         receipt = self.ffi.new("struct rmq_receipt *")
         stored = self.ffi.new("size_t *")
-        status = self.lib.rmq_store_put(
-            self.store, message, 1, False, receipt, stored, self.error
-        )
+        status = self.lib.rmq_store_put(self.store, message, 1, False, receipt, stored, self.error)
         self.check(status)
         assert stored[0] == 1
         return Put(queue_id, receipt.queue_offset, receipt.physical_offset, receipt.size, body)
@@ -93,9 +91,7 @@ class Calls:
         self.check(self.lib.rmq_flusher_wait(flusher, offset, timeout_ms, self.error))
 
     def wait_dispatched(self, offset: int, timeout_ms: int = 5000) -> None:
-        self.check(
-            self.lib.rmq_store_wait_dispatched(self.store, offset, timeout_ms, self.error)
-        )
+        self.check(self.lib.rmq_store_wait_dispatched(self.store, offset, timeout_ms, self.error))
 
     def flush(self) -> None:
         self.check(self.lib.rmq_store_flush(self.store, self.error))

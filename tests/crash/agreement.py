@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from typing import Any
 
 from rmqstore import Record, Store
 from rmqstore.message import SysFlag, TransactionType
 
-FILES = {
+FILES: dict[str, Any] = {
     "commit_log_file_size_bytes": 65536,
     "consume_queue_file_size_bytes": 1000,
     "index_slot_count": 64,
@@ -19,7 +20,7 @@ FILES = {
 
 def has_queue_offset(record: Record) -> bool:
     """Tell whether the record takes a place in its queue."""
-    kind = record.sys_flag & SysFlag.TRANSACTION_MASK
+    kind = int(record.sys_flag & SysFlag.TRANSACTION_MASK)
     return kind not in (TransactionType.PREPARED, TransactionType.ROLLBACK)
 
 
@@ -69,7 +70,7 @@ def check_keys(store: Store, records: list[Record], count: int) -> None:
     """A sample of keys, the newest always among them, finds exactly the records that carry it."""
     carriers: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in records:
-        if record.sys_flag & SysFlag.TRANSACTION_MASK == TransactionType.ROLLBACK:
+        if int(record.sys_flag & SysFlag.TRANSACTION_MASK) == TransactionType.ROLLBACK:
             continue  # Never indexed.
         for key in {*record.keys, *([record.unique_key] if record.unique_key else [])}:
             carriers[record.topic, key].append(record.physical_offset)

@@ -15,7 +15,9 @@ from rmqstore import DiskError, Durability, Message, NotWritable, Receipt
 from tests.crash.agreement import FILES, check_agreement
 
 DISK_BYTES = 1 << 20
-BALLAST_BYTES = 320 << 10
+BALLAST_BYTES = 512 << 10
+"""More than queues and index of all that fits beside it can take."""
+SIZES = {**FILES, "consume_queue_file_size_bytes": 20_000, "index_entry_count": 2000}
 PUTS_MAX = 20_000
 
 
@@ -68,7 +70,7 @@ def check_all_there(store: rmqstore.Store, receipts: list[Receipt]) -> None:
 def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
     durability: Durability, size: int, disk: Path
 ) -> None:
-    with rmqstore.open(disk / "store", **FILES) as store:
+    with rmqstore.open(disk / "store", **SIZES) as store:
         receipts, refusal = fill(store, size, durability)
         assert isinstance(refusal.__cause__, DiskError)
         assert refusal.__cause__.errno == errno.ENOSPC
@@ -77,7 +79,9 @@ def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
         end = store.end_offset
         with pytest.raises(NotWritable):
             store.put("orders", bytes(20_000))
-        assert store.end_offset == end or store.end_offset % FILES["commit_log_file_size_bytes"] == 0
+        assert (
+            store.end_offset == end or store.end_offset % FILES["commit_log_file_size_bytes"] == 0
+        )
         assert store.failure is None
         (disk / "ballast").unlink()
         again = store.put("orders", b"again", durability=Durability.DISK)
@@ -92,7 +96,7 @@ def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
 
 
 def test_full_disk_in_the_middle_of_put_many_names_what_was_stored(disk: Path) -> None:
-    with rmqstore.open(disk / "store", **FILES) as store:
+    with rmqstore.open(disk / "store", **SIZES) as store:
         messages = [Message("orders", b"%06d" % i + bytes(500)) for i in range(2000)]
         with pytest.raises(NotWritable):
             store.put_many(messages)
@@ -103,24 +107,19 @@ def test_full_disk_in_the_middle_of_put_many_names_what_was_stored(disk: Path) -
         assert [bytes(each.body) for each in stored] == [bytes(each) for each in expected]
 
 
-def test_process_that_died_on_a_full_disk_is_recovered_on_it(disk: Path) -> None:
-    store = rmqstore.open(disk / "store", **FILES)
+def test_process_that_died_on_a_full_disk_is_recovered_once_there_is_room(disk: Path) -> None:
+    """Not before: a tmpfs wants room even for looking at the holes of a mapped file."""
+    store = rmqstore.open(disk / "store", **SIZES)
     receipts, _ = fill(store, 700, Durability.MEMORY)
     store._abandon()
-    try:
-        store = rmqstore.open(disk / "store")
-    except DiskError as error:
-        assert error.errno == errno.ENOSPC
-        (disk / "ballast").unlink()
-        store = rmqstore.open(disk / "store")
-    check_all_there(store, receipts)
-    (disk / "ballast").unlink(missing_ok=True)
-    check_agreement(store)
-    store.close()
+    (disk / "ballast").unlink()
+    with rmqstore.open(disk / "store", **SIZES) as store:
+        check_all_there(store, receipts)
+        check_agreement(store)
 
 
 def test_room_made_by_expiring_files_is_used(disk: Path) -> None:
-    with rmqstore.open(disk / "store", **FILES) as store:
+    with rmqstore.open(disk / "store", **SIZES) as store:
         fill(store, 700, Durability.MEMORY)
         (disk / "ballast").unlink()
         store.wait_dispatched()

@@ -53,9 +53,7 @@ def run_and_kill(
     assert process.returncode == -signal.SIGKILL, f"{began}{printed[-200:]}\n{complaint}"
     lines = printed[: printed.rfind("\n") + 1].splitlines()
     fields = [line.split() for line in lines if line != "open"]
-    return [
-        Acknowledged(topic, *map(int, numbers)) for topic, *numbers in fields
-    ]
+    return [Acknowledged(topic, *map(int, numbers)) for topic, *numbers in fields]
 
 
 def check_acknowledged(store: rmqstore.Store, acknowledged: list[Acknowledged]) -> None:

@@ -1,4 +1,4 @@
-"""A store that is held by another process, closed, inherited, or lies where nothing may be written."""
+"""A store that is held by another process, closed, inherited, or not writable."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""A log whose last record is damaged at each of its bytes: after a crash, and after a clean stop."""
+"""A log whose last record is damaged at each of its bytes, after a crash or a clean stop."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.crash.agreement import FILES, check_agreement
 
 COUNT = 8
 BODY_AT = 88
-CRC = {"append_property_crc": True, "force_verify_property_crc": True}
+CRC: dict[str, Any] = {"append_property_crc": True, "force_verify_property_crc": True}
 Damage = Callable[[bytes], bytes]
 
 

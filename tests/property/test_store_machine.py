@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ import rmqstore
 from rmqstore import Durability, GetStatus, Message, OffsetOutOfRange, TransactionType
 from tests.crash.agreement import check_agreement
 
-FILES = {
+FILES: dict[str, Any] = {
     "commit_log_file_size_bytes": 2048,
     "consume_queue_file_size_bytes": 100,
     "index_slot_count": 8,
@@ -141,15 +141,15 @@ class StoreMachine(RuleBasedStateMachine):
         assert record.body == stored.message.body
         assert (record.tags, tuple(record.keys)) == (stored.message.tags, stored.message.keys)
 
-    @rule(topic=st.sampled_from(TOPICS), queue=st.integers(0, QUEUES - 1), tag=st.sampled_from("AB"))
+    @rule(
+        topic=st.sampled_from(TOPICS), queue=st.integers(0, QUEUES - 1), tag=st.sampled_from("AB")
+    )
     def get_by_tag(self, topic: str, queue: int, tag: str) -> None:
         wanted = {"A": "Aa", "B": "BB"}[tag]
         self.store.wait_dispatched()
         found = self.store.get_many(topic, queue=queue, offset=self.low(topic, queue), tags=wanted)
         expected = [
-            each.queue_offset
-            for each in self.in_queue(topic, queue)
-            if each.message.tags == wanted
+            each.queue_offset for each in self.in_queue(topic, queue) if each.message.tags == wanted
         ]
         assert [each.queue_offset for each in found.records] == expected[:32]
         assert (found.status is GetStatus.FOUND) == bool(expected)
@@ -198,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=150,
+    max_examples=80,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from rmqstore import NotFoundError, UnsupportedStoreError
 from rmqstore.directory import Directory
 from tests.golden import GoldenCase, every_case
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "commit_log_file_size_bytes": 65536,
     "consume_queue_file_size_bytes": 1000,
     "index_slot_count": 64,
@@ -20,7 +21,7 @@ SIZES = {
 }
 
 
-def make(path: Path, *, count: int = 10, **settings: object) -> None:
+def make(path: Path, *, count: int = 10, **settings: Any) -> None:
     with rmqstore.open(path, **{**SIZES, **settings}) as store:
         for number in range(count):
             store.put("orders", b"x", keys=[f"k{number}"])

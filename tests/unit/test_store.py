@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -107,9 +108,7 @@ def test_message_id_of_no_record_is_refused(store: rmqstore.Store) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"x" * 65537, bytearray(b"ab"), memoryview(b"cd")])
-def test_any_buffer_is_a_body(
-    body: bytes | bytearray | memoryview, store: rmqstore.Store
-) -> None:
+def test_any_buffer_is_a_body(body: bytes | bytearray | memoryview, store: rmqstore.Store) -> None:
     with rmqstore.open(store.path + "2") as roomy:
         receipt = roomy.put("orders", body)
         assert roomy.get("orders", offset=receipt.queue_offset).body == bytes(body)
@@ -207,11 +206,13 @@ def test_disk_durability_returns_after_the_flush(store: rmqstore.Store) -> None:
 
 
 def test_refused_writes_are_said_and_allowed_again(store: rmqstore.Store) -> None:
-    for reason, word in (("disk", "diskSpaceWarningLevelRatio"), ("role", "role")):
-        store._refuse(reason)
-        with pytest.raises(NotWritable, match=word) as caught:
-            store.put("orders", b"x")
-        assert caught.value.stored is False
+    store._refuse("disk")
+    with pytest.raises(NotWritable, match="diskSpaceWarningLevelRatio") as caught:
+        store.put("orders", b"x")
+    assert caught.value.stored is False
+    store._refuse("role")
+    with pytest.raises(NotWritable, match="role"):
+        store.put("orders", b"x")
     store._refuse(None)
     store.put("orders", b"x")
 
@@ -275,9 +276,10 @@ def test_get_many_keeps_to_count_and_bytes_but_always_gives_one(store: rmqstore.
     assert len(store.get_many("orders", offset=0, max_bytes=1).records) == 1
     assert len(store.get_many("orders", offset=0, max_bytes=3 * sizes[0]).records) == 3
     assert len(store.get_many("orders", offset=0, max_bytes=3 * sizes[0] - 1).records) == 2
-    for wrong in ({"max_count": 0}, {"max_bytes": 0}):
-        with pytest.raises(ArgumentError):
-            store.get_many("orders", offset=0, **wrong)
+    with pytest.raises(ArgumentError, match="max_count"):
+        store.get_many("orders", offset=0, max_count=0)
+    with pytest.raises(ArgumentError, match="max_bytes"):
+        store.get_many("orders", offset=0, max_bytes=0)
 
 
 def test_tags_are_compared_as_text_when_their_hashes_are_equal(store: rmqstore.Store) -> None:
@@ -675,8 +677,9 @@ def test_four_writers_and_readers_see_every_message_once_and_in_order(
         for number in range(count):
             body = b"%d %d " % (writer, number) + bytes(rng.randrange(300))
             durability = Durability.DISK if number % 100 == 0 else Durability.MEMORY
-            store.put("orders", body, queue=writer % 2, keys=[f"{writer}-{number}"],
-                      durability=durability)
+            store.put(
+                "orders", body, queue=writer % 2, keys=[f"{writer}-{number}"], durability=durability
+            )
 
     def read(queue: int) -> None:
         offset = 0
@@ -798,3 +801,41 @@ def test_queue_wait_returns_whether_the_message_came(store: rmqstore.Store) -> N
     thread.start()
     assert queue.wait(0, timeout=10) is True
     thread.join()
+
+
+def test_follower_sees_what_was_there_and_what_comes_until_the_store_closes(
+    store: rmqstore.Store,
+) -> None:
+    seen: list[bytes] = []
+    has_all = threading.Event()
+
+    def follow() -> None:
+        for record in store.queue("orders").follow("start"):
+            seen.append(record.body)
+            if len(seen) == 200:
+                has_all.set()
+
+    store.put_many([b"%d" % n for n in range(100)], topic="orders")
+    follower = threading.Thread(target=follow)
+    follower.start()
+    for n in range(100, 200):
+        store.put("orders", b"%d" % n)
+    assert has_all.wait(timeout=30)
+    store.close()
+    follower.join(timeout=30)
+    assert not follower.is_alive()
+    assert seen == [b"%d" % n for n in range(200)]
+
+
+def test_store_that_nobody_holds_lets_its_directory_go(tmp_path: Path) -> None:
+    store = rmqstore.open(tmp_path / "store", **FILES)
+    store.put("orders", b"kept")
+    timer = store._retention
+    del store
+    gc.collect()
+    assert timer is not None
+    timer._thread.join(timeout=30)
+    assert not timer._thread.is_alive()
+    with rmqstore.open(tmp_path / "store") as again:
+        assert not again.recovery.was_closed
+        assert again.get("orders", offset=0).body == b"kept"
