@@ -1,10 +1,11 @@
 /* arrow_abi.h -- the structs through which Arrow data passes between libraries of one process.
  *
- * Source: the Arrow C data interface and the Arrow C stream interface, https://arrow.apache.org/docs/format/. Layout,
- * names and guards are those of the specification, so that this header may meet another copy of it.
+ * Source: the Arrow C data interface and the Arrow C stream interface,
+ * https://arrow.apache.org/docs/format/. Layout, names and guards are those of the specification,
+ * so that this header may meet another copy of it.
  *
- * Whoever holds a struct whose release is not NULL owns it, and calls release once. A struct is moved by copying its
- * bytes and setting release of the source to NULL.
+ * Whoever holds a struct whose release is not NULL owns it, and calls release once. A struct is
+ * moved by copying its bytes and setting release of the source to NULL.
  */
 #ifndef RMQ_ARROW_ABI_H
 #define RMQ_ARROW_ABI_H

@@ -18,8 +18,8 @@ static void release_schema(struct ArrowSchema *schema)
     schema->release = NULL;
 }
 
-static bool make_schema(struct ArrowSchema *out, const char *format, const char *name, bool nullable,
-                        size_t child_count)
+static bool make_schema(struct ArrowSchema *out, const char *format, const char *name,
+                        bool nullable, size_t child_count)
 {
     memset(out, 0, sizeof *out);
     if (child_count > 0) {
@@ -44,13 +44,27 @@ static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column, 
     const struct rmq_column_info *info = &rmq_column_infos()[column];
     const char *format = NULL;
     switch (info->type) {
-    case RMQ_TYPE_INT32: format = "i"; break;
-    case RMQ_TYPE_INT64: format = "l"; break;
-    case RMQ_TYPE_TIMESTAMP: format = "tsm:UTC"; break;
-    case RMQ_TYPE_BOOL: format = "b"; break;
-    case RMQ_TYPE_UTF8: format = "u"; break;
-    case RMQ_TYPE_BINARY: format = large_binary ? "Z" : "z"; break;
-    case RMQ_TYPE_MAP: format = "+m"; break;
+    case RMQ_TYPE_INT32:
+        format = "i";
+        break;
+    case RMQ_TYPE_INT64:
+        format = "l";
+        break;
+    case RMQ_TYPE_TIMESTAMP:
+        format = "tsm:UTC";
+        break;
+    case RMQ_TYPE_BOOL:
+        format = "b";
+        break;
+    case RMQ_TYPE_UTF8:
+        format = "u";
+        break;
+    case RMQ_TYPE_BINARY:
+        format = large_binary ? "Z" : "z";
+        break;
+    case RMQ_TYPE_MAP:
+        format = "+m";
+        break;
     }
     if (info->type != RMQ_TYPE_MAP)
         return make_schema(out, format, info->name, info->nullable, 0);
@@ -60,16 +74,19 @@ static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column, 
            make_schema(out->children[0]->children[1], "u", "value", true, 0);
 }
 
-int rmq_arrow_schema(const struct rmq_columns *columns, struct ArrowSchema *out, struct rmq_error *err)
+int rmq_arrow_schema(const struct rmq_columns *columns, struct ArrowSchema *out,
+                     struct rmq_error *err)
 {
     bool ok = make_schema(out, "+s", "", false, columns->column_count);
     for (size_t i = 0; ok && i < columns->column_count; ++i)
-        ok = make_column_schema(out->children[i], columns->builders[i].column, columns->large_binary);
+        ok = make_column_schema(out->children[i], columns->builders[i].column,
+                                columns->large_binary);
     if (ok)
         return RMQ_OK;
     if (out->release)
         out->release(out);
-    return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a schema of %zu columns", columns->column_count);
+    return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a schema of %zu columns",
+                    columns->column_count);
 }
 
 /* ---- arrays ---- */
@@ -92,7 +109,8 @@ static void release_array(struct ArrowArray *array)
     array->release = NULL;
 }
 
-static bool make_array(struct ArrowArray *out, int64_t length, int64_t buffer_count, size_t child_count)
+static bool make_array(struct ArrowArray *out, int64_t length, int64_t buffer_count,
+                       size_t child_count)
 {
     assert(buffer_count <= BUFFERS_MAX);
     memset(out, 0, sizeof *out);
@@ -126,7 +144,8 @@ static void hand_over(struct ArrowArray *array, size_t index, struct rmq_buffer 
     buffer->data = NULL;
 }
 
-static bool make_text(struct ArrowArray *out, int64_t length, struct rmq_buffer *offsets, struct rmq_buffer *data)
+static bool make_text(struct ArrowArray *out, int64_t length, struct rmq_buffer *offsets,
+                      struct rmq_buffer *data)
 {
     /* A map without any entry has no offsets yet; readers want the first one all the same. */
     if (!offsets->data) {

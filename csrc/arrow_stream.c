@@ -53,7 +53,8 @@ static int copy_text(struct rmq_arrow_stream *stream, const struct rmq_arrow_opt
     return RMQ_OK;
 }
 
-static int begin(struct rmq_arrow_stream *stream, const struct rmq_arrow_options *options, struct rmq_error *err)
+static int begin(struct rmq_arrow_stream *stream, const struct rmq_arrow_options *options,
+                 struct rmq_error *err)
 {
     struct rmq_walk_options walk = {
         .by_queue = options->by_queue,
@@ -128,29 +129,37 @@ void rmq_arrow_stream_counts(const struct rmq_arrow_stream *stream, struct rmq_a
 static int errno_of(int status)
 {
     switch (status) {
-    case RMQ_OK: return 0;
-    case RMQ_NO_MEMORY: return ENOMEM;
+    case RMQ_OK:
+        return 0;
+    case RMQ_NO_MEMORY:
+        return ENOMEM;
     case RMQ_INVALID:
     case RMQ_CLOSED:
-    case RMQ_FORKED: return EINVAL;
-    default: return EIO;
+    case RMQ_FORKED:
+        return EINVAL;
+    default:
+        return EIO;
     }
 }
 
-/* Rows until the batch is full (RMQ_OK), or the walk is over (RMQ_END) or failed; there may be rows in each case. */
+/* Rows until the batch is full (RMQ_OK), or the walk is over (RMQ_END) or failed; there may be rows
+ * in each case. */
 static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
 {
     struct rmq_columns *columns = &stream->columns;
     bool has_bodies = columns->chosen & (1u << RMQ_COLUMN_BODY | 1u << RMQ_COLUMN_RECORD);
     while (!rmq_columns_is_full(columns)) {
         if (rmq_gate_is_closed(stream->gate))
-            return rmq_fail(err, RMQ_CLOSED, -1, "the store was closed while its records were being read");
+            return rmq_fail(err, RMQ_CLOSED, -1,
+                            "the store was closed while its records were being read");
         int64_t room = columns->max_rows - columns->rows;
         size_t taken = 0;
-        int status = rmq_walk_next(&stream->walk, room < RMQ_WALK_PORTION ? (size_t)room : RMQ_WALK_PORTION,
-                                   has_bodies ? columns->max_bytes - columns->bytes : INT64_MAX, err);
+        int status =
+            rmq_walk_next(&stream->walk, room < RMQ_WALK_PORTION ? (size_t)room : RMQ_WALK_PORTION,
+                          has_bodies ? columns->max_bytes - columns->bytes : INT64_MAX, err);
         if (status == RMQ_OK)
-            status = rmq_columns_append(columns, stream->walk.records, stream->walk.count, &taken, err);
+            status =
+                rmq_columns_append(columns, stream->walk.records, stream->walk.count, &taken, err);
         if (status != RMQ_OK)
             return status;
         if (taken < stream->walk.count) {
@@ -169,7 +178,8 @@ static int step(struct rmq_arrow_stream *stream, struct ArrowArray *out)
     if (stream->is_over)
         return RMQ_OK;
     if (!rmq_gate_enter(stream->gate))
-        return rmq_fail(&stream->error, RMQ_CLOSED, -1, "the store was closed before its records were read to the end");
+        return rmq_fail(&stream->error, RMQ_CLOSED, -1,
+                        "the store was closed before its records were read to the end");
     int status = fill(stream, &err);
     rmq_walk_let_go(&stream->walk);
     rmq_gate_leave(stream->gate);

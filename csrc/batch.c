@@ -5,7 +5,8 @@
 
 #include "bytes.h"
 
-int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batch_item *item, struct rmq_error *err)
+int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batch_item *item,
+                   struct rmq_error *err)
 {
     assert(*at <= size);
     size_t left = size - *at;
@@ -13,14 +14,16 @@ int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batc
     if (left == 0)
         return RMQ_END;
     if (left < RMQ_BATCH_HEAD_SIZE)
-        return rmq_fail(err, RMQ_CORRUPT, place, "batch: %zu bytes left at byte %lld, a message takes at least %d",
-                        left, (long long)place, RMQ_BATCH_HEAD_SIZE);
+        return rmq_fail(err, RMQ_CORRUPT, place,
+                        "batch: %zu bytes left at byte %lld, a message takes at least %d", left,
+                        (long long)place, RMQ_BATCH_HEAD_SIZE);
 
     const uint8_t *from = body + *at;
     int32_t total_size = rmq_get_i32(from);
     int32_t body_size = rmq_get_i32(from + 16);
     if (body_size < 0 || (size_t)body_size > left - RMQ_BATCH_HEAD_SIZE)
-        return rmq_fail(err, RMQ_CORRUPT, place, "batch: message at byte %lld has a body of %d bytes, %zu are left",
+        return rmq_fail(err, RMQ_CORRUPT, place,
+                        "batch: message at byte %lld has a body of %d bytes, %zu are left",
                         (long long)place, body_size, left - RMQ_BATCH_HEAD_SIZE);
 
     size_t after_body = RMQ_BATCH_HEAD_SIZE + (size_t)body_size;
@@ -28,10 +31,11 @@ int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batc
     int16_t properties_size = rmq_get_i16(body_end);
     if (properties_size < 0 || (size_t)properties_size > left - after_body)
         return rmq_fail(err, RMQ_CORRUPT, place,
-                        "batch: message at byte %lld has properties of %d bytes, %zu are left", (long long)place,
-                        properties_size, left - after_body);
+                        "batch: message at byte %lld has properties of %d bytes, %zu are left",
+                        (long long)place, properties_size, left - after_body);
     if (total_size < 0 || (size_t)total_size != after_body + (size_t)properties_size)
-        return rmq_fail(err, RMQ_CORRUPT, place, "batch: message at byte %lld says %d bytes, its fields take %zu",
+        return rmq_fail(err, RMQ_CORRUPT, place,
+                        "batch: message at byte %lld says %d bytes, its fields take %zu",
                         (long long)place, total_size, after_body + (size_t)properties_size);
 
     item->flag = rmq_get_i32(from + 12);

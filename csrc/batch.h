@@ -32,7 +32,8 @@ struct rmq_batch_item {
 
 /* Reads the message at *at (0 to begin) and moves *at behind it. RMQ_END at the end of the body;
  * RMQ_CORRUPT when lengths disagree or leave the body, with the place in err->at_offset. */
-int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batch_item *item, struct rmq_error *err);
+int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batch_item *item,
+                   struct rmq_error *err);
 
 /* Bytes one message takes. */
 static inline size_t rmq_batch_item_size(const struct rmq_batch_item *item)

@@ -35,8 +35,9 @@ static void encode(uint8_t *bytes, const struct rmq_unit *unit)
 
 static bool is_sane(const struct rmq_unit *unit)
 {
-    return unit->physical_offset >= 0 && unit->size > 0 && unit->physical_offset <= INT64_MAX - unit->size &&
-           unit->batch_size > 0 && unit->batch_size <= BATCH_SIZE_MAX && unit->queue_offset >= 0 &&
+    return unit->physical_offset >= 0 && unit->size > 0 &&
+           unit->physical_offset <= INT64_MAX - unit->size && unit->batch_size > 0 &&
+           unit->batch_size <= BATCH_SIZE_MAX && unit->queue_offset >= 0 &&
            unit->queue_offset <= INT64_MAX - unit->batch_size;
 }
 
@@ -45,7 +46,8 @@ static enum rmq_unit_side judge_end(const struct rmq_unit *unit, int64_t log_end
     return is_sane(unit) && unit->physical_offset < log_end ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
 }
 
-static enum rmq_unit_side judge_physical_offset(const struct rmq_unit *unit, int64_t physical_offset)
+static enum rmq_unit_side judge_physical_offset(const struct rmq_unit *unit,
+                                                int64_t physical_offset)
 {
     return unit->physical_offset < physical_offset ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
 }
@@ -53,7 +55,8 @@ static enum rmq_unit_side judge_physical_offset(const struct rmq_unit *unit, int
 /* A unit is behind when it holds the message sought or a later one. */
 static enum rmq_unit_side judge_queue_offset(const struct rmq_unit *unit, int64_t queue_offset)
 {
-    return unit->queue_offset <= queue_offset - unit->batch_size ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
+    return unit->queue_offset <= queue_offset - unit->batch_size ? RMQ_UNIT_BEFORE
+                                                                 : RMQ_UNIT_BEHIND;
 }
 
 /* Units are numbered by their place in the space of file offsets. */
@@ -68,7 +71,8 @@ static int64_t end_number(const struct rmq_batch_consume_queue *queue)
     return rmq_file_queue_end(&queue->files) / RMQ_BATCH_UNIT_SIZE;
 }
 
-static void set_bounds(struct rmq_batch_consume_queue *queue, int64_t min, int64_t max, int64_t physical_end)
+static void set_bounds(struct rmq_batch_consume_queue *queue, int64_t min, int64_t max,
+                       int64_t physical_end)
 {
     assert(min >= -1 && min <= max);
     atomic_store_explicit(&queue->physical_end, physical_end, memory_order_release);
@@ -76,16 +80,21 @@ static void set_bounds(struct rmq_batch_consume_queue *queue, int64_t min, int64
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
 }
 
-int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
-                                 int64_t file_size, bool read_only, struct rmq_error *err)
+int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
+                                 const char *directory, int64_t file_size, bool read_only,
+                                 struct rmq_error *err)
 {
     if (file_size <= 0 || file_size > INT32_MAX || file_size % RMQ_BATCH_UNIT_SIZE != 0)
         return rmq_fail(err, RMQ_INVALID, -1,
-                        "batch consume queue %s: file size %" PRId64 " is no multiple of %d in 1 .. %d", directory,
-                        file_size, RMQ_BATCH_UNIT_SIZE, INT32_MAX);
-    struct rmq_file_queue_options options = {
-        .vfs = vfs, .directories = &directory, .directory_count = 1, .file_size = file_size,
-        .window = file_size < WINDOW ? file_size : WINDOW, .read_only = read_only};
+                        "batch consume queue %s: file size %" PRId64
+                        " is no multiple of %d in 1 .. %d",
+                        directory, file_size, RMQ_BATCH_UNIT_SIZE, INT32_MAX);
+    struct rmq_file_queue_options options = {.vfs = vfs,
+                                             .directories = &directory,
+                                             .directory_count = 1,
+                                             .file_size = file_size,
+                                             .window = file_size < WINDOW ? file_size : WINDOW,
+                                             .read_only = read_only};
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
         set_bounds(queue, -1, 0, -1);
@@ -111,51 +120,58 @@ static int find_bounds(struct rmq_batch_consume_queue *queue, int64_t limit, int
     struct rmq_unit unit;
     size_t count = 0;
     *bounds = (struct bounds){.end = first, .min = -1, .max = 0, .physical_end = -1};
-    int status = rmq_unit_search(&queue->files, &LAYOUT, first, limit, judge_end, log_end, &bounds->end, err);
+    int status = rmq_unit_search(&queue->files, &LAYOUT, first, limit, judge_end, log_end,
+                                 &bounds->end, err);
     if (status != RMQ_OK || bounds->end == first)
         return status;
     status = rmq_unit_read(&queue->files, &LAYOUT, first, first + 1, &unit, &count, err);
     if (status == RMQ_OK && count)
         bounds->min = unit.queue_offset;
     if (status == RMQ_OK)
-        status = rmq_unit_read(&queue->files, &LAYOUT, bounds->end - 1, bounds->end, &unit, &count, err);
+        status =
+            rmq_unit_read(&queue->files, &LAYOUT, bounds->end - 1, bounds->end, &unit, &count, err);
     if (status == RMQ_OK && count) {
         bounds->max = unit.queue_offset + unit.batch_size;
         bounds->physical_end = unit.physical_offset + unit.size;
     }
     if (status == RMQ_OK && bounds->min > bounds->max)
         status = rmq_fail(err, RMQ_CORRUPT, bounds->min,
-                          "batch consume queue %s: queue offsets run from %" PRId64 " back to %" PRId64
-                          "; rebuild it with rmqstore repair",
+                          "batch consume queue %s: queue offsets run from %" PRId64
+                          " back to %" PRId64 "; rebuild it with rmqstore repair",
                           queue->files.options.directories[0], bounds->min, bounds->max);
     return status;
 }
 
-int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                    struct rmq_error *err)
 {
     const struct rmq_mapped_file *last = queue->files.last;
     struct bounds bounds = {.end = 0, .min = -1, .max = 0, .physical_end = -1};
     int status = RMQ_OK;
     if (last)
-        status = find_bounds(queue, (last->start + last->size) / RMQ_BATCH_UNIT_SIZE, log_end, &bounds, err);
+        status = find_bounds(queue, (last->start + last->size) / RMQ_BATCH_UNIT_SIZE, log_end,
+                             &bounds, err);
     if (status == RMQ_OK && last) {
         if (!queue->files.options.read_only)
             status = rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
         else if (bounds.end * RMQ_BATCH_UNIT_SIZE >= last->start)
             rmq_file_queue_advance(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE - last->start);
         else
-            atomic_store_explicit(&queue->files.end_offset, bounds.end * RMQ_BATCH_UNIT_SIZE, memory_order_release);
+            atomic_store_explicit(&queue->files.end_offset, bounds.end * RMQ_BATCH_UNIT_SIZE,
+                                  memory_order_release);
     }
     if (status == RMQ_OK)
         set_bounds(queue, bounds.min, bounds.max, bounds.physical_end);
     return status;
 }
 
-int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                     struct rmq_error *err)
 {
     struct bounds bounds;
     int64_t end = end_number(queue);
-    if (atomic_load_explicit(&queue->physical_end, memory_order_relaxed) <= log_end || !queue->files.last)
+    if (atomic_load_explicit(&queue->physical_end, memory_order_relaxed) <= log_end ||
+        !queue->files.last)
         return RMQ_OK;
     int status = find_bounds(queue, end, log_end, &bounds, err);
     if (status != RMQ_OK || bounds.end == end)
@@ -168,12 +184,14 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
     return rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
 }
 
-int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start, struct rmq_error *err)
+int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
+                                   struct rmq_error *err)
 {
     int64_t first = first_number(queue), end = end_number(queue), found = first;
     if (!queue->files.last || first >= end)
         return RMQ_OK;
-    int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_physical_offset, log_start, &found, err);
+    int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_physical_offset,
+                                 log_start, &found, err);
     if (status != RMQ_OK)
         return status;
     int64_t min = atomic_load_explicit(&queue->max_offset, memory_order_relaxed);
@@ -208,18 +226,20 @@ static int make_room(struct rmq_batch_consume_queue *queue, struct rmq_error *er
     if (status != RMQ_OK)
         return status;
     int64_t at = atomic_load_explicit(&files->last->wrote, memory_order_relaxed);
-    return rmq_mapped_file_reserve(files->last, at + RMQ_BATCH_UNIT_SIZE, files->options.window, err);
+    return rmq_mapped_file_reserve(files->last, at + RMQ_BATCH_UNIT_SIZE, files->options.window,
+                                   err);
 }
 
-int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue, const struct rmq_unit *unit,
-                                   struct rmq_error *err)
+int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
+                                   const struct rmq_unit *unit, struct rmq_error *err)
 {
     assert(!queue->files.options.read_only);
     if (!is_sane(unit))
         return rmq_fail(err, RMQ_INVALID, unit->physical_offset,
                         "batch consume queue %s: queue offset %" PRId64 ", %" PRId32
                         " messages in %" PRId32 " bytes cannot be stored",
-                        queue->files.options.directories[0], unit->queue_offset, unit->batch_size, unit->size);
+                        queue->files.options.directories[0], unit->queue_offset, unit->batch_size,
+                        unit->size);
     int64_t record_end = unit->physical_offset + unit->size;
     if (record_end <= atomic_load_explicit(&queue->physical_end, memory_order_relaxed) ||
         unit->queue_offset < atomic_load_explicit(&queue->max_offset, memory_order_relaxed))
@@ -227,7 +247,8 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue, const 
 
     struct rmq_mapped_file *last = queue->files.last;
     int64_t at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
-    if (!last || at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_BATCH_UNIT_SIZE) {
+    if (!last ||
+        at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_BATCH_UNIT_SIZE) {
         int status = make_room(queue, err);
         if (status != RMQ_OK)
             return status;
@@ -239,26 +260,30 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue, const 
     if (atomic_load_explicit(&queue->min_offset, memory_order_relaxed) < 0)
         atomic_store_explicit(&queue->min_offset, unit->queue_offset, memory_order_release);
     atomic_store_explicit(&queue->physical_end, record_end, memory_order_release);
-    atomic_store_explicit(&queue->max_offset, unit->queue_offset + unit->batch_size, memory_order_release);
+    atomic_store_explicit(&queue->max_offset, unit->queue_offset + unit->batch_size,
+                          memory_order_release);
     return RMQ_OK;
 }
 
 /* ---- reading ---- */
 
-int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
-                                 size_t capacity, size_t *count, struct rmq_error *err)
+int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset,
+                                 struct rmq_unit *units, size_t capacity, size_t *count,
+                                 struct rmq_error *err)
 {
     *count = 0;
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
     int64_t first = first_number(queue), end = end_number(queue), found = end;
     if (queue_offset < 0 || queue_offset >= max)
         return RMQ_OK;
-    int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_queue_offset, queue_offset, &found, err);
+    int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_queue_offset,
+                                 queue_offset, &found, err);
     if (status != RMQ_OK || found >= end)
         return status;
     int64_t upto = capacity < (size_t)(end - found) ? found + (int64_t)capacity : end;
     status = rmq_unit_read(&queue->files, &LAYOUT, found, upto, units, count, err);
-    /* max is lowered before anything is cut: what was copied from behind a lowered max may be half gone. */
+    /* max is lowered before anything is cut: what was copied from behind a lowered max may be half
+     * gone. */
     atomic_thread_fence(memory_order_acquire);
     max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
     while (*count && (!is_sane(&units[*count - 1]) || units[*count - 1].queue_offset >= max))

@@ -1,4 +1,5 @@
-/* batch_consume_queue.h -- units that each point at a record of several messages (topics with queue.type=BatchCQ).
+/* batch_consume_queue.h -- units that each point at a record of several messages (topics with
+ * queue.type=BatchCQ).
  *
  *   at  size  field
  *   0   8     physical offset of the record
@@ -10,8 +11,8 @@
  *   38  4     compacted offset, always -1
  *   42  4     reserved, 0
  *
- * Source: BatchConsumeQueue of RocketMQ 5.3.3. File offsets are bytes, not queue offsets: lookup is a binary search
- * over field 28. One writer, any number of readers.
+ * Source: BatchConsumeQueue of RocketMQ 5.3.3. File offsets are bytes, not queue offsets: lookup is
+ * a binary search over field 28. One writer, any number of readers.
  */
 #ifndef RMQ_BATCH_CONSUME_QUEUE_H
 #define RMQ_BATCH_CONSUME_QUEUE_H
@@ -23,25 +24,31 @@ _Static_assert(RMQ_BATCH_UNIT_SIZE == 8 + 4 + 8 + 8 + 8 + 2 + 4 + 4, "batch unit
 
 struct rmq_batch_consume_queue {
     struct rmq_file_queue files;
-    _Atomic int64_t min_offset; /* queue offset of the first message kept; -1 when the queue is empty */
+    _Atomic int64_t
+        min_offset; /* queue offset of the first message kept; -1 when the queue is empty */
     _Atomic int64_t max_offset; /* behind the last message; 0 when empty */
     _Atomic int64_t physical_end;
 };
 
 /* The verbs of consume_queue.h with the same meaning. file_size is not rounded. */
-int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
-                                 int64_t file_size, bool read_only, struct rmq_error *err);
+int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
+                                 const char *directory, int64_t file_size, bool read_only,
+                                 struct rmq_error *err);
 void rmq_batch_consume_queue_close(struct rmq_batch_consume_queue *queue);
-int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end, struct rmq_error *err);
+int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                    struct rmq_error *err);
 /* A unit whose record ends at or before physical_end is there already: RMQ_OK, nothing changes.
  * unit->queue_offset is the base offset, batch_size at least 1. */
-int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue, const struct rmq_unit *unit,
+int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
+                                   const struct rmq_unit *unit, struct rmq_error *err);
+int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                     struct rmq_error *err);
+int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err);
-int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end, struct rmq_error *err);
-int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start, struct rmq_error *err);
 /* Units from the one that holds queue_offset on. */
-int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
-                                 size_t capacity, size_t *count, struct rmq_error *err);
+int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset,
+                                 struct rmq_unit *units, size_t capacity, size_t *count,
+                                 struct rmq_error *err);
 int rmq_batch_consume_queue_flush(struct rmq_batch_consume_queue *queue, struct rmq_error *err);
 
 #endif

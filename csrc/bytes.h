@@ -15,17 +15,17 @@
 #define RMQ_BIG64(x) (x)
 #endif
 
-#define RMQ_BYTES_PAIR(bits)                                                       \
-    static inline int##bits##_t rmq_get_i##bits(const void *from)                  \
-    {                                                                              \
-        uint##bits##_t value;                                                      \
-        memcpy(&value, from, sizeof value);                                        \
-        return (int##bits##_t)RMQ_BIG##bits(value);                                \
-    }                                                                              \
-    static inline void rmq_put_i##bits(void *to, int##bits##_t value)              \
-    {                                                                              \
-        uint##bits##_t bytes = RMQ_BIG##bits((uint##bits##_t)value);               \
-        memcpy(to, &bytes, sizeof bytes);                                          \
+#define RMQ_BYTES_PAIR(bits)                                          \
+    static inline int##bits##_t rmq_get_i##bits(const void *from)     \
+    {                                                                 \
+        uint##bits##_t value;                                         \
+        memcpy(&value, from, sizeof value);                           \
+        return (int##bits##_t)RMQ_BIG##bits(value);                   \
+    }                                                                 \
+    static inline void rmq_put_i##bits(void *to, int##bits##_t value) \
+    {                                                                 \
+        uint##bits##_t bytes = RMQ_BIG##bits((uint##bits##_t)value);  \
+        memcpy(to, &bytes, sizeof bytes);                             \
     }
 RMQ_BYTES_PAIR(16)
 RMQ_BYTES_PAIR(32)

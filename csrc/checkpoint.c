@@ -33,13 +33,14 @@ static int file_size(struct rmq_vfs *vfs, const char *path, int64_t *size, struc
     struct rmq_file_info info;
     int status = vfs->stat(vfs, path, &info, err);
     if (status == RMQ_OK && info.is_directory)
-        return rmq_fail(err, RMQ_CORRUPT, -1, "%s is a folder, expected a file; move it away", path);
+        return rmq_fail(err, RMQ_CORRUPT, -1, "%s is a folder, expected a file; move it away",
+                        path);
     *size = status == RMQ_OK ? info.size : -1;
     return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
-int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint, bool *found,
-                        struct rmq_error *err)
+int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint,
+                        bool *found, struct rmq_error *err)
 {
     uint8_t bytes[FIELDS_SIZE];
     size_t got = 0;
@@ -65,10 +66,10 @@ int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkp
     return RMQ_OK;
 }
 
-/* Writes data to the beginning of a file of at least size_min bytes, or exactly so many when told to shorten it,
- * and brings it to the device, its name too when it is made here. */
-static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data, size_t size, int64_t size_min,
-                        bool shorten, struct rmq_error *err)
+/* Writes data to the beginning of a file of at least size_min bytes, or exactly so many when told
+ * to shorten it, and brings it to the device, its name too when it is made here. */
+static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data, size_t size,
+                        int64_t size_min, bool shorten, struct rmq_error *err)
 {
     int64_t size_before = -1;
     int fd = -1;
@@ -91,8 +92,8 @@ static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data,
     return status;
 }
 
-int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path, const struct rmq_checkpoint *checkpoint,
-                         struct rmq_error *err)
+int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
+                         const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
 {
     uint8_t bytes[FIELDS_SIZE];
     rmq_put_i64(bytes, checkpoint->physic_timestamp);

@@ -2,14 +2,15 @@
  *
  *   at  size  field of `checkpoint` (4096 bytes, rest zero)
  *   0   8     physic_timestamp: store timestamp up to which the commit log is flushed
- *   8   8     logics_timestamp: store timestamp up to which consume queues are flushed (5.5) or dispatched (5.3)
- *   16  8     index_timestamp: last timestamp of the last index file that is closed and flushed
- *   24  8     master_flushed_offset
- *   32  8     confirm_offset
- *   40  8     logics_physical_offset: start of the last record covered by a complete flush of the queues; 5.5 only
+ *   8   8     logics_timestamp: store timestamp up to which consume queues are flushed (5.5) or
+ * dispatched (5.3) 16  8     index_timestamp: last timestamp of the last index file that is closed
+ * and flushed 24  8     master_flushed_offset 32  8     confirm_offset 40  8
+ * logics_physical_offset: start of the last record covered by a complete flush of the queues; 5.5
+ * only
  *
- * Source: StoreCheckpoint of RocketMQ 5.3.3 and 5.5.0. The file `abort` is there while a store is open for writing; its
- * text is the process id. Found at opening it means that the store was not closed.
+ * Source: StoreCheckpoint of RocketMQ 5.3.3 and 5.5.0. The file `abort` is there while a store is
+ * open for writing; its text is the process id. Found at opening it means that the store was not
+ * closed.
  */
 #ifndef RMQ_CHECKPOINT_H
 #define RMQ_CHECKPOINT_H
@@ -27,13 +28,14 @@ struct rmq_checkpoint {
     int64_t logics_physical_offset;
 };
 
-/* Missing or shorter than 48 bytes: RMQ_OK, all zero and *found false; recovery then scans the whole log, which is
- * always right. */
-int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint, bool *found,
-                        struct rmq_error *err);
-/* Writes in place (48 bytes lie in one sector) and syncs; makes the file when it is missing. Bytes from 48 on stay. */
-int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path, const struct rmq_checkpoint *checkpoint,
-                         struct rmq_error *err);
+/* Missing or shorter than 48 bytes: RMQ_OK, all zero and *found false; recovery then scans the
+ * whole log, which is always right. */
+int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint,
+                        bool *found, struct rmq_error *err);
+/* Writes in place (48 bytes lie in one sector) and syncs; makes the file when it is missing. Bytes
+ * from 48 on stay. */
+int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
+                         const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
 
 int rmq_abort_exists(struct rmq_vfs *vfs, const char *path, bool *exists, struct rmq_error *err);
 /* On the device, name included, when this returns. */

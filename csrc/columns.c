@@ -29,11 +29,12 @@ int rmq_columns_options_check(const struct rmq_columns_options *options, struct 
 {
     uint32_t seen = 0;
     if (options->column_count < 1 || options->column_count > RMQ_COLUMN_COUNT)
-        return rmq_fail(err, RMQ_INVALID, -1, "%zu columns were asked for; 1 to %d can be", options->column_count,
-                        RMQ_COLUMN_COUNT);
+        return rmq_fail(err, RMQ_INVALID, -1, "%zu columns were asked for; 1 to %d can be",
+                        options->column_count, RMQ_COLUMN_COUNT);
     for (size_t i = 0; i < options->column_count; ++i) {
         if (options->columns[i] >= RMQ_COLUMN_COUNT)
-            return rmq_fail(err, RMQ_INVALID, -1, "there is no column number %d", options->columns[i]);
+            return rmq_fail(err, RMQ_INVALID, -1, "there is no column number %d",
+                            options->columns[i]);
         if (seen & 1u << options->columns[i])
             return rmq_fail(err, RMQ_INVALID, -1, "column %s was asked for twice",
                             rmq_column_infos()[options->columns[i]].name);
@@ -100,14 +101,16 @@ static bool put_offset(struct rmq_buffer *offsets, size_t end)
     static const int32_t zero = 0;
     assert(end <= INT32_MAX);
     int32_t narrow = (int32_t)end;
-    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) && put_bytes(offsets, &narrow, sizeof narrow);
+    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) &&
+           put_bytes(offsets, &narrow, sizeof narrow);
 }
 
 static bool put_large_offset(struct rmq_buffer *offsets, size_t end)
 {
     static const int64_t zero = 0;
     int64_t wide = (int64_t)end;
-    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) && put_bytes(offsets, &wide, sizeof wide);
+    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) &&
+           put_bytes(offsets, &wide, sizeof wide);
 }
 
 static bool put_bit(struct rmq_buffer *bits, int64_t row, bool value)
@@ -163,7 +166,8 @@ static size_t host_text(const struct rmq_host *host, char *to)
     to[size++] = ':';
     if (host->port < 0)
         to[size++] = '-';
-    return size + put_decimal(to + size, host->port < 0 ? 0u - (uint32_t)host->port : (uint32_t)host->port);
+    return size + put_decimal(to + size,
+                              host->port < 0 ? 0u - (uint32_t)host->port : (uint32_t)host->port);
 }
 
 static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *host)
@@ -187,7 +191,8 @@ static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *
 #define PAIR_SLOTS 16384
 _Static_assert(PAIR_SLOTS >= 2 * PAIRS_MAX, "slots stay half empty");
 
-/* The pairs of one record, each name once. Slots hold pair number + 1 and are all 0 between records. */
+/* The pairs of one record, each name once. Slots hold pair number + 1 and are all 0 between
+ * records. */
 struct rmq_pair_table {
     struct rmq_slice names[PAIRS_MAX];
     struct rmq_slice values[PAIRS_MAX];
@@ -195,12 +200,14 @@ struct rmq_pair_table {
     uint16_t slots[PAIR_SLOTS];
 };
 
-static void collect_pair(struct rmq_pair_table *pairs, size_t *count, struct rmq_slice name, struct rmq_slice value)
+static void collect_pair(struct rmq_pair_table *pairs, size_t *count, struct rmq_slice name,
+                         struct rmq_slice value)
 {
     size_t slot = rmq_table_hash(name.data, name.size, 0) % PAIR_SLOTS;
     for (; pairs->slots[slot]; slot = (slot + 1) % PAIR_SLOTS) {
         size_t pair = pairs->slots[slot] - 1u;
-        if (pairs->names[pair].size == name.size && memcmp(pairs->names[pair].data, name.data, name.size) == 0) {
+        if (pairs->names[pair].size == name.size &&
+            memcmp(pairs->names[pair].data, name.data, name.size) == 0) {
             pairs->values[pair] = value;
             return;
         }
@@ -212,13 +219,15 @@ static void collect_pair(struct rmq_pair_table *pairs, size_t *count, struct rmq
     pairs->slots[slot] = (uint16_t)++*count;
 }
 
-static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table *pairs, const struct rmq_record *record)
+static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table *pairs,
+                      const struct rmq_record *record)
 {
     struct rmq_buffer *buffers = builder->buffers;
     struct rmq_slice name, value;
     size_t count = 0;
     bool ok = true;
-    for (size_t at = 0; rmq_properties_next(record->properties, (size_t)record->properties_size, &at, &name, &value);)
+    for (size_t at = 0; rmq_properties_next(record->properties, (size_t)record->properties_size,
+                                            &at, &name, &value);)
         collect_pair(pairs, &count, name, value);
     for (size_t i = 0; i < count; ++i) {
         pairs->slots[pairs->used[i]] = 0;
@@ -233,7 +242,8 @@ static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table 
 
 /* ---- columns ---- */
 
-int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_options *options, struct rmq_error *err)
+int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_options *options,
+                     struct rmq_error *err)
 {
     memset(columns, 0, sizeof *columns);
     int status = rmq_columns_options_check(options, err);
@@ -250,7 +260,8 @@ int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_optio
     if (columns->chosen & BIT(PROPERTIES)) {
         columns->pairs = calloc(1, sizeof *columns->pairs);
         if (!columns->pairs)
-            return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu bytes", sizeof *columns->pairs);
+            return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu bytes",
+                            sizeof *columns->pairs);
     }
     return RMQ_OK;
 }
@@ -286,34 +297,48 @@ struct chunk {
     struct rmq_dispatch_properties properties[CHUNK]; /* filled when NEEDS_PROPERTIES */
 };
 
-#define FILL(type, expression)                                                           \
-    do {                                                                                 \
-        struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];                    \
-        type *to = (type *)(void *)reserve(data, chunk->count * sizeof(type));           \
-        if (!to)                                                                         \
-            return false;                                                                \
-        for (size_t i = 0; i < chunk->count; ++i)                                        \
-            to[i] = chunk->records[i].expression;                                        \
-        data->size += chunk->count * sizeof(type);                                       \
-        return true;                                                                     \
+#define FILL(type, expression)                                                 \
+    do {                                                                       \
+        struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];          \
+        type *to = (type *)(void *)reserve(data, chunk->count * sizeof(type)); \
+        if (!to)                                                               \
+            return false;                                                      \
+        for (size_t i = 0; i < chunk->count; ++i)                              \
+            to[i] = chunk->records[i].expression;                              \
+        data->size += chunk->count * sizeof(type);                             \
+        return true;                                                           \
     } while (0)
 
 static bool fill_fixed(const struct chunk *chunk, struct rmq_column_builder *builder)
 {
     switch (builder->column) {
-    case RMQ_COLUMN_QUEUE_ID: FILL(int32_t, queue_id);
-    case RMQ_COLUMN_QUEUE_OFFSET: FILL(int64_t, queue_offset);
-    case RMQ_COLUMN_PHYSICAL_OFFSET: FILL(int64_t, physical_offset);
-    case RMQ_COLUMN_SIZE: FILL(int32_t, total_size);
-    case RMQ_COLUMN_STORE_TIMESTAMP: FILL(int64_t, store_timestamp);
-    case RMQ_COLUMN_BORN_TIMESTAMP: FILL(int64_t, born_timestamp);
-    case RMQ_COLUMN_BODY_CRC: FILL(int32_t, body_crc);
-    case RMQ_COLUMN_SYS_FLAG: FILL(int32_t, sys_flag);
-    case RMQ_COLUMN_FLAG: FILL(int32_t, flag);
-    case RMQ_COLUMN_RECONSUME_TIMES: FILL(int32_t, reconsume_times);
-    case RMQ_COLUMN_PREPARED_TRANSACTION_OFFSET: FILL(int64_t, prepared_transaction_offset);
-    case RMQ_COLUMN_VERSION: FILL(int32_t, version);
-    default: assert(!"a column of another type"); return false;
+    case RMQ_COLUMN_QUEUE_ID:
+        FILL(int32_t, queue_id);
+    case RMQ_COLUMN_QUEUE_OFFSET:
+        FILL(int64_t, queue_offset);
+    case RMQ_COLUMN_PHYSICAL_OFFSET:
+        FILL(int64_t, physical_offset);
+    case RMQ_COLUMN_SIZE:
+        FILL(int32_t, total_size);
+    case RMQ_COLUMN_STORE_TIMESTAMP:
+        FILL(int64_t, store_timestamp);
+    case RMQ_COLUMN_BORN_TIMESTAMP:
+        FILL(int64_t, born_timestamp);
+    case RMQ_COLUMN_BODY_CRC:
+        FILL(int32_t, body_crc);
+    case RMQ_COLUMN_SYS_FLAG:
+        FILL(int32_t, sys_flag);
+    case RMQ_COLUMN_FLAG:
+        FILL(int32_t, flag);
+    case RMQ_COLUMN_RECONSUME_TIMES:
+        FILL(int32_t, reconsume_times);
+    case RMQ_COLUMN_PREPARED_TRANSACTION_OFFSET:
+        FILL(int64_t, prepared_transaction_offset);
+    case RMQ_COLUMN_VERSION:
+        FILL(int32_t, version);
+    default:
+        assert(!"a column of another type");
+        return false;
     }
 }
 #undef FILL
@@ -322,7 +347,8 @@ static bool fill_crc_ok(const struct chunk *chunk, struct rmq_column_builder *bu
 {
     for (size_t i = 0; i < chunk->count; ++i) {
         const struct rmq_record *record = &chunk->records[i];
-        /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader. */
+        /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader.
+         */
         bool ok = record->body_size == 0 ||
                   rmq_crc32_java(record->body, (size_t)record->body_size) == record->body_crc;
         if (!put_bit(&builder->buffers[RMQ_BUFFER_DATA], chunk->columns->rows + (int64_t)i, ok))
@@ -356,7 +382,8 @@ static bool fill_property(const struct chunk *chunk, struct rmq_column_builder *
                                 : builder->column == RMQ_COLUMN_KEYS ? properties->keys
                                                                      : properties->unique_key;
         builder->null_count += !text.data;
-        if (!put_bit(&builder->buffers[RMQ_BUFFER_VALIDITY], chunk->columns->rows + (int64_t)i, text.data != NULL) ||
+        if (!put_bit(&builder->buffers[RMQ_BUFFER_VALIDITY], chunk->columns->rows + (int64_t)i,
+                     text.data != NULL) ||
             !put_text(data, text) || !put_offset(&builder->buffers[RMQ_BUFFER_OFFSETS], data->size))
             return false;
     }
@@ -375,10 +402,12 @@ static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *buil
             ok = put_text(data, (struct rmq_slice){record->topic, (size_t)record->topic_size}) &&
                  put_offset(offsets, data->size);
         else if (builder->column == RMQ_COLUMN_MESSAGE_ID)
-            ok = put_bytes(data, id, rmq_message_id(&record->store_host, record->physical_offset, id)) &&
+            ok = put_bytes(data, id,
+                           rmq_message_id(&record->store_host, record->physical_offset, id)) &&
                  put_offset(offsets, data->size);
         else
-            ok = put_host(builder, builder->column == RMQ_COLUMN_BORN_HOST ? &record->born_host : &record->store_host);
+            ok = put_host(builder, builder->column == RMQ_COLUMN_BORN_HOST ? &record->born_host
+                                                                           : &record->store_host);
     }
     return ok;
 }
@@ -394,17 +423,24 @@ static bool fill_map(const struct chunk *chunk, struct rmq_column_builder *build
 static bool fill_column(const struct chunk *chunk, struct rmq_column_builder *builder)
 {
     switch (rmq_column_infos()[builder->column].type) {
-    case RMQ_TYPE_BOOL: return fill_crc_ok(chunk, builder);
-    case RMQ_TYPE_BINARY: return fill_binary(chunk, builder);
-    case RMQ_TYPE_MAP: return fill_map(chunk, builder);
+    case RMQ_TYPE_BOOL:
+        return fill_crc_ok(chunk, builder);
+    case RMQ_TYPE_BINARY:
+        return fill_binary(chunk, builder);
+    case RMQ_TYPE_MAP:
+        return fill_map(chunk, builder);
     case RMQ_TYPE_UTF8:
-        return (NEEDS_PROPERTIES >> builder->column & 1 ? fill_property : fill_text)(chunk, builder);
-    default: return fill_fixed(chunk, builder);
+        return (NEEDS_PROPERTIES >> builder->column & 1 ? fill_property : fill_text)(chunk,
+                                                                                     builder);
+    default:
+        return fill_fixed(chunk, builder);
     }
 }
 
-/* How many of the records the batch still takes, judged by bodies and whole records: what can be large. */
-static size_t count_fitting(const struct rmq_columns *columns, const struct rmq_record *records, size_t count)
+/* How many of the records the batch still takes, judged by bodies and whole records: what can be
+ * large. */
+static size_t count_fitting(const struct rmq_columns *columns, const struct rmq_record *records,
+                            size_t count)
 {
     int64_t bytes = columns->bytes;
     if (columns->rows > 0 && rmq_columns_is_full(columns))
@@ -428,13 +464,14 @@ static int64_t variable_bytes(const struct rmq_columns *columns)
     for (size_t i = 0; i < columns->column_count; ++i) {
         const struct rmq_column_builder *builder = &columns->builders[i];
         if (rmq_column_infos()[builder->column].type >= RMQ_TYPE_UTF8)
-            bytes += builder->buffers[RMQ_BUFFER_DATA].size + builder->buffers[RMQ_BUFFER_VALUE_DATA].size;
+            bytes += builder->buffers[RMQ_BUFFER_DATA].size +
+                     builder->buffers[RMQ_BUFFER_VALUE_DATA].size;
     }
     return (int64_t)bytes;
 }
 
-int rmq_columns_append(struct rmq_columns *columns, const struct rmq_record *records, size_t count, size_t *taken,
-                       struct rmq_error *err)
+int rmq_columns_append(struct rmq_columns *columns, const struct rmq_record *records, size_t count,
+                       size_t *taken, struct rmq_error *err)
 {
     struct chunk chunk;
     chunk.columns = columns;
@@ -445,11 +482,12 @@ int rmq_columns_append(struct rmq_columns *columns, const struct rmq_record *rec
         if (chunk.count == 0)
             break;
         for (size_t i = 0; columns->chosen & NEEDS_PROPERTIES && i < chunk.count; ++i)
-            rmq_properties_scan(chunk.records[i].properties, (size_t)chunk.records[i].properties_size,
-                                &chunk.properties[i]);
+            rmq_properties_scan(chunk.records[i].properties,
+                                (size_t)chunk.records[i].properties_size, &chunk.properties[i]);
         for (size_t i = 0; i < columns->column_count; ++i)
             if (!fill_column(&chunk, &columns->builders[i]))
-                return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a batch of %lld rows and %lld bytes so far",
+                return rmq_fail(err, RMQ_NO_MEMORY, -1,
+                                "no memory for a batch of %lld rows and %lld bytes so far",
                                 (long long)columns->rows, (long long)columns->bytes);
         columns->rows += (int64_t)chunk.count;
         columns->bytes = variable_bytes(columns);

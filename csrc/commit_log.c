@@ -15,9 +15,13 @@
 
 /* ---- the warmer ---- */
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
-/* Reserves and faults in [from, upto) of the file. Failures are not reported here: the writer meets them itself. */
+/* Reserves and faults in [from, upto) of the file. Failures are not reported here: the writer meets
+ * them itself. */
 static void warm_range(struct rmq_mapped_file *file, int64_t from, int64_t upto, bool lock)
 {
     if (upto <= from || rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, NULL) != RMQ_OK)
@@ -41,7 +45,8 @@ static void prepare_next(struct rmq_commit_log *log, int64_t start)
         return;
     }
     bool whole = log->options.warm_whole_file;
-    warm_range(log->prepared, 0, whole ? log->prepared->size : min_i64(log->prepared->size, RMQ_WARM_AHEAD), whole);
+    warm_range(log->prepared, 0,
+               whole ? log->prepared->size : min_i64(log->prepared->size, RMQ_WARM_AHEAD), whole);
 }
 
 /* One round: pages ahead of the end, then the next file once half of this one is used. */
@@ -49,17 +54,19 @@ static void warm(struct rmq_commit_log *log, int64_t *warmed)
 {
     struct rmq_mapped_file *last = NULL;
     int64_t end = rmq_file_queue_end(&log->files);
-    if (rmq_file_queue_start(&log->files) < 0 || rmq_file_queue_pin(&log->files, end > 0 ? end - 1 : 0, &last, NULL))
+    if (rmq_file_queue_start(&log->files) < 0 ||
+        rmq_file_queue_pin(&log->files, end > 0 ? end - 1 : 0, &last, NULL))
         return;
     int64_t wrote = end - last->start;
     int64_t goal = min_i64(last->size, wrote + RMQ_WARM_AHEAD);
-    int64_t from = *warmed > end && *warmed < last->start + last->size ? *warmed - last->start : wrote;
+    int64_t from =
+        *warmed > end && *warmed < last->start + last->size ? *warmed - last->start : wrote;
     warm_range(last, from, goal, false);
     *warmed = last->start + goal;
     if (wrote > last->size / 2 || last->size <= 2 * RMQ_WARM_AHEAD) {
         pthread_mutex_lock(&log->warm_lock);
-        /* The log rolls and is cut under this lock only. Were it to have moved on meanwhile, the file behind `last`
-         * would be one with records in it. */
+        /* The log rolls and is cut under this lock only. Were it to have moved on meanwhile, the
+         * file behind `last` would be one with records in it. */
         if (!log->stop && log->files.last == last)
             prepare_next(log, last->start + last->size);
         pthread_mutex_unlock(&log->warm_lock);
@@ -95,7 +102,8 @@ static void wake_warmer(struct rmq_commit_log *log)
 }
 
 int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
-                         struct rmq_queue_table *queues, struct rmq_clock *clock, struct rmq_error *err)
+                         struct rmq_queue_table *queues, struct rmq_clock *clock,
+                         struct rmq_error *err)
 {
     log->options = *options;
     log->queues = queues;
@@ -195,7 +203,8 @@ static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
 }
 
 /* Finds the place for size bytes, with the blank's 8 behind them. */
-static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place, struct rmq_error *err)
+static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
+                     struct rmq_error *err)
 {
     struct rmq_mapped_file *last = log->files.last;
     int64_t wrote = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
@@ -227,9 +236,9 @@ static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place, 
 struct planned {
     struct rmq_record_plan plan;
     int32_t body_crc;
-    int16_t count;     /* queue offsets the record takes */
-    bool is_light;     /* goes to light queues: its form is known under the lock only */
-    bool is_inner;     /* an inner batch: INNER_BASE is written under the lock */
+    int16_t count; /* queue offsets the record takes */
+    bool is_light; /* goes to light queues: its form is known under the lock only */
+    bool is_inner; /* an inner batch: INNER_BASE is written under the lock */
 };
 
 static bool takes_offset(int32_t sys_flag)
@@ -238,26 +247,31 @@ static bool takes_offset(int32_t sys_flag)
     return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
 }
 
-static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_record_plan *plan, struct rmq_error *err)
+static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_record_plan *plan,
+                           struct rmq_error *err)
 {
     int64_t room = log->files.options.file_size - RMQ_BLANK_SIZE;
     if (plan->total_size > room)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "record of %d bytes does not fit a commit log file; the limit is "
-                        "%" PRId64 " bytes (mappedFileSizeCommitLog - 8)", plan->total_size, room);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                        "record of %d bytes does not fit a commit log file; the limit is "
+                        "%" PRId64 " bytes (mappedFileSizeCommitLog - 8)",
+                        plan->total_size, room);
     return RMQ_OK;
 }
 
-static int judge(const struct rmq_commit_log *log, const struct rmq_message *message, struct planned *planned,
-                 struct rmq_error *err)
+static int judge(const struct rmq_commit_log *log, const struct rmq_message *message,
+                 struct planned *planned, struct rmq_error *err)
 {
     if (!rmq_topic_is_storable(message->topic, message->topic_size) || message->queue_id < 0)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no "
-                        "'/', no NUL and is not \".\" or \"..\"; a queue id is not negative", message->topic_size,
-                        message->queue_id);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                        "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no "
+                        "'/', no NUL and is not \".\" or \"..\"; a queue id is not negative",
+                        message->topic_size, message->queue_id);
     if (memchr(message->topic, RMQ_NAME_VALUE_SEPARATOR, message->topic_size) ||
         (message->properties_size && memchr(message->properties, 0, message->properties_size)))
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic %.*s: properties may not hold a NUL byte",
-                        (int)message->topic_size, message->topic);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                        "topic %.*s: properties may not hold a NUL byte", (int)message->topic_size,
+                        message->topic);
     int status = rmq_record_plan(message, &log->options.limits, &planned->plan, err);
     if (status == RMQ_OK)
         status = check_fits_file(log, &planned->plan, err);
@@ -272,7 +286,8 @@ static int judge(const struct rmq_commit_log *log, const struct rmq_message *mes
     planned->is_light = may_be_light && found.multi_dispatch.size > 0;
     if (message->sys_flag & RMQ_FLAG_INNER_BATCH) {
         if (found.inner_num < 1 || found.inner_num > INT16_MAX)
-            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "an inner batch needs the property INNER_NUM, 1 to 32767");
+            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                            "an inner batch needs the property INNER_NUM, 1 to 32767");
         planned->is_inner = true;
         planned->count = (int16_t)found.inner_num;
     }
@@ -280,16 +295,18 @@ static int judge(const struct rmq_commit_log *log, const struct rmq_message *mes
 }
 
 /* Queue names of INNER_MULTI_DISPATCH. RMQ_MESSAGE_ILLEGAL when there are too many. */
-static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names, struct rmq_queue **queues,
-                             size_t *count, struct rmq_error *err)
+static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
+                             struct rmq_queue **queues, size_t *count, struct rmq_error *err)
 {
     *count = 0;
     for (size_t at = 0; at <= names.size;) {
         const char *comma = memchr(names.data + at, ',', names.size - at);
         size_t end = comma ? (size_t)(comma - names.data) : names.size;
         if (*count == RMQ_LIGHT_MAX)
-            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "more than %d names in INNER_MULTI_DISPATCH", RMQ_LIGHT_MAX);
-        int status = rmq_queue_table_get(log->queues, names.data + at, end - at, 0, false, &queues[*count], err);
+            return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                            "more than %d names in INNER_MULTI_DISPATCH", RMQ_LIGHT_MAX);
+        int status = rmq_queue_table_get(log->queues, names.data + at, end - at, 0, false,
+                                         &queues[*count], err);
         if (status != RMQ_OK) {
             if (err && status == RMQ_INVALID)
                 err->status = RMQ_MESSAGE_ILLEGAL;
@@ -301,16 +318,18 @@ static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
     return RMQ_OK;
 }
 
-/* Text the store adds to the properties under the put lock: the base offset of an inner batch, the offsets a message
- * has in its light queues. Java rebuilds the whole text from a hash map; pairs at the end read the same. */
+/* Text the store adds to the properties under the put lock: the base offset of an inner batch, the
+ * offsets a message has in its light queues. Java rebuilds the whole text from a hash map; pairs at
+ * the end read the same. */
 struct added {
     char text[32 + RMQ_LIGHT_MAX * 21];
     struct rmq_queue *light[RMQ_LIGHT_MAX];
     size_t light_count;
 };
 
-static int add_properties(struct rmq_commit_log *log, struct rmq_message *message, struct planned *planned,
-                          int64_t queue_offset, struct added *added, struct rmq_error *err)
+static int add_properties(struct rmq_commit_log *log, struct rmq_message *message,
+                          struct planned *planned, int64_t queue_offset, struct added *added,
+                          struct rmq_error *err)
 {
     size_t at = 0;
     char digits[32 * RMQ_LIGHT_MAX];
@@ -321,45 +340,50 @@ static int add_properties(struct rmq_commit_log *log, struct rmq_message *messag
         rmq_properties_append(added->text, sizeof added->text, &at, "INNER_BASE", value);
     }
     if (planned->is_light) {
-        struct rmq_slice names =
-            rmq_properties_find(message->properties, message->properties_size, "INNER_MULTI_DISPATCH");
+        struct rmq_slice names = rmq_properties_find(message->properties, message->properties_size,
+                                                     "INNER_MULTI_DISPATCH");
         int status = find_light_queues(log, names, added->light, &added->light_count, err);
         if (status != RMQ_OK)
             return status;
         size_t used = 0;
         for (size_t i = 0; i < added->light_count; ++i)
-            used += (size_t)snprintf(digits + used, sizeof digits - used, "%s%" PRId64, i ? "," : "",
-                                     atomic_load(&added->light[i]->next_offset));
+            used += (size_t)snprintf(digits + used, sizeof digits - used, "%s%" PRId64,
+                                     i ? "," : "", atomic_load(&added->light[i]->next_offset));
         struct rmq_slice value = {digits, used};
-        rmq_properties_append(added->text, sizeof added->text, &at, "INNER_MULTI_QUEUE_OFFSET", value);
+        rmq_properties_append(added->text, sizeof added->text, &at, "INNER_MULTI_QUEUE_OFFSET",
+                              value);
     }
     message->more_properties = added->text;
     message->more_properties_size = at;
     struct rmq_record_limits limits = log->options.limits;
+    /* As the Java store: no allowance for light messages. */
     if (planned->is_light)
-        limits.record_size_max = limits.body_size_max; /* as the Java store: no allowance for light messages */
+        limits.record_size_max = limits.body_size_max;
     int status = rmq_record_plan(message, &limits, &planned->plan, err);
     return status == RMQ_OK ? check_fits_file(log, &planned->plan, err) : status;
 }
 
-static int find_queue(struct rmq_commit_log *log, const struct rmq_message *message, const struct planned *planned,
-                      struct rmq_queue **queue, struct rmq_error *err)
+static int find_queue(struct rmq_commit_log *log, const struct rmq_message *message,
+                      const struct planned *planned, struct rmq_queue **queue,
+                      struct rmq_error *err)
 {
     struct rmq_queue *last = *queue;
     if (last && last->queue_id == message->queue_id && last->topic_size == message->topic_size &&
         memcmp(last->topic, message->topic, message->topic_size) == 0)
         return RMQ_OK;
-    int status = rmq_queue_table_get(log->queues, message->topic, message->topic_size, message->queue_id,
-                                     planned->is_inner, queue, err);
+    int status = rmq_queue_table_get(log->queues, message->topic, message->topic_size,
+                                     message->queue_id, planned->is_inner, queue, err);
     if (status == RMQ_OK && planned->is_inner && !(*queue)->is_batch)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic %s takes no inner batches; its queues are simple ones",
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                        "topic %s takes no inner batches; its queues are simple ones",
                         (*queue)->topic);
     return status;
 }
 
 /* Places one message; the caller holds the put lock. */
-static int place(struct rmq_commit_log *log, const struct rmq_message *given, struct planned *planned, int64_t now_ms,
-                 struct rmq_queue **queue, struct rmq_receipt *receipt, struct rmq_error *err)
+static int place(struct rmq_commit_log *log, const struct rmq_message *given,
+                 struct planned *planned, int64_t now_ms, struct rmq_queue **queue,
+                 struct rmq_receipt *receipt, struct rmq_error *err)
 {
     int status = find_queue(log, given, planned, queue, err);
     if (status != RMQ_OK)
@@ -404,8 +428,9 @@ static int place(struct rmq_commit_log *log, const struct rmq_message *given, st
 
 /* ---- putting ---- */
 
-static int prepare_chunk(const struct rmq_commit_log *log, const struct rmq_message *messages, size_t first,
-                         size_t count, struct planned *planned, int64_t *size, struct rmq_error *err)
+static int prepare_chunk(const struct rmq_commit_log *log, const struct rmq_message *messages,
+                         size_t first, size_t count, struct planned *planned, int64_t *size,
+                         struct rmq_error *err)
 {
     for (size_t i = 0; i < count; ++i) {
         int status = judge(log, &messages[first + i], &planned[i], err);
@@ -432,8 +457,10 @@ static int lock_puts(struct rmq_commit_log *log, int64_t *now_ms, struct rmq_err
     if (since && limit > 0) {
         int64_t held = rmq_monotonic_ms() - since;
         if (held > limit)
-            return rmq_fail(err, RMQ_PAGE_CACHE_BUSY, -1, "another append holds the log for %" PRId64
-                            " ms; the limit is %" PRId64 " ms (osPageCacheBusyTimeOutMills)", held, limit);
+            return rmq_fail(err, RMQ_PAGE_CACHE_BUSY, -1,
+                            "another append holds the log for %" PRId64 " ms; the limit is %" PRId64
+                            " ms (osPageCacheBusyTimeOutMills)",
+                            held, limit);
     }
     pthread_mutex_lock(&log->put_lock);
     *now_ms = rmq_clock_now(log->clock);
@@ -450,13 +477,15 @@ static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rm
 {
     uint8_t *unused;
     if (size > log->files.options.file_size - RMQ_BLANK_SIZE)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, 0, "a batch of %" PRId64 " bytes does not fit a commit log file of %"
-                        PRId64, size, log->files.options.file_size);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, 0,
+                        "a batch of %" PRId64 " bytes does not fit a commit log file of %" PRId64,
+                        size, log->files.options.file_size);
     return make_room(log, size, &unused, err);
 }
 
-int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count, bool together,
-                       struct rmq_receipt *receipts, size_t *stored, struct rmq_error *err)
+int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count,
+                       bool together, struct rmq_receipt *receipts, size_t *stored,
+                       struct rmq_error *err)
 {
     struct planned planned[RMQ_PUT_CHUNK];
     struct rmq_queue *queue = NULL;
@@ -464,7 +493,8 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
     int status = RMQ_OK;
     *stored = 0;
 
-    /* A first pass judges everything, so that a refused message leaves nothing of its call behind. */
+    /* A first pass judges everything, so that a refused message leaves nothing of its call behind.
+     */
     for (size_t done = 0; done < count && status == RMQ_OK; done += RMQ_PUT_CHUNK)
         status = prepare_chunk(log, messages, done, chunk_of(count, done), planned, &size, err);
     if (status != RMQ_OK || count == 0)
@@ -481,12 +511,14 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
             status = lock_puts(log, &now_ms, err);
             locked = status == RMQ_OK;
             if (locked)
-                atomic_store_explicit(&log->locked_since_ms, count > 1 ? rmq_monotonic_ms() : 0, memory_order_relaxed);
+                atomic_store_explicit(&log->locked_since_ms, count > 1 ? rmq_monotonic_ms() : 0,
+                                      memory_order_relaxed);
             if (locked && together && done == 0)
                 status = make_room_for_all(log, size, err);
         }
         for (size_t i = 0; i < chunk && status == RMQ_OK; ++i) {
-            status = place(log, &messages[done + i], &planned[i], now_ms, &queue, &receipts[done + i], err);
+            status = place(log, &messages[done + i], &planned[i], now_ms, &queue,
+                           &receipts[done + i], err);
             if (status == RMQ_OK)
                 ++*stored;
         }
@@ -524,19 +556,22 @@ static int append_part(struct rmq_commit_log *log, const uint8_t *data, size_t s
     return RMQ_OK;
 }
 
-int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data, size_t size,
-                              struct rmq_error *err)
+int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
+                              size_t size, struct rmq_error *err)
 {
     int status = RMQ_OK;
     pthread_mutex_lock(&log->put_lock);
     bool is_empty = log->files.last == NULL;
     int64_t end = rmq_file_queue_end(&log->files);
     if (at < 0 || (!is_empty && at != end))
-        status = rmq_fail(err, RMQ_OUT_OF_RANGE, at, "bytes for offset %" PRId64 " cannot follow the log's end %" PRId64,
-                          at, end);
+        status =
+            rmq_fail(err, RMQ_OUT_OF_RANGE, at,
+                     "bytes for offset %" PRId64 " cannot follow the log's end %" PRId64, at, end);
     else if (is_empty && at % log->files.options.file_size != 0)
-        status = rmq_fail(err, RMQ_OUT_OF_RANGE, at, "an empty log begins at a file border, a multiple of %" PRId64
-                          ", not at %" PRId64, log->files.options.file_size, at);
+        status = rmq_fail(err, RMQ_OUT_OF_RANGE, at,
+                          "an empty log begins at a file border, a multiple of %" PRId64
+                          ", not at %" PRId64,
+                          log->files.options.file_size, at);
     else if (is_empty)
         status = roll(log, at, err);
     while (status == RMQ_OK && size > 0) {

@@ -1,12 +1,14 @@
 /* commit_log.h -- appending records to the run of commit log files.
  *
- * One put lock orders all writers. Under it a message gets its store timestamp, its queue offset and its place, is encoded
- * straight into the mapped file, and becomes visible by moving the end. What can be done before (judging the message,
- * the CRC of its body) is done before. A second thread, the warmer, makes the next file and faults pages in ahead of the
- * writer, so that an append normally makes no system call.
+ * One put lock orders all writers. Under it a message gets its store timestamp, its queue offset
+ * and its place, is encoded straight into the mapped file, and becomes visible by moving the end.
+ * What can be done before (judging the message, the CRC of its body) is done before. A second
+ * thread, the warmer, makes the next file and faults pages in ahead of the writer, so that an
+ * append normally makes no system call.
  *
- * Placement: a record is put where 8 more bytes follow it in the file; otherwise a blank record fills the file and the
- * record opens the next one. Source: CommitLog and its DefaultAppendMessageCallback of RocketMQ 5.3.3.
+ * Placement: a record is put where 8 more bytes follow it in the file; otherwise a blank record
+ * fills the file and the record opens the next one. Source: CommitLog and its
+ * DefaultAppendMessageCallback of RocketMQ 5.3.3.
  */
 #ifndef RMQ_COMMIT_LOG_H
 #define RMQ_COMMIT_LOG_H
@@ -29,9 +31,10 @@ struct rmq_receipt {
 
 struct rmq_commit_log_options {
     struct rmq_record_limits limits;
-    bool multi_dispatch;  /* honour INNER_MULTI_DISPATCH */
-    bool warm_whole_file; /* fault in a whole new file, lock it in memory */
-    int64_t page_cache_busy_ms; /* a put lock held longer by another writer refuses new messages; 0: never */
+    bool multi_dispatch;        /* honour INNER_MULTI_DISPATCH */
+    bool warm_whole_file;       /* fault in a whole new file, lock it in memory */
+    int64_t page_cache_busy_ms; /* a put lock held longer by another writer refuses new messages; 0:
+                                   never */
 };
 
 struct rmq_commit_log {
@@ -53,26 +56,31 @@ struct rmq_commit_log {
     _Atomic int64_t warm_at; /* an end beyond this offset wakes the warmer */
 };
 
-/* log->files must be open and recovered. The warmer starts at once unless the queue is read-only. */
+/* log->files must be open and recovered. The warmer starts at once unless the queue is read-only.
+ */
 int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
-                         struct rmq_queue_table *queues, struct rmq_clock *clock, struct rmq_error *err);
+                         struct rmq_queue_table *queues, struct rmq_clock *clock,
+                         struct rmq_error *err);
 /* Stops the warmer and removes the file it made ahead. The files stay open. */
 void rmq_commit_log_stop(struct rmq_commit_log *log);
 
-/* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before it. The caller holds
- * put_lock. */
+/* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before
+ * it. The caller holds put_lock. */
 int rmq_commit_log_truncate(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err);
 
 /* Appends count messages in order. With `together`, all lie in one file, as RocketMQ's batch does.
- * *stored says how many are in the log, in receipts[0 .. *stored). Messages are judged before the first one is stored:
- * RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE mean that none is, and err->at_offset is the index of the bad one.
- * RMQ_NO_SPACE, RMQ_IO: the log cannot grow; those before are stored. RMQ_PAGE_CACHE_BUSY: none is stored. */
-int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count, bool together,
-                       struct rmq_receipt *receipts, size_t *stored, struct rmq_error *err);
+ * *stored says how many are in the log, in receipts[0 .. *stored). Messages are judged before the
+ * first one is stored: RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE mean that none is, and
+ * err->at_offset is the index of the bad one. RMQ_NO_SPACE, RMQ_IO: the log cannot grow; those
+ * before are stored. RMQ_PAGE_CACHE_BUSY: none is stored. */
+int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count,
+                       bool together, struct rmq_receipt *receipts, size_t *stored,
+                       struct rmq_error *err);
 
-/* Appends bytes as they come from another log. at must be the end of this log, or, when it is empty, a file border it
- * shall begin at. Bytes may hold parts of records and may cross file borders. RMQ_OUT_OF_RANGE: at is neither. */
-int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data, size_t size,
-                              struct rmq_error *err);
+/* Appends bytes as they come from another log. at must be the end of this log, or, when it is
+ * empty, a file border it shall begin at. Bytes may hold parts of records and may cross file
+ * borders. RMQ_OUT_OF_RANGE: at is neither. */
+int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
+                              size_t size, struct rmq_error *err);
 
 #endif

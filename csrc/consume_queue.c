@@ -12,8 +12,8 @@ _Static_assert(RMQ_UNIT_SIZE == 8 + 4 + 8, "unit layout");
 
 /* ---- units as an array ---- */
 
-int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from, int64_t upto,
-                  struct rmq_unit *units, size_t *count, struct rmq_error *err)
+int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from,
+                  int64_t upto, struct rmq_unit *units, size_t *count, struct rmq_error *err)
 {
     assert(files->options.file_size % layout->unit_size == 0);
     *count = 0;
@@ -37,14 +37,16 @@ int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *la
     return RMQ_OK;
 }
 
-int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low, int64_t high,
-                    rmq_unit_judge *judge, int64_t sought, int64_t *found, struct rmq_error *err)
+int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low,
+                    int64_t high, rmq_unit_judge *judge, int64_t sought, int64_t *found,
+                    struct rmq_error *err)
 {
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         int64_t real = middle;
         enum rmq_unit_side side = RMQ_UNIT_NEUTRAL;
-        /* A neutral unit has the side of the nearest other one before it; when there is none it comes first. */
+        /* A neutral unit has the side of the nearest other one before it; when there is none it
+         * comes first. */
         for (; side == RMQ_UNIT_NEUTRAL && real >= low; --real) {
             struct rmq_unit unit;
             size_t count = 0;
@@ -87,7 +89,8 @@ static enum rmq_unit_side judge_end(const struct rmq_unit *unit, int64_t log_end
 {
     if (rmq_unit_is_fill(unit))
         return RMQ_UNIT_NEUTRAL;
-    bool is_kept = unit->size > 0 && unit->physical_offset >= 0 && unit->physical_offset < log_end &&
+    bool is_kept = unit->size > 0 && unit->physical_offset >= 0 &&
+                   unit->physical_offset < log_end &&
                    unit->physical_offset <= INT64_MAX - unit->size;
     return is_kept ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
 }
@@ -101,12 +104,13 @@ static enum rmq_unit_side judge_offset(const struct rmq_unit *unit, int64_t phys
 
 /* ---- open and close ---- */
 
-static void set_bounds(struct rmq_consume_queue *queue, int64_t min, int64_t max, int64_t physical_end)
+static void set_bounds(struct rmq_consume_queue *queue, int64_t min, int64_t max,
+                       int64_t physical_end)
 {
     assert(min >= 0 && min <= max);
     atomic_store_explicit(&queue->physical_end, physical_end, memory_order_release);
-    /* Either order lets a reader see one bound without the other; this one never shows min above max when both
-     * grow, which is what the dispatcher does beside readers. */
+    /* Either order lets a reader see one bound without the other; this one never shows min above
+     * max when both grow, which is what the dispatcher does beside readers. */
     atomic_store_explicit(&queue->max_offset, max, memory_order_release);
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
 }
@@ -116,19 +120,25 @@ static int64_t first_number(const struct rmq_consume_queue *queue)
     return queue->files.last ? rmq_file_queue_start(&queue->files) / RMQ_UNIT_SIZE : 0;
 }
 
-int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
-                           int64_t file_size, bool read_only, struct rmq_error *err)
+int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
+                           const char *directory, int64_t file_size, bool read_only,
+                           struct rmq_error *err)
 {
     if (file_size <= 0 || file_size > INT32_MAX)
-        return rmq_fail(err, RMQ_INVALID, -1, "consume queue %s: file size %" PRId64 " is not in 1 .. %d",
-                        directory, file_size, INT32_MAX);
+        return rmq_fail(err, RMQ_INVALID, -1,
+                        "consume queue %s: file size %" PRId64 " is not in 1 .. %d", directory,
+                        file_size, INT32_MAX);
     int64_t size = (file_size + RMQ_UNIT_SIZE - 1) / RMQ_UNIT_SIZE * RMQ_UNIT_SIZE;
-    struct rmq_file_queue_options options = {
-        .vfs = vfs, .directories = &directory, .directory_count = 1, .file_size = size,
-        .window = size < WINDOW ? size : WINDOW, .read_only = read_only};
+    struct rmq_file_queue_options options = {.vfs = vfs,
+                                             .directories = &directory,
+                                             .directory_count = 1,
+                                             .file_size = size,
+                                             .window = size < WINDOW ? size : WINDOW,
+                                             .read_only = read_only};
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
-        set_bounds(queue, first_number(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE, -1);
+        set_bounds(queue, first_number(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE,
+                   -1);
     return status;
 }
 
@@ -140,20 +150,22 @@ void rmq_consume_queue_close(struct rmq_consume_queue *queue)
 /* ---- finding and setting the end ---- */
 
 /* The end of the units in [first, limit) by log_end, and where the last of their records ends. */
-static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limit, int64_t log_end, int64_t *end,
-                    int64_t *physical_end, struct rmq_error *err)
+static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limit, int64_t log_end,
+                    int64_t *end, int64_t *physical_end, struct rmq_error *err)
 {
     int64_t found = first;
     *physical_end = -1;
-    int status = rmq_unit_search(&queue->files, &LAYOUT, first, limit, judge_end, log_end, &found, err);
+    int status =
+        rmq_unit_search(&queue->files, &LAYOUT, first, limit, judge_end, log_end, &found, err);
     *end = found;
     for (int64_t number = found; status == RMQ_OK && number > first; --number) {
         struct rmq_unit unit;
         size_t count = 0;
         status = rmq_unit_read(&queue->files, &LAYOUT, number - 1, number, &unit, &count, err);
         if (status == RMQ_OK && count && !rmq_unit_is_fill(&unit)) {
-            /* Fill units at the very end would pass for a record that ends at 2 GiB when RocketMQ recovers. With
-             * no other unit before them they stay: they alone tell where the queue goes on. */
+            /* Fill units at the very end would pass for a record that ends at 2 GiB when RocketMQ
+             * recovers. With no other unit before them they stay: they alone tell where the queue
+             * goes on. */
             *end = number;
             *physical_end = unit.physical_offset + unit.size;
             break;
@@ -167,7 +179,8 @@ static int keep_place(struct rmq_consume_queue *queue, int64_t start, struct rmq
 {
     struct rmq_file_queue *files = &queue->files;
     struct rmq_mapped_file *file = NULL;
-    /* A file cut at its very start is dropped by the file queue, so a unit is left to it and taken away here. */
+    /* A file cut at its very start is dropped by the file queue, so a unit is left to it and taken
+     * away here. */
     int status = rmq_file_queue_truncate(files, start + RMQ_UNIT_SIZE, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_pin(files, start, &file, err);
@@ -213,7 +226,8 @@ static int find_min(struct rmq_consume_queue *queue, int64_t first, int64_t end,
     return RMQ_OK;
 }
 
-int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
+                              struct rmq_error *err)
 {
     const struct rmq_mapped_file *last = queue->files.last;
     int64_t first = first_number(queue), min = 0, end = 0, physical_end = -1;
@@ -231,11 +245,13 @@ int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end, 
     return RMQ_OK;
 }
 
-int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
+                               struct rmq_error *err)
 {
     int64_t max = rmq_consume_queue_max(queue);
     int64_t min = rmq_consume_queue_min(queue);
-    int64_t end = max, physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
+    int64_t end = max,
+            physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
     if (physical_end <= log_end || !queue->files.last)
         return RMQ_OK;
     int status = find_end(queue, first_number(queue), max, log_end, &end, &physical_end, err);
@@ -245,11 +261,13 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
     return cut(queue, end, err);
 }
 
-int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start, struct rmq_error *err)
+int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
+                             struct rmq_error *err)
 {
     int64_t max = rmq_consume_queue_max(queue);
     int64_t min = rmq_consume_queue_min(queue);
-    int status = rmq_unit_search(&queue->files, &LAYOUT, min, max, judge_offset, log_start, &min, err);
+    int status =
+        rmq_unit_search(&queue->files, &LAYOUT, min, max, judge_offset, log_start, &min, err);
     if (status != RMQ_OK || max == 0)
         return status;
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
@@ -262,8 +280,10 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
 
 /* ---- appending ---- */
 
-/* Makes the last file one that can take the bytes of its next `units` units, or as many as it has room for. */
-static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t units, struct rmq_error *err)
+/* Makes the last file one that can take the bytes of its next `units` units, or as many as it has
+ * room for. */
+static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t units,
+                     struct rmq_error *err)
 {
     struct rmq_file_queue *files = &queue->files;
     struct rmq_mapped_file *last = files->last;
@@ -333,14 +353,16 @@ static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct r
     return status == RMQ_OK ? fill(queue, queue_offset, err) : status;
 }
 
-int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t physical_offset,
-                             int32_t size, int64_t tags_code, struct rmq_error *err)
+int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset,
+                             int64_t physical_offset, int32_t size, int64_t tags_code,
+                             struct rmq_error *err)
 {
     assert(!queue->files.options.read_only);
-    if (queue_offset < 0 || queue_offset > INT64_MAX / RMQ_UNIT_SIZE - INT32_MAX || physical_offset < 0 ||
-        size <= 0 || physical_offset > INT64_MAX - size)
+    if (queue_offset < 0 || queue_offset > INT64_MAX / RMQ_UNIT_SIZE - INT32_MAX ||
+        physical_offset < 0 || size <= 0 || physical_offset > INT64_MAX - size)
         return rmq_fail(err, RMQ_INVALID, physical_offset,
-                        "consume queue %s: queue offset %" PRId64 ", record size %" PRId32 " cannot be stored",
+                        "consume queue %s: queue offset %" PRId64 ", record size %" PRId32
+                        " cannot be stored",
                         queue->files.options.directories[0], queue_offset, size);
 
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_relaxed);
@@ -353,7 +375,8 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
     struct rmq_mapped_file *last = queue->files.last;
     int64_t at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
     if (status == RMQ_OK &&
-        (!last || at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_UNIT_SIZE)) {
+        (!last ||
+         at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_UNIT_SIZE)) {
         status = make_room(queue, queue_offset, 1, err);
         last = queue->files.last;
         at = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
@@ -371,8 +394,9 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
 
 /* ---- reading ---- */
 
-int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
-                           size_t capacity, size_t *count, struct rmq_error *err)
+int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset,
+                           struct rmq_unit *units, size_t capacity, size_t *count,
+                           struct rmq_error *err)
 {
     *count = 0;
     int64_t max = rmq_consume_queue_max(queue);
@@ -380,7 +404,8 @@ int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset
         return RMQ_OK;
     int64_t upto = capacity < (size_t)(max - queue_offset) ? queue_offset + (int64_t)capacity : max;
     int status = rmq_unit_read(&queue->files, &LAYOUT, queue_offset, upto, units, count, err);
-    /* The end is lowered before anything is cut: what was copied from behind a lowered end may be half gone. */
+    /* The end is lowered before anything is cut: what was copied from behind a lowered end may be
+     * half gone. */
     atomic_thread_fence(memory_order_acquire);
     int64_t left = rmq_consume_queue_max(queue) - queue_offset;
     if ((int64_t)*count > left)

@@ -5,9 +5,9 @@
  *   8   4     record size in bytes
  *   12  8     tags code, deliver time, or address in the extension
  *
- * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never searches. Units
- * before the first one of a queue that does not begin at 0 are fill units {0, 0x7FFFFFFF, 0}.
- * One writer (the dispatcher, or recovery before it starts), any number of readers.
+ * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never
+ * searches. Units before the first one of a queue that does not begin at 0 are fill units {0,
+ * 0x7FFFFFFF, 0}. One writer (the dispatcher, or recovery before it starts), any number of readers.
  */
 #ifndef RMQ_CONSUME_QUEUE_H
 #define RMQ_CONSUME_QUEUE_H
@@ -18,8 +18,8 @@
 #define RMQ_FILL_UNIT_SIZE_FIELD 0x7FFFFFFF
 #define RMQ_CONSUME_QUEUE_GAP_MAX (16LL << 20)
 
-/* One entry of a queue, of either form; queue_offset, batch_size and store_timestamp are stored in batch units only and
- * computed (n, 1, -1) for simple ones. */
+/* One entry of a queue, of either form; queue_offset, batch_size and store_timestamp are stored in
+ * batch units only and computed (n, 1, -1) for simple ones. */
 struct rmq_unit {
     int64_t physical_offset;
     int64_t tags_code;
@@ -48,14 +48,16 @@ enum rmq_unit_side {
 };
 typedef enum rmq_unit_side rmq_unit_judge(const struct rmq_unit *unit, int64_t sought);
 
-/* Copies units number from .. upto - 1, all of them written; *count is smaller when a file went meanwhile. */
-int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from, int64_t upto,
-                  struct rmq_unit *units, size_t *count, struct rmq_error *err);
+/* Copies units number from .. upto - 1, all of them written; *count is smaller when a file went
+ * meanwhile. */
+int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from,
+                  int64_t upto, struct rmq_unit *units, size_t *count, struct rmq_error *err);
 
-/* First number in [low, high) that judge puts behind, high when none; units that are behind follow all that are before.
- * A unit whose file went meanwhile counts as before. */
-int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low, int64_t high,
-                    rmq_unit_judge *judge, int64_t sought, int64_t *found, struct rmq_error *err);
+/* First number in [low, high) that judge puts behind, high when none; units that are behind follow
+ * all that are before. A unit whose file went meanwhile counts as before. */
+int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low,
+                    int64_t high, rmq_unit_judge *judge, int64_t sought, int64_t *found,
+                    struct rmq_error *err);
 
 struct rmq_consume_queue {
     struct rmq_file_queue files;
@@ -64,38 +66,48 @@ struct rmq_consume_queue {
     _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
 };
 
-/* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are those of the files
- * until rmq_consume_queue_recover says better. */
-int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs, const char *directory,
-                           int64_t file_size, bool read_only, struct rmq_error *err);
+/* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
+ * those of the files until rmq_consume_queue_recover says better. */
+int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
+                           const char *directory, int64_t file_size, bool read_only,
+                           struct rmq_error *err);
 void rmq_consume_queue_close(struct rmq_consume_queue *queue);
 
-/* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and physical offset in
- * [0, log_end). Callers pass for log_end the offset below which queues are known to be whole; as units are ordered by
- * physical offset, a binary search over files and units does, and nothing beyond is looked at. Everything behind the
- * end is cut unless read-only. Fill units count as written, but those behind the last real unit go with what followed
- * them. min_offset becomes the first unit that is no fill unit. */
-int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err);
+/* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and
+ * physical offset in [0, log_end). Callers pass for log_end the offset below which queues are known
+ * to be whole; as units are ordered by physical offset, a binary search over files and units does,
+ * and nothing beyond is looked at. Everything behind the end is cut unless read-only. Fill units
+ * count as written, but those behind the last real unit go with what followed them. min_offset
+ * becomes the first unit that is no fill unit. */
+int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
+                              struct rmq_error *err);
 
-/* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing changes. The first unit
- * of an empty queue starts it at queue_offset, after fill units from the beginning of its file. A gap (queue_offset >
- * max_offset of a queue with units) is filled with fill units, so that each unit stays at its own place; one of more
- * than RMQ_CONSUME_QUEUE_GAP_MAX units is RMQ_CORRUPT. A queue whose units are all expired is started anew instead when
+/* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing
+ * changes. The first unit of an empty queue starts it at queue_offset, after fill units from the
+ * beginning of its file. A gap (queue_offset > max_offset of a queue with units) is filled with
+ * fill units, so that each unit stays at its own place; one of more than RMQ_CONSUME_QUEUE_GAP_MAX
+ * units is RMQ_CORRUPT. A queue whose units are all expired is started anew instead when
  * queue_offset belongs to a later file. */
-int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t physical_offset,
-                             int32_t size, int64_t tags_code, struct rmq_error *err);
+int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset,
+                             int64_t physical_offset, int32_t size, int64_t tags_code,
+                             struct rmq_error *err);
 
-/* Drops units of records that start at or behind log_end. A queue left without units keeps its place when its first
- * file does not start at 0: max_offset is then that of the first unit dropped, also after a restart. */
-int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end, struct rmq_error *err);
+/* Drops units of records that start at or behind log_end. A queue left without units keeps its
+ * place when its first file does not start at 0: max_offset is then that of the first unit dropped,
+ * also after a restart. */
+int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
+                               struct rmq_error *err);
 
-/* Moves min_offset to the first unit at or behind log_start and unlinks files (never the last) that lie wholly
- * before it. When no unit is left min becomes max. */
-int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start, struct rmq_error *err);
+/* Moves min_offset to the first unit at or behind log_start and unlinks files (never the last) that
+ * lie wholly before it. When no unit is left min becomes max. */
+int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
+                             struct rmq_error *err);
 
-/* Copies up to capacity units from queue_offset on; *count is 0 at or behind max_offset, or below the first file. */
-int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_unit *units,
-                           size_t capacity, size_t *count, struct rmq_error *err);
+/* Copies up to capacity units from queue_offset on; *count is 0 at or behind max_offset, or below
+ * the first file. */
+int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset,
+                           struct rmq_unit *units, size_t capacity, size_t *count,
+                           struct rmq_error *err);
 
 int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err);
 

@@ -11,16 +11,20 @@
 
 _Static_assert(RMQ_EXT_HEAD_SIZE == 2 + 8 + 8 + 2, "extension unit layout");
 
-int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs *vfs, const char *directory,
-                               int64_t file_size, bool read_only, struct rmq_error *err)
+int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs *vfs,
+                               const char *directory, int64_t file_size, bool read_only,
+                               struct rmq_error *err)
 {
     if (file_size < RMQ_EXT_HEAD_SIZE + TAIL_SIZE || file_size > INT32_MAX)
         return rmq_fail(err, RMQ_INVALID, -1,
-                        "consume queue extension %s: file size %" PRId64 " is not in %d .. %d", directory,
-                        file_size, RMQ_EXT_HEAD_SIZE + TAIL_SIZE, INT32_MAX);
-    struct rmq_file_queue_options options = {
-        .vfs = vfs, .directories = &directory, .directory_count = 1, .file_size = file_size,
-        .window = file_size < WINDOW ? file_size : WINDOW, .read_only = read_only};
+                        "consume queue extension %s: file size %" PRId64 " is not in %d .. %d",
+                        directory, file_size, RMQ_EXT_HEAD_SIZE + TAIL_SIZE, INT32_MAX);
+    struct rmq_file_queue_options options = {.vfs = vfs,
+                                             .directories = &directory,
+                                             .directory_count = 1,
+                                             .file_size = file_size,
+                                             .window = file_size < WINDOW ? file_size : WINDOW,
+                                             .read_only = read_only};
     return rmq_file_queue_open(&ext->files, &options, err);
 }
 
@@ -36,7 +40,8 @@ static int32_t unit_size_at(const struct rmq_mapped_file *file, const uint8_t *b
     if (left < RMQ_EXT_HEAD_SIZE)
         return 0;
     int32_t size = rmq_get_i16(base + at);
-    if (size < RMQ_EXT_HEAD_SIZE || size > left || rmq_get_i16(base + at + 18) != size - RMQ_EXT_HEAD_SIZE)
+    if (size < RMQ_EXT_HEAD_SIZE || size > left ||
+        rmq_get_i16(base + at + 18) != size - RMQ_EXT_HEAD_SIZE)
         return 0;
     return size;
 }
@@ -93,7 +98,8 @@ static int make_room(struct rmq_consume_queue_ext *ext, int32_t size, struct rmq
         if (at < last->size && size > last->size - TAIL_SIZE - at)
             status = close_file(ext, at, err);
     }
-    if (status == RMQ_OK && (!last || atomic_load_explicit(&last->wrote, memory_order_relaxed) == last->size))
+    if (status == RMQ_OK &&
+        (!last || atomic_load_explicit(&last->wrote, memory_order_relaxed) == last->size))
         status = rmq_file_queue_roll(files, 0, NULL, err);
     if (status == RMQ_OK)
         status = rmq_mapped_file_map(files->last, err);
@@ -158,7 +164,8 @@ int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t addres
         rmq_mapped_file_unpin(file);
     }
     if (!size)
-        return rmq_fail(err, RMQ_NOT_FOUND, offset, "consume queue extension %s: no unit at address %" PRId64,
+        return rmq_fail(err, RMQ_NOT_FOUND, offset,
+                        "consume queue extension %s: no unit at address %" PRId64,
                         ext->files.options.directories[0], address);
     unit->tags_code = rmq_get_i64(buffer + 2);
     unit->store_timestamp = rmq_get_i64(buffer + 10);
@@ -167,7 +174,8 @@ int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t addres
     return RMQ_OK;
 }
 
-int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t last, struct rmq_error *err)
+int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t last,
+                                   struct rmq_error *err)
 {
     if (!rmq_ext_is_address(last))
         return rmq_file_queue_clear(&ext->files, err);
@@ -176,10 +184,12 @@ int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t la
     int status = rmq_consume_queue_ext_read(ext, last, buffer, &unit, err);
     if (status != RMQ_OK)
         return status;
-    return rmq_file_queue_truncate(&ext->files, rmq_ext_offset(last) + RMQ_EXT_HEAD_SIZE + unit.bitmap_size, err);
+    return rmq_file_queue_truncate(
+        &ext->files, rmq_ext_offset(last) + RMQ_EXT_HEAD_SIZE + unit.bitmap_size, err);
 }
 
-int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t first, struct rmq_error *err)
+int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t first,
+                                 struct rmq_error *err)
 {
     int64_t start = rmq_file_queue_start(&ext->files);
     if (!rmq_ext_is_address(first) || start < 0 || ext->files.options.read_only)
@@ -187,7 +197,8 @@ int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t firs
     int64_t before = rmq_ext_offset(first) - start;
     if (before < ext->files.options.file_size)
         return RMQ_OK;
-    return rmq_file_queue_delete_head(&ext->files, (size_t)(before / ext->files.options.file_size), err);
+    return rmq_file_queue_delete_head(&ext->files, (size_t)(before / ext->files.options.file_size),
+                                      err);
 }
 
 int rmq_consume_queue_ext_flush(struct rmq_consume_queue_ext *ext, struct rmq_error *err)

@@ -20,17 +20,17 @@ uint32_t rmq_crc32_sliced16(uint32_t crc, const void *data, size_t size)
         for (int i = 0; i < 4; ++i)
             head[i] = (uint8_t)(at[i] ^ (uint8_t)(crc >> 8 * i));
         crc = table[15][head[0]] ^ table[14][head[1]] ^ table[13][head[2]] ^ table[12][head[3]] ^
-              table[11][at[4]] ^ table[10][at[5]] ^ table[9][at[6]] ^ table[8][at[7]] ^ table[7][at[8]] ^
-              table[6][at[9]] ^ table[5][at[10]] ^ table[4][at[11]] ^ table[3][at[12]] ^ table[2][at[13]] ^
-              table[1][at[14]] ^ table[0][at[15]];
+              table[11][at[4]] ^ table[10][at[5]] ^ table[9][at[6]] ^ table[8][at[7]] ^
+              table[7][at[8]] ^ table[6][at[9]] ^ table[5][at[10]] ^ table[4][at[11]] ^
+              table[3][at[12]] ^ table[2][at[13]] ^ table[1][at[14]] ^ table[0][at[15]];
     }
     for (; size > 0; --size, ++at)
         crc = table[0][(uint8_t)(crc ^ *at)] ^ crc >> 8;
     return ~crc;
 }
 
-/* Fastest last. The answers about the processor and the choice are filled in once, before main, and only read
- * after that. */
+/* Fastest last. The answers about the processor and the choice are filled in once, before main, and
+ * only read after that. */
 static struct rmq_crc32_version versions[] = {
     {"sliced16", rmq_crc32_sliced16, true},
 #if RMQ_CRC32_X86
@@ -68,8 +68,17 @@ __attribute__((constructor)) static void choose(void)
             chosen = version;
 }
 
-uint32_t rmq_crc32(uint32_t crc, const void *data, size_t size) { return chosen->run(crc, data, size); }
+uint32_t rmq_crc32(uint32_t crc, const void *data, size_t size)
+{
+    return chosen->run(crc, data, size);
+}
 
-const struct rmq_crc32_version *rmq_crc32_versions(void) { return versions; }
+const struct rmq_crc32_version *rmq_crc32_versions(void)
+{
+    return versions;
+}
 
-const char *rmq_crc32_chosen(void) { return chosen->name; }
+const char *rmq_crc32_chosen(void)
+{
+    return chosen->name;
+}

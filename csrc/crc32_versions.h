@@ -1,4 +1,5 @@
-/* crc32_versions.h -- the versions of rmq_crc32 behind its choice; for crc32.c and crc32_x86.c alone. */
+/* crc32_versions.h -- the versions of rmq_crc32 behind its choice; for crc32.c and crc32_x86.c
+ * alone. */
 #ifndef RMQ_CRC32_VERSIONS_H
 #define RMQ_CRC32_VERSIONS_H
 
@@ -16,8 +17,8 @@
 uint32_t rmq_crc32_sliced16(uint32_t crc, const void *data, size_t size);
 
 #if RMQ_CRC32_X86
-/* Folding with 128-bit and 512-bit registers. A few bytes are handed over to slicing. Only for processors
- * that have them. */
+/* Folding with 128-bit and 512-bit registers. A few bytes are handed over to slicing. Only for
+ * processors that have them. */
 uint32_t rmq_crc32_pclmul(uint32_t crc, const void *data, size_t size);
 uint32_t rmq_crc32_vpclmul(uint32_t crc, const void *data, size_t size);
 bool rmq_crc32_has_pclmul(void);

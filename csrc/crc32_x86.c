@@ -1,12 +1,14 @@
 /* CRC-32 by carry-less multiplication.
  *
- * Data are a polynomial over GF(2) whose highest power is the lowest bit of the first byte. Folding moves an
- * accumulator D bits onward: its two 64-bit words are multiplied by x^(D+64) mod P and x^D mod P and added to the data
- * that lie there. A mirrored product of two 64-bit words comes out one power too high, therefore the constants
- * below are x^(D+63) and x^(D-1) mod P, mirrored in 64 bits.
+ * Data are a polynomial over GF(2) whose highest power is the lowest bit of the first byte. Folding
+ * moves an accumulator D bits onward: its two 64-bit words are multiplied by x^(D+64) mod P and x^D
+ * mod P and added to the data that lie there. A mirrored product of two 64-bit words comes out one
+ * power too high, therefore the constants below are x^(D+63) and x^(D-1) mod P, mirrored in 64
+ * bits.
  *
- * The last step takes a 96-bit S, congruent to the data times x^32, to the remainder by Barrett's method:
- * q = (S div x^32) * MU div x^63 with MU = x^95 div P, and S + q * P. tests/c/test_crc32.py derives all constants.
+ * The last step takes a 96-bit S, congruent to the data times x^32, to the remainder by Barrett's
+ * method: q = (S div x^32) * MU div x^63 with MU = x^95 div P, and S + q * P. tests/c/test_crc32.py
+ * derives all constants.
  */
 #include "crc32_versions.h"
 
@@ -25,8 +27,8 @@ static const uint64_t FOLD_512[2] = {0x653D982200000000, 0xCAD38E8F00000000};
 static const uint64_t FOLD_1024[2] = {0x7D657A1000000000, 0x7406FA9500000000};
 static const uint64_t FOLD_1536[2] = {0x67F7947600000000, 0xC56D949600000000};
 static const uint64_t FOLD_2048[2] = {0x7CC8E1E700000000, 0x03F9F86300000000};
-/* Takes the eight words of 512 bits, or the last two of them, to their place in S: x^(64 * j + 31) mod P where j words
- * follow. */
+/* Takes the eight words of 512 bits, or the last two of them, to their place in S: x^(64 * j + 31)
+ * mod P where j words follow. */
 static const uint64_t TO_S[8] = {
     0x1D9513D700000000, 0x3DB1ECDC00000000, 0xAF44924700000000, 0xF1DA05AA00000000,
     0x8125652700000000, 0xAE68919100000000, 0xCCAA009E00000000, 0x0000000100000000,
@@ -38,7 +40,10 @@ static const uint64_t BARRETT[2] = {0xB4E5B025F7011641, 0x00000001DB710641}; /* 
 
 /* ---- 128 bits ---- */
 
-PCLMUL static inline __m128i load128(const uint8_t *from) { return _mm_loadu_si128((const __m128i *)from); }
+PCLMUL static inline __m128i load128(const uint8_t *from)
+{
+    return _mm_loadu_si128((const __m128i *)from);
+}
 
 PCLMUL static inline __m128i words(const uint64_t *constants)
 {
@@ -64,8 +69,8 @@ PCLMUL static inline uint32_t reduce_s(__m128i s)
     return (uint32_t)_mm_extract_epi32(s, 3) ^ (uint32_t)_mm_extract_epi32(product, 2);
 }
 
-/* Folds the last 1 to 15 bytes, which end at end. The accumulator and they are one row; its last 16 bytes stay, and the
- * ones before are folded onto them. */
+/* Folds the last 1 to 15 bytes, which end at end. The accumulator and they are one row; its last 16
+ * bytes stay, and the ones before are folded onto them. */
 PCLMUL static inline __m128i fold_tail128(__m128i value, const uint8_t *end, size_t tail)
 {
     assert(tail > 0 && tail < 16);
@@ -116,7 +121,10 @@ PCLMUL uint32_t rmq_crc32_pclmul(uint32_t crc, const void *data, size_t size)
 
 /* ---- 512 bits ---- */
 
-VPCLMUL static inline __m512i load512(const uint8_t *from) { return _mm512_loadu_si512(from); }
+VPCLMUL static inline __m512i load512(const uint8_t *from)
+{
+    return _mm512_loadu_si512(from);
+}
 
 VPCLMUL static inline __m512i fold512(__m512i value, const uint64_t *constants, __m512i onto)
 {
@@ -128,8 +136,9 @@ VPCLMUL static inline __m512i fold512(__m512i value, const uint64_t *constants, 
 
 VPCLMUL static inline __m512i places512(void)
 {
-    return _mm512_set_epi64(0x3F3E3D3C3B3A3938, 0x3736353433323130, 0x2F2E2D2C2B2A2928, 0x2726252423222120,
-                            0x1F1E1D1C1B1A1918, 0x1716151413121110, 0x0F0E0D0C0B0A0908, 0x0706050403020100);
+    return _mm512_set_epi64(0x3F3E3D3C3B3A3938, 0x3736353433323130, 0x2F2E2D2C2B2A2928,
+                            0x2726252423222120, 0x1F1E1D1C1B1A1918, 0x1716151413121110,
+                            0x0F0E0D0C0B0A0908, 0x0706050403020100);
 }
 
 /* Bytes moved towards the first place by `by` (1 to 63); the first ones come back in at the end. */
@@ -175,9 +184,10 @@ VPCLMUL static inline __m512i fold_blocks512(__m512i value, const uint8_t **at, 
     return fold512(a, FOLD_1536, fold512(b, FOLD_1024, fold512(c, FOLD_512, d)));
 }
 
-/* 4 to 63 bytes: zeros before the data do not change a CRC that begins with 0, so they fill up the register. The first
- * value is added to the first four bytes of data, wherever those come to lie. A masked load reads nothing outside the
- * data, but is slow when it reaches into a page that is not there: the side is chosen so that it never does. */
+/* 4 to 63 bytes: zeros before the data do not change a CRC that begins with 0, so they fill up the
+ * register. The first value is added to the first four bytes of data, wherever those come to lie. A
+ * masked load reads nothing outside the data, but is slow when it reaches into a page that is not
+ * there: the side is chosen so that it never does. */
 VPCLMUL static inline __m512i load_short(__m512i first, const uint8_t *data, size_t size)
 {
     assert(size >= 4 && size < 64);
@@ -222,8 +232,9 @@ bool rmq_crc32_has_pclmul(void)
 
 bool rmq_crc32_has_vpclmul(void)
 {
-    return rmq_crc32_has_pclmul() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("vpclmulqdq");
+    return rmq_crc32_has_pclmul() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi") &&
+           __builtin_cpu_supports("vpclmulqdq");
 }
 
 #endif

@@ -24,16 +24,20 @@ static void raise_next(struct rmq_queue *queue, int64_t offset)
     }
 }
 
-static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size, int32_t queue_id,
-                 bool is_batch, const struct rmq_unit *unit, unsigned parts, struct rmq_error *err)
+static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size,
+                 int32_t queue_id, bool is_batch, const struct rmq_unit *unit, unsigned parts,
+                 struct rmq_error *err)
 {
     struct rmq_queue *queue = NULL;
     if (unit->queue_offset < 0)
-        return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset, "record at %" PRId64 " has the queue offset %" PRId64,
+        return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                        "record at %" PRId64 " has the queue offset %" PRId64,
                         unit->physical_offset, unit->queue_offset);
-    int status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch, &queue, err);
+    int status =
+        rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch, &queue, err);
     if (status == RMQ_INVALID)
-        return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the log alone. */
+        return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
+                          log alone. */
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
         status = rmq_queue_open(dispatcher->queues, queue, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
@@ -63,8 +67,8 @@ static bool begins_with(const struct rmq_record *record, const char *prefix)
 }
 
 static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
-                       const struct rmq_dispatch_properties *properties, const struct rmq_unit *main_unit,
-                       unsigned parts, struct rmq_error *err)
+                       const struct rmq_dispatch_properties *properties,
+                       const struct rmq_unit *main_unit, unsigned parts, struct rmq_error *err)
 {
     struct rmq_slice name, offset;
     size_t name_at = 0, offset_at = 0;
@@ -78,7 +82,8 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
         if (!rmq_parse_i64(offset, &unit.queue_offset))
             continue;
         /* Light queues of the light prefix have id 0, others that of the message. */
-        int32_t queue_id = name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
+        int32_t queue_id =
+            name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
         int status = enter(dispatcher, name.data, name.size, queue_id, false, &unit, parts, err);
         if (status != RMQ_OK)
             return status;
@@ -87,12 +92,14 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
 }
 
 static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
-                        const struct rmq_dispatch_properties *properties, unsigned parts, struct rmq_error *err)
+                        const struct rmq_dispatch_properties *properties, unsigned parts,
+                        struct rmq_error *err)
 {
     int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
     if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
         return RMQ_OK;
-    bool is_inner = properties->inner_num > 0 && properties->inner_num <= INT16_MAX && properties->inner_base >= 0;
+    bool is_inner = properties->inner_num > 0 && properties->inner_num <= INT16_MAX &&
+                    properties->inner_base >= 0;
     struct rmq_unit unit = {
         .physical_offset = record->physical_offset,
         .size = record->total_size,
@@ -132,15 +139,16 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
             .physical_offset = record->physical_offset,
             .store_timestamp = record->store_timestamp,
         };
-        status = rmq_index_put(dispatcher->index, &request, rmq_clock_now(dispatcher->clock), &rolled, err);
+        status = rmq_index_put(dispatcher->index, &request, rmq_clock_now(dispatcher->clock),
+                               &rolled, err);
     }
     if (rolled >= 0)
         atomic_store_explicit(&dispatcher->index_timestamp, rolled, memory_order_release);
     return status;
 }
 
-int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record, unsigned parts,
-                        struct rmq_error *err)
+int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                        unsigned parts, struct rmq_error *err)
 {
     struct rmq_dispatch_properties properties;
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
@@ -150,8 +158,10 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
     if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
         status = enter_index(dispatcher, record, &properties, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES)) {
-        atomic_store_explicit(&dispatcher->last_timestamp, record->store_timestamp, memory_order_release);
-        atomic_store_explicit(&dispatcher->last_offset, record->physical_offset, memory_order_release);
+        atomic_store_explicit(&dispatcher->last_timestamp, record->store_timestamp,
+                              memory_order_release);
+        atomic_store_explicit(&dispatcher->last_offset, record->physical_offset,
+                              memory_order_release);
     }
     return status;
 }
@@ -181,10 +191,10 @@ static void publish(struct rmq_dispatcher *dispatcher, int64_t offset)
     }
 }
 
-/* Enters up to a chunk of records of one file; *moved tells whether any was. A record that is not whole yet (bytes of
- * a replica come in pieces) ends the chunk. */
-static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_file *file, int64_t limit,
-                          int64_t *offset, struct rmq_error *err)
+/* Enters up to a chunk of records of one file; *moved tells whether any was. A record that is not
+ * whole yet (bytes of a replica come in pieces) ends the chunk. */
+static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_file *file,
+                          int64_t limit, int64_t *offset, struct rmq_error *err)
 {
     const uint8_t *base = rmq_mapped_file_base(file);
     int64_t file_end = file->start + file->size;
@@ -205,8 +215,9 @@ static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_f
             return RMQ_OK;
         }
         if (status == RMQ_END)
-            return rmq_fail(err, RMQ_CORRUPT, *offset, "%s: no record at offset %" PRId64 ", though the log ends at %"
-                            PRId64, file->path, *offset, rmq_file_queue_end(&dispatcher->log->files));
+            return rmq_fail(err, RMQ_CORRUPT, *offset,
+                            "%s: no record at offset %" PRId64 ", though the log ends at %" PRId64,
+                            file->path, *offset, rmq_file_queue_end(&dispatcher->log->files));
         if (status == RMQ_OK)
             status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_QUEUES | RMQ_TO_INDEX, err);
         if (status != RMQ_OK)
@@ -304,8 +315,9 @@ static void *run(void *argument)
 }
 
 void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
-                         struct rmq_queue_table *queues, struct rmq_index *index, struct rmq_clock *clock,
-                         struct rmq_failure *failure, const struct rmq_dispatch_options *options)
+                         struct rmq_queue_table *queues, struct rmq_index *index,
+                         struct rmq_clock *clock, struct rmq_failure *failure,
+                         const struct rmq_dispatch_options *options)
 {
     memset(dispatcher, 0, sizeof *dispatcher);
     dispatcher->log = log;
@@ -339,7 +351,8 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
 {
     if (!dispatcher->has_thread)
         return;
-    /* A bound, so that a disk without room does not keep a store from closing; the abort marker then stays. */
+    /* A bound, so that a disk without room does not keep a store from closing; the abort marker
+     * then stays. */
     (void)rmq_dispatcher_wait(dispatcher, rmq_dispatcher_limit(dispatcher), 10000, NULL);
     pthread_mutex_lock(&dispatcher->lock);
     dispatcher->stop = true;
@@ -370,7 +383,8 @@ int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64
     while (atomic_load(&dispatcher->dispatched_offset) < offset && status == RMQ_OK) {
         status = rmq_failure_check(dispatcher->failure, err);
         if (status == RMQ_OK &&
-            pthread_cond_timedwait(&dispatcher->progressed, &dispatcher->lock, &until) == ETIMEDOUT &&
+            pthread_cond_timedwait(&dispatcher->progressed, &dispatcher->lock, &until) ==
+                ETIMEDOUT &&
             atomic_load(&dispatcher->dispatched_offset) < offset)
             status = rmq_fail(err, RMQ_TIMEOUT, atomic_load(&dispatcher->dispatched_offset),
                               "dispatch reached %" PRId64 ", not %" PRId64 ", in %" PRId64 " ms",

@@ -1,12 +1,13 @@
 /* dispatch.h -- from the commit log to queues and index.
  *
- * One thread walks new records, in order, and enters each into its consume queue (none for prepared and rollback
- * records), its light queues and the index. It goes no further than the limit: the confirm offset where one is set,
- * the flushed offset for a store that acknowledges after flushing, the log's end otherwise. Entering a record twice
- * changes nothing. Source: ReputMessageService and the dispatchers of DefaultMessageStore, RocketMQ 5.3.3.
+ * One thread walks new records, in order, and enters each into its consume queue (none for prepared
+ * and rollback records), its light queues and the index. It goes no further than the limit: the
+ * confirm offset where one is set, the flushed offset for a store that acknowledges after flushing,
+ * the log's end otherwise. Entering a record twice changes nothing. Source: ReputMessageService and
+ * the dispatchers of DefaultMessageStore, RocketMQ 5.3.3.
  *
- * Without room on the disk the thread waits and tries again. A record that is no record, or a failing queue, stops it
- * for good (failure.h): nothing is passed over.
+ * Without room on the disk the thread waits and tries again. A record that is no record, or a
+ * failing queue, stops it for good (failure.h): nothing is passed over.
  */
 #ifndef RMQ_DISPATCH_H
 #define RMQ_DISPATCH_H
@@ -16,7 +17,8 @@
 #include "index_file.h"
 
 #define RMQ_DELAY_LEVELS_MAX 64
-/* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10): see flusher.h. */
+/* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10):
+ * see flusher.h. */
 #define RMQ_INDEX_LOG_FILES_MAX 5
 
 struct rmq_dispatch_options {
@@ -37,9 +39,10 @@ struct rmq_dispatcher {
 
     _Atomic int64_t dispatched_offset; /* everything below is entered */
     _Atomic int64_t confirm_offset;    /* -1: no such bound */
-    /* The last record entered. Written timestamp first, read timestamp first: the pair is never too new. */
+    /* The last record entered. Written timestamp first, read timestamp first: the pair is never too
+     * new. */
     _Atomic int64_t last_timestamp;
-    _Atomic int64_t last_offset; /* -1: none */
+    _Atomic int64_t last_offset;     /* -1: none */
     _Atomic int64_t index_timestamp; /* last timestamp of the last closed index file */
 
     pthread_t thread;
@@ -55,18 +58,21 @@ struct rmq_dispatcher {
 };
 
 void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
-                         struct rmq_queue_table *queues, struct rmq_index *index, struct rmq_clock *clock,
-                         struct rmq_failure *failure, const struct rmq_dispatch_options *options);
+                         struct rmq_queue_table *queues, struct rmq_index *index,
+                         struct rmq_clock *clock, struct rmq_failure *failure,
+                         const struct rmq_dispatch_options *options);
 int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *err);
 /* Dispatches what lies below the limit, unless the store failed, then ends the thread. */
 void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
-/* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's queue offsets. */
+/* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
+ * queue offsets. */
 enum rmq_dispatch_part { RMQ_TO_QUEUES = 1, RMQ_TO_INDEX = 2, RMQ_TO_OFFSETS = 4 };
-/* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it rests. */
-int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record, unsigned parts,
-                        struct rmq_error *err);
+/* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it
+ * rests. */
+int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                        unsigned parts, struct rmq_error *err);
 
 /* Where dispatching may go at most. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
@@ -79,7 +85,8 @@ static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
         pthread_cond_signal(&dispatcher->wanted);
 }
 
-/* Until dispatched_offset >= offset. RMQ_TIMEOUT names how far it came; RMQ_NOT_WRITABLE: it stopped for good. */
+/* Until dispatched_offset >= offset. RMQ_TIMEOUT names how far it came; RMQ_NOT_WRITABLE: it
+ * stopped for good. */
 int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
                         struct rmq_error *err);
 

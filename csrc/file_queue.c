@@ -51,7 +51,8 @@ static void free_names(const char *const *names, size_t count)
     free((void *)names);
 }
 
-static int join(char *out, size_t capacity, const char *directory, const char *name, struct rmq_error *err)
+static int join(char *out, size_t capacity, const char *directory, const char *name,
+                struct rmq_error *err)
 {
     int size = snprintf(out, capacity, "%s/%s", directory, name);
     if (size < 0 || (size_t)size >= capacity)
@@ -86,7 +87,8 @@ static void publish(struct rmq_file_queue *queue)
     struct rmq_mapped_file *last = queue->count ? queue->files[queue->count - 1] : NULL;
     int64_t end = last ? last->start + atomic_load_explicit(&last->wrote, memory_order_acquire) : 0;
     queue->last = last;
-    atomic_store_explicit(&queue->start_offset, last ? queue->files[0]->start : -1, memory_order_release);
+    atomic_store_explicit(&queue->start_offset, last ? queue->files[0]->start : -1,
+                          memory_order_release);
     atomic_store_explicit(&queue->end_offset, end, memory_order_release);
 }
 
@@ -138,22 +140,27 @@ static int load_one(struct loading *loading, const char *name, int64_t start)
     if (status != RMQ_OK)
         return status;
     if (info.size != 0 && info.size != queue->options.file_size)
-        return rmq_fail(err, RMQ_CORRUPT, start, "%s has %" PRId64 " bytes, expected %" PRId64
-                        "; open the store with the file size it was written with", path, info.size,
-                        queue->options.file_size);
+        return rmq_fail(err, RMQ_CORRUPT, start,
+                        "%s has %" PRId64 " bytes, expected %" PRId64
+                        "; open the store with the file size it was written with",
+                        path, info.size, queue->options.file_size);
     if (start % queue->options.file_size != 0)
-        return rmq_fail(err, RMQ_CORRUPT, start, "%s: the name is no multiple of the file size %" PRId64, path,
+        return rmq_fail(err, RMQ_CORRUPT, start,
+                        "%s: the name is no multiple of the file size %" PRId64, path,
                         queue->options.file_size);
 
-    struct rmq_mapped_file_options options = {
-        .vfs = queue->options.vfs, .start = start, .size = queue->options.file_size,
-        .writable = loading->writable, .keep_descriptor = queue->options.keep_descriptor};
+    struct rmq_mapped_file_options options = {.vfs = queue->options.vfs,
+                                              .start = start,
+                                              .size = queue->options.file_size,
+                                              .writable = loading->writable,
+                                              .keep_descriptor = queue->options.keep_descriptor};
     struct rmq_mapped_file *file = NULL;
     status = rmq_mapped_file_load(path, &options, &file, err);
     if (status != RMQ_OK)
         return status;
     if (info.size == 0)
-        atomic_store_explicit(&file->wrote, -1, memory_order_relaxed); /* judged when all files are known */
+        atomic_store_explicit(&file->wrote, -1,
+                              memory_order_relaxed); /* judged when all files are known */
     status = insert(queue, file, err);
     if (status != RMQ_OK)
         rmq_mapped_file_unpin(file);
@@ -180,8 +187,8 @@ static int visit(void *context, const char *name, bool is_directory)
     return load_one(loading, name, start);
 }
 
-static int load_directory(struct rmq_file_queue *queue, const char *directory, bool writable, bool skip_known,
-                          struct rmq_error *err)
+static int load_directory(struct rmq_file_queue *queue, const char *directory, bool writable,
+                          bool skip_known, struct rmq_error *err)
 {
     struct loading loading = {queue, directory, writable, skip_known, err};
     struct rmq_vfs *vfs = queue->options.vfs;
@@ -189,7 +196,8 @@ static int load_directory(struct rmq_file_queue *queue, const char *directory, b
     return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
-/* A zero-length last file was never written: it goes. One before the end is damage, and so is a gap. */
+/* A zero-length last file was never written: it goes. One before the end is damage, and so is a
+ * gap. */
 static int judge_loaded(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     while (queue->count > 0) {
@@ -207,14 +215,16 @@ static int judge_loaded(struct rmq_file_queue *queue, struct rmq_error *err)
     for (size_t i = 0; i < queue->count; ++i) {
         struct rmq_mapped_file *file = queue->files[i];
         if (atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0)
-            return rmq_fail(err, RMQ_CORRUPT, file->start, "%s is empty, and files follow it", file->path);
+            return rmq_fail(err, RMQ_CORRUPT, file->start, "%s is empty, and files follow it",
+                            file->path);
         if (i > 0 && file->start == queue->files[i - 1]->start)
             return rmq_fail(err, RMQ_CORRUPT, file->start, "%s and %s hold the same offsets",
                             queue->files[i - 1]->path, file->path);
         int64_t expected = i ? queue->files[i - 1]->start + queue->options.file_size : file->start;
         if (file->start != expected && !queue->options.allow_gaps)
             return rmq_fail(err, RMQ_CORRUPT, expected,
-                            "file %020" PRId64 " is missing before %s; bring it back, or see rmqstore repair",
+                            "file %020" PRId64
+                            " is missing before %s; bring it back, or see rmqstore repair",
                             expected, file->path);
     }
     return RMQ_OK;
@@ -228,7 +238,8 @@ static int load_all(struct rmq_file_queue *queue, bool skip_known, struct rmq_er
         if (!options->read_only)
             status = options->vfs->make_directory(options->vfs, options->directories[i], err);
         if (status == RMQ_OK)
-            status = load_directory(queue, options->directories[i], !options->read_only, skip_known, err);
+            status = load_directory(queue, options->directories[i], !options->read_only, skip_known,
+                                    err);
     }
     for (size_t i = 0; i < options->read_only_count && status == RMQ_OK; ++i)
         status = load_directory(queue, options->read_only_directories[i], false, skip_known, err);
@@ -243,7 +254,8 @@ int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queu
     assert(options->file_size > 0 && options->window > 0 && options->directory_count > 0);
     memset(queue, 0, sizeof *queue);
     queue->options = *options;
-    queue->options.directories = (const char *const *)copy_names(options->directories, options->directory_count);
+    queue->options.directories =
+        (const char *const *)copy_names(options->directories, options->directory_count);
     queue->options.read_only_directories =
         (const char *const *)copy_names(options->read_only_directories, options->read_only_count);
     pthread_mutex_init(&queue->lock, NULL);
@@ -311,8 +323,9 @@ int rmq_file_queue_pin(struct rmq_file_queue *queue, int64_t offset, struct rmq_
     }
     pthread_mutex_unlock(&queue->lock);
     if (!found)
-        return rmq_fail(err, RMQ_NOT_FOUND, offset, "no file holds offset %" PRId64 " (%s: %" PRId64 " to %" PRId64 ")",
-                        offset, queue->options.directories[0], rmq_file_queue_start(queue),
+        return rmq_fail(err, RMQ_NOT_FOUND, offset,
+                        "no file holds offset %" PRId64 " (%s: %" PRId64 " to %" PRId64 ")", offset,
+                        queue->options.directories[0], rmq_file_queue_start(queue),
                         rmq_file_queue_end(queue));
     int status = rmq_mapped_file_map(found, err);
     if (status != RMQ_OK) {
@@ -352,8 +365,8 @@ static const char *directory_for(const struct rmq_file_queue *queue, int64_t sta
     return queue->options.directories[number % queue->options.directory_count];
 }
 
-int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct rmq_mapped_file **file,
-                           struct rmq_error *err)
+int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
+                           struct rmq_mapped_file **file, struct rmq_error *err)
 {
     assert(!queue->options.read_only && start % queue->options.file_size == 0);
     char path[PATH_MAX], name[RMQ_FILE_NAME_SIZE];
@@ -365,12 +378,15 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct r
         return status;
     /* Making a file empties it. */
     assert(!queue->last || start > queue->last->start);
-    struct rmq_mapped_file_options options = {.vfs = vfs, .start = start, .size = queue->options.file_size,
+    struct rmq_mapped_file_options options = {.vfs = vfs,
+                                              .start = start,
+                                              .size = queue->options.file_size,
                                               .writable = true,
                                               .keep_descriptor = queue->options.keep_descriptor};
     status = rmq_mapped_file_create(path, &options, file, err);
     if (status == RMQ_OK) {
-        /* The size of the file must be on the device before a flush of its bytes may be believed. */
+        /* The size of the file must be on the device before a flush of its bytes may be believed.
+         */
         status = vfs->sync_directory(vfs, directory, err);
         if (status != RMQ_OK) {
             (void)rmq_mapped_file_unlink(*file, NULL);
@@ -380,7 +396,8 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct r
     return status;
 }
 
-int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file, struct rmq_error *err)
+int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file,
+                           struct rmq_error *err)
 {
     struct rmq_vfs *vfs = queue->options.vfs;
     int status = rmq_mapped_file_unlink(file, err);
@@ -470,9 +487,10 @@ int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct
     assert(!queue->options.read_only);
     int status = RMQ_OK;
     pthread_mutex_lock(&queue->flush_lock);
-    /* A first file that begins at offset stays, empty: its name is all that tells where the queue goes on, unless that
-     * is 0. */
-    while (status == RMQ_OK && queue->count > 0 && queue->files[queue->count - 1]->start >= offset &&
+    /* A first file that begins at offset stays, empty: its name is all that tells where the queue
+     * goes on, unless that is 0. */
+    while (status == RMQ_OK && queue->count > 0 &&
+           queue->files[queue->count - 1]->start >= offset &&
            !(queue->count == 1 && queue->files[0]->start == offset && offset > 0))
         status = drop_last(queue, err);
     if (status == RMQ_OK && queue->count > 0) {
@@ -534,7 +552,8 @@ int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struc
             file = queue->files[0];
             --queue->count;
             memmove(queue->files, queue->files + 1, queue->count * sizeof *queue->files);
-            atomic_store_explicit(&queue->start_offset, queue->files[0]->start, memory_order_release);
+            atomic_store_explicit(&queue->start_offset, queue->files[0]->start,
+                                  memory_order_release);
         }
         pthread_mutex_unlock(&queue->lock);
         if (!file)

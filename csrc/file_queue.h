@@ -1,10 +1,12 @@
 /* file_queue.h -- a run of mapped files that makes one long space of bytes.
  *
- * Files have one size and are named after the offset of their first byte, 20 decimal digits. They lie in one folder,
- * or, for a commit log over several disks, in several: file number start / file_size goes to folder number modulo the
- * count of those that may be written. Source: MappedFileQueue, MultiPathMappedFileQueue of RocketMQ 5.3.3.
+ * Files have one size and are named after the offset of their first byte, 20 decimal digits. They
+ * lie in one folder, or, for a commit log over several disks, in several: file number start /
+ * file_size goes to folder number modulo the count of those that may be written. Source:
+ * MappedFileQueue, MultiPathMappedFileQueue of RocketMQ 5.3.3.
  *
- * One writer appends, rolls and cuts; any number of readers pin; deletion of old files may run beside both.
+ * One writer appends, rolls and cuts; any number of readers pin; deletion of old files may run
+ * beside both.
  */
 #ifndef RMQ_FILE_QUEUE_H
 #define RMQ_FILE_QUEUE_H
@@ -15,7 +17,8 @@
 
 struct rmq_file_queue_options {
     struct rmq_vfs *vfs;
-    const char *const *directories; /* writable folders, sorted by the caller as RocketMQ sorts them */
+    const char *const
+        *directories; /* writable folders, sorted by the caller as RocketMQ sorts them */
     size_t directory_count;
     const char *const *read_only_directories; /* searched for files, never written */
     size_t read_only_count;
@@ -38,33 +41,39 @@ struct rmq_file_queue {
     pthread_mutex_t flush_lock; /* one flush at a time */
 };
 
-/* Loads what is there. A zero-length last file is deleted (left alone when read-only). RMQ_CORRUPT names the
- * file: a foreign name, a wrong size, a gap. Missing folders are made unless read-only. */
+/* Loads what is there. A zero-length last file is deleted (left alone when read-only). RMQ_CORRUPT
+ * names the file: a foreign name, a wrong size, a gap. Missing folders are made unless read-only.
+ */
 int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queue_options *options,
                         struct rmq_error *err);
 /* Lets go of every file; pinned ones live on. Does not flush. */
 void rmq_file_queue_close(struct rmq_file_queue *queue);
 
-/* Looks for new files and ones gone, as a reader beside another process's writer must. Read-only queues only. */
+/* Looks for new files and ones gone, as a reader beside another process's writer must. Read-only
+ * queues only. */
 int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err);
 
-/* Pins the mapped file that holds offset. RMQ_NOT_FOUND: no file does (start_offset and end of files in detail). */
+/* Pins the mapped file that holds offset. RMQ_NOT_FOUND: no file does (start_offset and end of
+ * files in detail). */
 int rmq_file_queue_pin(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file **file,
                        struct rmq_error *err);
 /* Pins file number index, counted from the first kept. RMQ_NOT_FOUND behind the last. */
 int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq_mapped_file **file,
                           struct rmq_error *err);
 
-/* Appends the next file: behind the last one, or, when there is none, the one that holds `offset`. Its name is on the
- * device when this returns. ready, when not NULL, is a file made ahead with rmq_file_queue_prepare; it is taken when it
- * is the right one. */
+/* Appends the next file: behind the last one, or, when there is none, the one that holds `offset`.
+ * Its name is on the device when this returns. ready, when not NULL, is a file made ahead with
+ * rmq_file_queue_prepare; it is taken when it is the right one. */
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err);
-/* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied first. */
-int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start, struct rmq_mapped_file **file,
+/* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied
+ * first. */
+int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
+                           struct rmq_mapped_file **file, struct rmq_error *err);
+/* Unlinks a prepared file and takes over its pin. Its name is off the device on return; after a
+ * failure nothing changed. */
+int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file,
                            struct rmq_error *err);
-/* Unlinks a prepared file and takes over its pin. Its name is off the device on return; after a failure nothing changed. */
-int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file *file, struct rmq_error *err);
 
 /* Moves the end behind bytes stored in the last file. */
 static inline void rmq_file_queue_advance(struct rmq_file_queue *queue, int64_t wrote)
@@ -89,15 +98,17 @@ static inline int64_t rmq_file_queue_flushed(const struct rmq_file_queue *queue)
 /* Everything written before the call is on the device. */
 int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
 
-/* Ends the queue at offset, for good: later files are unlinked from the back, the rest of the file that holds offset
- * reads as zeros, and all of it is on the device on return. A crash in between leaves a queue that ends at or behind
- * offset. At a start above 0 the first file stays, empty, so that the place is kept; below it every file goes. Beyond
- * the end of files: nothing to do. */
+/* Ends the queue at offset, for good: later files are unlinked from the back, the rest of the file
+ * that holds offset reads as zeros, and all of it is on the device on return. A crash in between
+ * leaves a queue that ends at or behind offset. At a start above 0 the first file stays, empty, so
+ * that the place is kept; below it every file goes. Beyond the end of files: nothing to do. */
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
 
-/* Lets a read-only queue end at offset: positions only, files behind it are let go of until the next refresh. */
+/* Lets a read-only queue end at offset: positions only, files behind it are let go of until the
+ * next refresh. */
 void rmq_file_queue_set_end(struct rmq_file_queue *queue, int64_t offset);
-/* Nothing at or behind offset counts as flushed any more, so that the next flush syncs it (anew). */
+/* Nothing at or behind offset counts as flushed any more, so that the next flush syncs it (anew).
+ */
 void rmq_file_queue_distrust(struct rmq_file_queue *queue, int64_t offset);
 
 /* Unlinks the first count files, never the last one. */
@@ -107,7 +118,8 @@ int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* 20 digits. */
 void rmq_file_name(int64_t start, char out[RMQ_FILE_NAME_SIZE]);
-/* Whether name is a file name of a queue: decimal digits only, as Java's Long.parseLong reads it. */
+/* Whether name is a file name of a queue: decimal digits only, as Java's Long.parseLong reads it.
+ */
 bool rmq_file_name_parse(const char *name, int64_t *start);
 
 #endif

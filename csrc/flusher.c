@@ -27,7 +27,8 @@ static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
     return status;
 }
 
-int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, struct rmq_error *err)
+int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
+                     struct rmq_error *err)
 {
     struct rmq_file_queue *files = &flusher->log->files;
     struct rmq_error own;
@@ -41,16 +42,18 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
     while (rmq_file_queue_flushed(files) < offset && status == RMQ_OK) {
         status = rmq_failure_check(flusher->failure, err);
         if (status == RMQ_OK && rmq_file_queue_end(files) < offset)
-            status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "offset %lld was cut from the log, which ends at %lld",
+            status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                              "offset %lld was cut from the log, which ends at %lld",
                               (long long)offset, (long long)rmq_file_queue_end(files));
         if (status != RMQ_OK)
             break;
         if (!flusher->syncing)
-            status = lead(flusher, err) == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
+            status =
+                lead(flusher, err) == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
         else if (pthread_cond_timedwait(&flusher->flushed, &flusher->lock, &until) == ETIMEDOUT &&
                  rmq_file_queue_flushed(files) < offset)
-            status = rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset, "not flushed in %lld ms (syncFlushTimeout)",
-                              (long long)timeout_ms);
+            status = rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
+                              "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
     }
     pthread_mutex_unlock(&flusher->lock);
     /* A store that acknowledges after flushing shows messages only now. */
@@ -65,7 +68,8 @@ int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
     int status = RMQ_OK;
     pthread_mutex_lock(&flusher->checkpoint_lock);
     if (memcmp(&flusher->checkpoint, &flusher->written, sizeof flusher->written) != 0) {
-        status = rmq_checkpoint_write(flusher->vfs, flusher->options.checkpoint_path, &flusher->checkpoint, err);
+        status = rmq_checkpoint_write(flusher->vfs, flusher->options.checkpoint_path,
+                                      &flusher->checkpoint, err);
         if (status == RMQ_OK)
             flusher->written = flusher->checkpoint;
     }
@@ -73,8 +77,9 @@ int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
     return status;
 }
 
-/* The place recovery must start at the latest: the last record whose queue entries are durable, or, where either
- * release of Java may recover the store, the first record of the index file that it would throw away. */
+/* The place recovery must start at the latest: the last record whose queue entries are durable, or,
+ * where either release of Java may recover the store, the first record of the index file that it
+ * would throw away. */
 static void bound_by_index(struct rmq_flusher *flusher, int64_t *offset, int64_t *timestamp)
 {
     struct rmq_index *index = flusher->dispatcher->index;
@@ -89,8 +94,8 @@ static void bound_by_index(struct rmq_flusher *flusher, int64_t *offset, int64_t
         return; /* Expired: everything still in the log may be needed. */
     int64_t at = begin - file->start;
     int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);
-    if (at < wrote && rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(wrote - at), begin, RMQ_CHECK_PLACE,
-                                        &record, NULL) == RMQ_OK) {
+    if (at < wrote && rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(wrote - at),
+                                        begin, RMQ_CHECK_PLACE, &record, NULL) == RMQ_OK) {
         *offset = begin;
         *timestamp = record.store_timestamp;
     }
@@ -102,7 +107,8 @@ static void note_log_flushed(struct rmq_flusher *flusher, int64_t timestamp)
     pthread_mutex_lock(&flusher->checkpoint_lock);
     flusher->checkpoint.physic_timestamp = timestamp;
     if (flusher->options.compatibility == RMQ_COMPATIBLE_5_3)
-        flusher->checkpoint.logics_timestamp = timestamp; /* 5.3: dispatched, whether flushed or not */
+        flusher->checkpoint.logics_timestamp =
+            timestamp; /* 5.3: dispatched, whether flushed or not */
     flusher->checkpoint.index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
@@ -121,8 +127,8 @@ static void note_queues_flushed(struct rmq_flusher *flusher, int64_t offset, int
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
 
-int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset, int64_t last_timestamp,
-                      struct rmq_error *err)
+int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset,
+                      int64_t last_timestamp, struct rmq_error *err)
 {
     pthread_mutex_lock(&flusher->checkpoint_lock);
     struct rmq_checkpoint *checkpoint = &flusher->checkpoint;
@@ -166,8 +172,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
     int64_t offset = atomic_load(&flusher->dispatcher->last_offset);
     /* Recovery takes a log that ends before the record named by the checkpoint for damaged. */
     int status = least_pages > 0 ? RMQ_OK : flush_log(flusher, 0, err);
-    for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue)) {
+    for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
         int64_t dirty = rmq_queue_dirty(queue);
         if (dirty > 0 && dirty / RMQ_FLUSH_PAGE >= least_pages)
             status = rmq_queue_flush(queue, err);
@@ -231,8 +237,8 @@ static struct timer timer_from(int64_t interval_ms, int64_t now_ms)
 
 static int64_t next_due(const struct timers *timers)
 {
-    const struct timer *all[] = {&timers->log, &timers->log_thorough, &timers->queues, &timers->queues_thorough,
-                                 &timers->checkpoint};
+    const struct timer *all[] = {&timers->log, &timers->log_thorough, &timers->queues,
+                                 &timers->queues_thorough, &timers->checkpoint};
     int64_t due = all[0]->due_ms;
     for (size_t i = 1; i < sizeof all / sizeof all[0]; ++i)
         due = all[i]->due_ms < due ? all[i]->due_ms : due;
@@ -244,15 +250,19 @@ static bool is_checkpoint_far_behind(struct rmq_flusher *flusher)
     int64_t file_size = flusher->log->files.options.file_size;
     return flusher->options.compatibility == RMQ_COMPATIBLE_BOTH &&
            atomic_load(&flusher->dispatcher->last_offset) / file_size -
-                   atomic_load(&flusher->thorough_offset) / file_size >= RMQ_CHECKPOINT_LOG_FILES_MAX;
+                   atomic_load(&flusher->thorough_offset) / file_size >=
+               RMQ_CHECKPOINT_LOG_FILES_MAX;
 }
 
-static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms, struct rmq_error *err)
+static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms,
+                struct rmq_error *err)
 {
     const struct rmq_flusher_options *options = &flusher->options;
     int status = RMQ_OK;
-    bool log_due = is_due(&timers->log, now_ms), log_thorough = is_due(&timers->log_thorough, now_ms);
-    bool queues_due = is_due(&timers->queues, now_ms), queues_thorough = is_due(&timers->queues_thorough, now_ms);
+    bool log_due = is_due(&timers->log, now_ms),
+         log_thorough = is_due(&timers->log_thorough, now_ms);
+    bool queues_due = is_due(&timers->queues, now_ms),
+         queues_thorough = is_due(&timers->queues_thorough, now_ms);
     queues_thorough = is_checkpoint_far_behind(flusher) || queues_thorough;
     if (log_due || log_thorough)
         status = flush_log(flusher, log_thorough ? 0 : options->log_least_pages, err);
@@ -261,7 +271,8 @@ static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_
     bool checkpoint_due = is_due(&timers->checkpoint, now_ms);
     if (status == RMQ_OK && (checkpoint_due || queues_thorough)) {
         status = rmq_flusher_save(flusher, err);
-        /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up. */
+        /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up.
+         */
         if (status == RMQ_NO_SPACE)
             status = RMQ_OK;
     }
@@ -295,15 +306,18 @@ static void *run(void *argument)
             rmq_failure_set(flusher->failure, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
-            pthread_cond_wait(&flusher->wanted, &flusher->lock); /* Nothing may be claimed durable any more. */
+            pthread_cond_wait(&flusher->wanted,
+                              &flusher->lock); /* Nothing may be claimed durable any more. */
     }
     pthread_mutex_unlock(&flusher->lock);
     return NULL;
 }
 
-int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_options *options, struct rmq_vfs *vfs,
-                     struct rmq_commit_log *log, struct rmq_queue_table *queues, struct rmq_dispatcher *dispatcher,
-                     struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
+int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_options *options,
+                     struct rmq_vfs *vfs, struct rmq_commit_log *log,
+                     struct rmq_queue_table *queues, struct rmq_dispatcher *dispatcher,
+                     struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint,
+                     struct rmq_error *err)
 {
     memset(flusher, 0, sizeof *flusher);
     flusher->options = *options;

@@ -1,14 +1,14 @@
 /* flusher.h -- when bytes reach the device, and the checkpoint that says so.
  *
- * A writer that asked for durability waits in rmq_flusher_wait: the first to come syncs for all that wait behind it
- * (group commit without a hand-over to another thread). A thread of its own flushes what nobody waits for: the commit
- * log by pages and interval, queues likewise, index and queues as a whole at the thorough interval, or after
- * RMQ_CHECKPOINT_LOG_FILES_MAX log files, then the checkpoint. A failing sync is kept in failure.h and never retried
- * into a success.
+ * A writer that asked for durability waits in rmq_flusher_wait: the first to come syncs for all
+ * that wait behind it (group commit without a hand-over to another thread). A thread of its own
+ * flushes what nobody waits for: the commit log by pages and interval, queues likewise, index and
+ * queues as a whole at the thorough interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then
+ * the checkpoint. A failing sync is kept in failure.h and never retried into a success.
  *
- * The checkpoint of a store of ours names only what is durable: the log up to physic_timestamp, queues and index up to
- * logics_physical_offset and logics_timestamp. Both releases of RocketMQ then start recovery early enough: 5.5 reads the
- * offset, 5.3 the timestamps.
+ * The checkpoint of a store of ours names only what is durable: the log up to physic_timestamp,
+ * queues and index up to logics_physical_offset and logics_timestamp. Both releases of RocketMQ
+ * then start recovery early enough: 5.5 reads the offset, 5.3 the timestamps.
  */
 #ifndef RMQ_FLUSHER_H
 #define RMQ_FLUSHER_H
@@ -16,11 +16,13 @@
 #include "checkpoint.h"
 #include "dispatch.h"
 
-/* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer among them, and
- * throws the newest index file away. That file begins less than RMQ_INDEX_LOG_FILES_MAX log files before the place the
- * checkpoint covers; with this many files behind it, and one more while the flush is under way, all are within reach. */
+/* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
+ * among them, and throws the newest index file away. That file begins less than
+ * RMQ_INDEX_LOG_FILES_MAX log files before the place the checkpoint covers; with this many files
+ * behind it, and one more while the flush is under way, all are within reach. */
 #define RMQ_CHECKPOINT_LOG_FILES_MAX 2
-_Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 <= 9, "within reach of RocketMQ 5.5");
+_Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 <= 9,
+               "within reach of RocketMQ 5.5");
 
 enum rmq_compatibility {
     RMQ_COMPATIBLE_BOTH, /* a checkpoint that either release recovers from */
@@ -54,7 +56,8 @@ struct rmq_flusher {
     bool stop;
     pthread_t thread;
     bool has_thread;
-    _Atomic int64_t thorough_offset; /* of the last record dispatched when queues and index were last flushed whole */
+    _Atomic int64_t thorough_offset; /* of the last record dispatched when queues and index were
+                                        last flushed whole */
 
     pthread_mutex_t checkpoint_lock; /* the fields and the file */
     struct rmq_checkpoint checkpoint;
@@ -62,9 +65,11 @@ struct rmq_flusher {
 };
 
 /* checkpoint is what the store was opened with. */
-int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_options *options, struct rmq_vfs *vfs,
-                     struct rmq_commit_log *log, struct rmq_queue_table *queues, struct rmq_dispatcher *dispatcher,
-                     struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
+int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_options *options,
+                     struct rmq_vfs *vfs, struct rmq_commit_log *log,
+                     struct rmq_queue_table *queues, struct rmq_dispatcher *dispatcher,
+                     struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint,
+                     struct rmq_error *err);
 int rmq_flusher_start(struct rmq_flusher *flusher, struct rmq_error *err);
 /* Ends the thread; flushes nothing. */
 void rmq_flusher_stop(struct rmq_flusher *flusher);
@@ -72,17 +77,18 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher);
 
 /* Until the commit log is durable below offset. RMQ_FLUSH_TIMEOUT: not in time, it may be later.
  * RMQ_NOT_WRITABLE: a sync failed; whether the bytes are durable is unknown. */
-int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, struct rmq_error *err);
+int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
+                     struct rmq_error *err);
 
-/* Flushes log, queues and index as they are and writes the checkpoint. With everything dispatched the checkpoint then
- * covers the whole store. */
+/* Flushes log, queues and index as they are and writes the checkpoint. With everything dispatched
+ * the checkpoint then covers the whole store. */
 int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err);
 
 /* Writes the checkpoint when it changed. */
 int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err);
 
 /* After the log was cut: no field may name what is gone. Saved at once. */
-int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset, int64_t last_timestamp,
-                      struct rmq_error *err);
+int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset,
+                      int64_t last_timestamp, struct rmq_error *err);
 
 #endif

@@ -1,8 +1,9 @@
 /* gate.h -- lets work that outlives its owner's call find out that the owner is gone.
  *
- * An Arrow stream is read by whoever holds it, on any thread, without knowing the store. Its every step goes through the
- * store's gate: it either enters, and the store stays open until it leaves, or is told that the store was closed.
- * Reference-counted: the store holds one reference, each stream one.
+ * An Arrow stream is read by whoever holds it, on any thread, without knowing the store. Its every
+ * step goes through the store's gate: it either enters, and the store stays open until it leaves,
+ * or is told that the store was closed. Reference-counted: the store holds one reference, each
+ * stream one.
  */
 #ifndef RMQ_GATE_H
 #define RMQ_GATE_H
@@ -22,8 +23,8 @@ void rmq_gate_leave(struct rmq_gate *gate);
 /* Whether those inside should make haste. */
 bool rmq_gate_is_closed(const struct rmq_gate *gate);
 
-/* Lets nobody in any more and returns when nobody is inside. Not to be called from inside. In a forked child it does
- * not wait for threads that were left behind in the parent. */
+/* Lets nobody in any more and returns when nobody is inside. Not to be called from inside. In a
+ * forked child it does not wait for threads that were left behind in the parent. */
 void rmq_gate_close(struct rmq_gate *gate);
 
 #endif

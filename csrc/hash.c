@@ -10,14 +10,15 @@ int32_t rmq_java_hash(int32_t hash, const char *text, size_t size)
     uint32_t h = (uint32_t)hash;
     size_t at = 0;
     while (at < size) {
-        /* Four at a time shorten the chain of multiplications for ASCII, which names and keys nearly always are. */
+        /* Four at a time shorten the chain of multiplications for ASCII, which names and keys
+         * nearly always are. */
         while (size - at >= 4) {
             uint32_t four;
             memcpy(&four, bytes + at, sizeof four);
             if (four & 0x80808080u)
                 break;
-            h = h * (31u * 31u * 31u * 31u) + bytes[at] * (31u * 31u * 31u) + bytes[at + 1] * (31u * 31u) +
-                bytes[at + 2] * 31u + bytes[at + 3];
+            h = h * (31u * 31u * 31u * 31u) + bytes[at] * (31u * 31u * 31u) +
+                bytes[at + 1] * (31u * 31u) + bytes[at + 2] * 31u + bytes[at + 3];
             at += 4;
         }
         if (at == size)

@@ -1,7 +1,8 @@
 /* hash.h -- java.lang.String.hashCode of UTF-8 text, which tags codes and index keys are made of.
  *
- * h = 31 * h + c over UTF-16 code units, wrapping at 32 bits. Text beyond the basic plane counts as its two
- * surrogates. Malformed UTF-8 is hashed as Java decodes it: U+FFFD for each maximal bad sequence.
+ * h = 31 * h + c over UTF-16 code units, wrapping at 32 bits. Text beyond the basic plane counts as
+ * its two surrogates. Malformed UTF-8 is hashed as Java decodes it: U+FFFD for each maximal bad
+ * sequence.
  */
 #ifndef RMQ_HASH_H
 #define RMQ_HASH_H

@@ -55,7 +55,8 @@ static void remove_at(struct rmq_index *index, size_t at)
 {
     pthread_mutex_lock(&index->lock);
     struct rmq_mapped_file *file = index->files[at];
-    memmove(index->files + at, index->files + at + 1, (index->count - at - 1) * sizeof *index->files);
+    memmove(index->files + at, index->files + at + 1,
+            (index->count - at - 1) * sizeof *index->files);
     --index->count;
     pthread_mutex_unlock(&index->lock);
     rmq_mapped_file_unpin(file);
@@ -72,7 +73,8 @@ static struct rmq_mapped_file *pin_last(struct rmq_index *index)
     return file;
 }
 
-static int unlink_synced(struct rmq_index *index, struct rmq_mapped_file *file, struct rmq_error *err)
+static int unlink_synced(struct rmq_index *index, struct rmq_mapped_file *file,
+                         struct rmq_error *err)
 {
     struct rmq_vfs *vfs = index->options.vfs;
     int status = rmq_mapped_file_unlink(file, err);
@@ -95,7 +97,7 @@ struct loading {
     struct rmq_index *index;
     size_t *skipped;
     struct rmq_error *err;
-    char empty_name[NAME_SIZE + 8]; /* newest of the zero-length files */
+    char empty_name[NAME_SIZE + 8];  /* newest of the zero-length files */
     char newest_name[NAME_SIZE + 8]; /* newest of the others */
 };
 
@@ -105,11 +107,13 @@ static bool is_index_name(const char *name)
     return size == NAME_SIZE - 1 && name[size] == '\0';
 }
 
-static int path_of(const struct rmq_index *index, const char *name, char path[PATH_MAX], struct rmq_error *err)
+static int path_of(const struct rmq_index *index, const char *name, char path[PATH_MAX],
+                   struct rmq_error *err)
 {
     int size = snprintf(path, PATH_MAX, "%s/%s", index->options.directory, name);
     if (size < 0 || size >= PATH_MAX)
-        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/%s", index->options.directory, name);
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/%s", index->options.directory,
+                        name);
     return RMQ_OK;
 }
 
@@ -142,11 +146,12 @@ static int visit(void *context, const char *name, bool is_directory)
         return RMQ_OK;
     if (info.size != index_file_size(index)) {
         ++*loading->skipped;
-        return read_only ? RMQ_OK
-                         : rmq_fail(err, RMQ_CORRUPT, -1,
-                                    "%s has %" PRId64 " bytes, expected %" PRId64
-                                    "; open the store with the slot and entry counts it was written with",
-                                    path, info.size, index_file_size(index));
+        return read_only
+                   ? RMQ_OK
+                   : rmq_fail(err, RMQ_CORRUPT, -1,
+                              "%s has %" PRId64 " bytes, expected %" PRId64
+                              "; open the store with the slot and entry counts it was written with",
+                              path, info.size, index_file_size(index));
     }
     struct rmq_mapped_file_options options = {
         .vfs = vfs, .start = 0, .size = info.size, .writable = !read_only};
@@ -216,7 +221,8 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
 }
 
 /* A zero-length newest file was never written. One with others behind it is damage. */
-static int judge_empty(struct rmq_index *index, const struct loading *loading, struct rmq_error *err)
+static int judge_empty(struct rmq_index *index, const struct loading *loading,
+                       struct rmq_error *err)
 {
     char path[PATH_MAX];
     struct rmq_vfs *vfs = index->options.vfs;
@@ -231,12 +237,13 @@ static int judge_empty(struct rmq_index *index, const struct loading *loading, s
     return status == RMQ_OK ? vfs->sync_directory(vfs, index->options.directory, err) : status;
 }
 
-int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options, size_t *skipped,
-                   struct rmq_error *err)
+int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options,
+                   size_t *skipped, struct rmq_error *err)
 {
     if (options->slot_count < 1 || options->entry_count < 2)
         return rmq_fail(err, RMQ_INVALID, -1,
-                        "index %s: %" PRId32 " slots and %" PRId32 " entries; at least 1 and 2 are needed",
+                        "index %s: %" PRId32 " slots and %" PRId32
+                        " entries; at least 1 and 2 are needed",
                         options->directory, options->slot_count, options->entry_count);
     struct loading loading = {.index = index, .skipped = skipped, .err = err};
     struct rmq_vfs *vfs = options->vfs;
@@ -282,8 +289,9 @@ static bool is_blank(const struct rmq_index *index, struct rmq_mapped_file *file
     return rmq_index_next_entry(index, file) <= 1;
 }
 
-int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp, int64_t safe_physical_offset,
-                             int64_t *rebuild_from, struct rmq_error *err)
+int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
+                             int64_t safe_physical_offset, int64_t *rebuild_from,
+                             struct rmq_error *err)
 {
     assert(!index->options.read_only);
     bool lost_header = false;
@@ -293,8 +301,8 @@ int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp, in
            rmq_index_header(index->files[safe], RMQ_INDEX_END_OFFSET) < safe_physical_offset &&
            rmq_index_header(index->files[safe], RMQ_INDEX_END_TIMESTAMP) <= safe_timestamp)
         ++safe;
-    /* Those behind the first unsafe one go with it, though a clock set back may make them look older: a record that
-     * lies before the last one of the index is taken for entered. */
+    /* Those behind the first unsafe one go with it, though a clock set back may make them look
+     * older: a record that lies before the last one of the index is taken for entered. */
     for (size_t i = index->count; i-- > safe;) {
         struct rmq_mapped_file *file = index->files[i];
         int64_t begin = rmq_index_header(file, RMQ_INDEX_BEGIN_OFFSET);
@@ -352,10 +360,13 @@ void rmq_index_file_name(int64_t now_ms, char out[18])
     time_t seconds = (time_t)(now_ms / 1000);
     struct tm local;
     localtime_r(&seconds, &local);
-    /* Years of other than four digits do not occur; the modulo shows the compiler that the text fits. */
-    snprintf(out, NAME_SIZE, "%04u%02u%02u%02u%02u%02u%03u", (unsigned)(local.tm_year + 1900) % 10000u,
-             (unsigned)(local.tm_mon + 1) % 100u, (unsigned)local.tm_mday % 100u, (unsigned)local.tm_hour % 100u,
-             (unsigned)local.tm_min % 100u, (unsigned)local.tm_sec % 100u, (unsigned)(now_ms % 1000) % 1000u);
+    /* Years of other than four digits do not occur; the modulo shows the compiler that the text
+     * fits. */
+    snprintf(out, NAME_SIZE, "%04u%02u%02u%02u%02u%02u%03u",
+             (unsigned)(local.tm_year + 1900) % 10000u, (unsigned)(local.tm_mon + 1) % 100u,
+             (unsigned)local.tm_mday % 100u, (unsigned)local.tm_hour % 100u,
+             (unsigned)local.tm_min % 100u, (unsigned)local.tm_sec % 100u,
+             (unsigned)(now_ms % 1000) % 1000u);
 }
 
 /* Adds one to a name as a number: digits are all RocketMQ asks of it beyond its order. */
@@ -475,7 +486,8 @@ static int32_t seconds_since(int64_t begin, int64_t timestamp)
 }
 
 /* A file that takes one more entry, rolling when the newest is full. */
-static int make_room(struct rmq_index *index, int64_t now_ms, int64_t *rolled_timestamp, struct rmq_error *err)
+static int make_room(struct rmq_index *index, int64_t now_ms, int64_t *rolled_timestamp,
+                     struct rmq_error *err)
 {
     struct rmq_mapped_file *newest = index->newest;
     int status = RMQ_OK;
@@ -486,8 +498,8 @@ static int make_room(struct rmq_index *index, int64_t now_ms, int64_t *rolled_ti
     return status;
 }
 
-static int put_hash(struct rmq_index *index, const struct rmq_index_request *request, int32_t hash, int64_t now_ms,
-                    int64_t *rolled_timestamp, struct rmq_error *err)
+static int put_hash(struct rmq_index *index, const struct rmq_index_request *request, int32_t hash,
+                    int64_t now_ms, int64_t *rolled_timestamp, struct rmq_error *err)
 {
     int status = make_room(index, now_ms, rolled_timestamp, err);
     if (status != RMQ_OK)
@@ -536,7 +548,8 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
     if (request->physical_offset < rmq_index_header(index->newest, RMQ_INDEX_END_OFFSET))
         return RMQ_OK;
 
-    int32_t prefix = rmq_java_hash(rmq_java_hash(0, request->topic.data, request->topic.size), "#", 1);
+    int32_t prefix =
+        rmq_java_hash(rmq_java_hash(0, request->topic.data, request->topic.size), "#", 1);
     if (request->unique_key.data) {
         int32_t hash = rmq_java_hash(prefix, request->unique_key.data, request->unique_key.size);
         status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);
@@ -554,8 +567,10 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
         keys += step;
         left -= step;
     }
-    if (status == RMQ_OK && index->options.tag_keys && request->tags.data && request->tags.size > 0) {
-        int32_t hash = rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
+    if (status == RMQ_OK && index->options.tag_keys && request->tags.data &&
+        request->tags.size > 0) {
+        int32_t hash =
+            rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
         status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);
     }
     return status;

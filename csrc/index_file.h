@@ -15,8 +15,9 @@
  *   12  4     seconds since the header's first timestamp
  *   16  4     previous entry of the slot, 0 at the end
  *
- * Source: IndexFile, IndexHeader, IndexService of RocketMQ 5.3.3; tag keys "topic#T#tag" of 5.5.0. A file is named after
- * the local time it was made at, yyyyMMddHHmmssSSS. One writer (the dispatcher), any number of readers.
+ * Source: IndexFile, IndexHeader, IndexService of RocketMQ 5.3.3; tag keys "topic#T#tag" of 5.5.0.
+ * A file is named after the local time it was made at, yyyyMMddHHmmssSSS. One writer (the
+ * dispatcher), any number of readers.
  */
 #ifndef RMQ_INDEX_FILE_H
 #define RMQ_INDEX_FILE_H
@@ -94,7 +95,8 @@ static inline int64_t rmq_index_entry_at(const struct rmq_index *index, int32_t 
 }
 
 /* The number of the next entry, in 1 .. entry_count whatever the file says. */
-static inline int32_t rmq_index_next_entry(const struct rmq_index *index, struct rmq_mapped_file *file)
+static inline int32_t rmq_index_next_entry(const struct rmq_index *index,
+                                           struct rmq_mapped_file *file)
 {
     int32_t next = rmq_index_load_i32(rmq_mapped_file_base(file) + RMQ_INDEX_NEXT_ENTRY);
     if (next < 1)
@@ -112,42 +114,48 @@ static inline int32_t rmq_index_hash(int32_t java_hash)
 
 /* ---- life ---- */
 
-/* Loads the files that are there, in the order of their first records. Files of another size (other slot or entry
- * counts) or with a foreign name are RMQ_CORRUPT, except with read_only, where they are left out and counted in
- * *skipped. A zero-length newest file is removed (read-only: left out). The folder is made with the first file. */
-int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options, size_t *skipped,
-                   struct rmq_error *err);
+/* Loads the files that are there, in the order of their first records. Files of another size (other
+ * slot or entry counts) or with a foreign name are RMQ_CORRUPT, except with read_only, where they
+ * are left out and counted in *skipped. A zero-length newest file is removed (read-only: left out).
+ * The folder is made with the first file. */
+int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options,
+                   size_t *skipped, struct rmq_error *err);
 void rmq_index_close(struct rmq_index *index);
 
-/* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset or was written
- * after safe_timestamp (its last timestamp > safe_timestamp), and all behind it, newest first; *rebuild_from is the
- * smallest first physical offset of the files removed, INT64_MAX when none was. Files without entries go too, for a
- * header that tells of none may be what did not reach the device; records behind the last one kept must then be
- * entered again. The files kept get no further entries when the newest went. */
-int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp, int64_t safe_physical_offset,
-                             int64_t *rebuild_from, struct rmq_error *err);
+/* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset
+ * or was written after safe_timestamp (its last timestamp > safe_timestamp), and all behind it,
+ * newest first; *rebuild_from is the smallest first physical offset of the files removed, INT64_MAX
+ * when none was. Files without entries go too, for a header that tells of none may be what did not
+ * reach the device; records behind the last one kept must then be entered again. The files kept get
+ * no further entries when the newest went. */
+int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
+                             int64_t safe_physical_offset, int64_t *rebuild_from,
+                             struct rmq_error *err);
 
 /* Physical offset of the last record in the index, -1 when it is empty. */
 int64_t rmq_index_last_physical_offset(struct rmq_index *index);
 /* Physical offset of the first record of the newest file, INT64_MAX when the index is empty. */
 int64_t rmq_index_newest_begin(struct rmq_index *index);
 
-/* Enters one record: its unique key, then each token of keys split at single spaces, then (tag_keys) its tag. A record
- * that lies before the newest file's last one is there already. now_ms names a new file, which takes the place of a
- * full one before the first key even when the record has none. Rolling syncs the full file; its last timestamp goes to
- * *rolled_timestamp (else untouched). */
+/* Enters one record: its unique key, then each token of keys split at single spaces, then
+ * (tag_keys) its tag. A record that lies before the newest file's last one is there already. now_ms
+ * names a new file, which takes the place of a full one before the first key even when the record
+ * has none. Rolling syncs the full file; its last timestamp goes to *rolled_timestamp (else
+ * untouched). */
 int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *request, int64_t now_ms,
                   int64_t *rolled_timestamp, struct rmq_error *err);
 
 /* Syncs the newest file. */
 int rmq_index_flush(struct rmq_index *index, struct rmq_error *err);
-/* Closes the newest file to further entries: the next put starts another. Syncs it; its last timestamp goes to
- * *rolled_timestamp. */
+/* Closes the newest file to further entries: the next put starts another. Syncs it; its last
+ * timestamp goes to *rolled_timestamp. */
 int rmq_index_roll(struct rmq_index *index, int64_t *rolled_timestamp, struct rmq_error *err);
-/* Offsets of records with this key and a store time in [begin_ms, end_ms], newest first, at most capacity, by the rules
- * of IndexFile.selectPhyOffset over the files newest to oldest. Hash collisions are not removed. */
-int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_slice key, int64_t begin_ms,
-                    int64_t end_ms, int64_t *offsets, size_t capacity, size_t *count, struct rmq_error *err);
+/* Offsets of records with this key and a store time in [begin_ms, end_ms], newest first, at most
+ * capacity, by the rules of IndexFile.selectPhyOffset over the files newest to oldest. Hash
+ * collisions are not removed. */
+int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_slice key,
+                    int64_t begin_ms, int64_t end_ms, int64_t *offsets, size_t capacity,
+                    size_t *count, struct rmq_error *err);
 
 /* Unlinks files whose last record lies before log_start, never the newest. */
 int rmq_index_expire(struct rmq_index *index, int64_t log_start, struct rmq_error *err);

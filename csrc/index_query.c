@@ -19,12 +19,15 @@ static bool times_overlap(const struct search *search, int64_t begin, int64_t en
 }
 
 /* Walks one chain from its newest entry. */
-static void search_file(const struct rmq_index *index, struct rmq_mapped_file *file, struct search *search)
+static void search_file(const struct rmq_index *index, struct rmq_mapped_file *file,
+                        struct search *search)
 {
     const uint8_t *base = rmq_mapped_file_base(file);
     int64_t begin = rmq_index_header(file, RMQ_INDEX_BEGIN_TIMESTAMP);
-    int32_t entry = rmq_index_load_i32(base + rmq_index_slot_at(search->hash % index->options.slot_count));
-    /* Read after the slot, the count is not below the number found there, unless the file is damaged. */
+    int32_t entry =
+        rmq_index_load_i32(base + rmq_index_slot_at(search->hash % index->options.slot_count));
+    /* Read after the slot, the count is not below the number found there, unless the file is
+     * damaged. */
     int32_t next = rmq_index_next_entry(index, file);
     if (next <= 1)
         return;
@@ -37,7 +40,8 @@ static void search_file(const struct rmq_index *index, struct rmq_mapped_file *f
         if (seconds < 0)
             return;
         int64_t time = (int64_t)((uint64_t)begin + (uint64_t)seconds * 1000);
-        if (rmq_get_i32(bytes) == search->hash && time >= search->begin_ms && time <= search->end_ms)
+        if (rmq_get_i32(bytes) == search->hash && time >= search->begin_ms &&
+            time <= search->end_ms)
             search->offsets[search->count++] = rmq_get_i64(bytes + 4);
         if (previous == entry || time < search->begin_ms)
             return;
@@ -46,7 +50,8 @@ static void search_file(const struct rmq_index *index, struct rmq_mapped_file *f
 }
 
 /* Pins all files, so that a query sees one state of the index. */
-static int pin_all(struct rmq_index *index, struct rmq_mapped_file ***files, size_t *count, struct rmq_error *err)
+static int pin_all(struct rmq_index *index, struct rmq_mapped_file ***files, size_t *count,
+                   struct rmq_error *err)
 {
     int status = RMQ_OK;
     pthread_mutex_lock(&index->lock);
@@ -62,8 +67,9 @@ static int pin_all(struct rmq_index *index, struct rmq_mapped_file ***files, siz
     return status;
 }
 
-int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_slice key, int64_t begin_ms,
-                    int64_t end_ms, int64_t *offsets, size_t capacity, size_t *count, struct rmq_error *err)
+int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_slice key,
+                    int64_t begin_ms, int64_t end_ms, int64_t *offsets, size_t capacity,
+                    size_t *count, struct rmq_error *err)
 {
     struct rmq_mapped_file **files = NULL;
     size_t file_count = 0;
@@ -72,8 +78,11 @@ int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_
     if (status != RMQ_OK)
         return status;
     int32_t hash = rmq_java_hash(rmq_java_hash(0, topic.data, topic.size), "#", 1);
-    struct search search = {.hash = rmq_index_hash(rmq_java_hash(hash, key.data, key.size)), .begin_ms = begin_ms,
-                            .end_ms = end_ms, .offsets = offsets, .capacity = capacity};
+    struct search search = {.hash = rmq_index_hash(rmq_java_hash(hash, key.data, key.size)),
+                            .begin_ms = begin_ms,
+                            .end_ms = end_ms,
+                            .offsets = offsets,
+                            .capacity = capacity};
     for (size_t i = file_count; i-- > 0 && search.count < capacity;) {
         int64_t begin = rmq_index_header(files[i], RMQ_INDEX_BEGIN_TIMESTAMP);
         if (times_overlap(&search, begin, rmq_index_header(files[i], RMQ_INDEX_END_TIMESTAMP)))

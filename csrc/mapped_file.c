@@ -7,8 +7,8 @@
 /* Bytes read at a time where the last one that is not zero is looked for. */
 #define RMQ_LOOK_SIZE 65536
 
-static int make(const char *path, const struct rmq_mapped_file_options *options, struct rmq_mapped_file **out,
-                struct rmq_error *err)
+static int make(const char *path, const struct rmq_mapped_file_options *options,
+                struct rmq_mapped_file **out, struct rmq_error *err)
 {
     assert(options->size > 0 && options->start >= 0);
     struct rmq_mapped_file *file = calloc(1, sizeof *file);
@@ -72,7 +72,8 @@ static int open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     if (file->fd >= 0)
         return RMQ_OK;
-    return file->vfs->open(file->vfs, file->path, file->writable ? RMQ_OPEN_WRITE : 0, &file->fd, err);
+    return file->vfs->open(file->vfs, file->path, file->writable ? RMQ_OPEN_WRITE : 0, &file->fd,
+                           err);
 }
 
 static void close_unless_kept(struct rmq_mapped_file *file)
@@ -93,10 +94,11 @@ static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
     uint8_t *base = NULL;
     struct rmq_file_info info;
     status = file->vfs->stat(file->vfs, file->path, &info, err);
-    /* A shorter file would be mapped all right and then kill the process at the first look behind its end. */
+    /* A shorter file would be mapped all right and then kill the process at the first look behind
+     * its end. */
     if (status == RMQ_OK && info.size < file->size)
-        status = rmq_fail(err, RMQ_CORRUPT, file->start, "%s has %lld bytes, expected %lld", file->path,
-                          (long long)info.size, (long long)file->size);
+        status = rmq_fail(err, RMQ_CORRUPT, file->start, "%s has %lld bytes, expected %lld",
+                          file->path, (long long)info.size, (long long)file->size);
     if (status == RMQ_OK)
         status = file->vfs->map(file->vfs, file->fd, file->size, file->writable, &base, err);
     if (status == RMQ_OK)
@@ -126,7 +128,8 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     struct rmq_vfs *vfs = options->vfs;
     status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &file->fd, err);
     if (status == RMQ_OK) {
-        /* A left-over file of that name (made ahead, never used) is emptied, so that it reads as zeros. */
+        /* A left-over file of that name (made ahead, never used) is emptied, so that it reads as
+         * zeros. */
         status = vfs->resize(vfs, file->fd, 0, err);
         if (status == RMQ_OK)
             status = vfs->resize(vfs, file->fd, options->size, err);
@@ -143,7 +146,8 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     return RMQ_OK;
 }
 
-static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size, struct rmq_error *err)
+static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                          struct rmq_error *err)
 {
     int status = open_descriptor(file, err);
     if (status == RMQ_OK)
@@ -152,7 +156,8 @@ static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size
     return status;
 }
 
-int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, struct rmq_error *err)
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                            struct rmq_error *err)
 {
     assert(file->writable && upto <= file->size && window > 0);
     if (upto <= atomic_load_explicit(&file->reserved, memory_order_acquire))
@@ -176,7 +181,8 @@ int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t 
     return status;
 }
 
-int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size, struct rmq_error *err)
+int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                                  struct rmq_error *err)
 {
     assert(file->writable && at >= 0 && size >= 0 && size <= file->size - at);
     pthread_mutex_lock(&file->lock);
@@ -195,7 +201,8 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
     if (file->keep_descriptor && file->fd >= 0)
         status = file->vfs->sync(file->vfs, file->fd, err);
     else
-        status = file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed, wrote - flushed, err);
+        status = file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed,
+                                     wrote - flushed, err);
     if (status == RMQ_OK)
         atomic_store_explicit(&file->flushed, wrote, memory_order_release);
     return status;
@@ -219,9 +226,10 @@ static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
     return stop;
 }
 
-/* The caller holds the lock and has the descriptor open. Reads instead of looking through the mapping: on a full tmpfs
- * a look at a hole kills the process. */
-static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err)
+/* The caller holds the lock and has the descriptor open. Reads instead of looking through the
+ * mapping: on a full tmpfs a look at a hole kills the process. */
+static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                         struct rmq_error *err)
 {
     uint8_t bytes[RMQ_LOOK_SIZE];
     int64_t at = from;
@@ -244,7 +252,8 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
     return RMQ_OK;
 }
 
-int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err)
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                             struct rmq_error *err)
 {
     assert(from >= 0 && from <= file->size);
     int status = rmq_mapped_file_map(file, err);

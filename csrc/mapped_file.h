@@ -1,11 +1,13 @@
 /* mapped_file.h -- one file of fixed size, mapped as a whole.
  *
- * Life: load or create, map on first use, write, flush, unlink. The struct is reference-counted: its queue holds one
- * pin, each reader holds one for as long as it looks at the bytes. The mapping goes when the last pin goes, so a
- * pointer into a pinned file never dangles, whether the file was deleted or the store closed meanwhile.
+ * Life: load or create, map on first use, write, flush, unlink. The struct is reference-counted:
+ * its queue holds one pin, each reader holds one for as long as it looks at the bytes. The mapping
+ * goes when the last pin goes, so a pointer into a pinned file never dangles, whether the file was
+ * deleted or the store closed meanwhile.
  *
- * Positions are bytes from the file's beginning: flushed <= wrote <= size, and wrote <= reserved before bytes are
- * stored. One writer moves `wrote` with release order; readers load it with acquire order.
+ * Positions are bytes from the file's beginning: flushed <= wrote <= size, and wrote <= reserved
+ * before bytes are stored. One writer moves `wrote` with release order; readers load it with
+ * acquire order.
  */
 #ifndef RMQ_MAPPED_FILE_H
 #define RMQ_MAPPED_FILE_H
@@ -23,7 +25,8 @@ struct rmq_mapped_file {
     int64_t start; /* offset of the first byte in the space of the queue it belongs to */
     int64_t size;
     bool writable;
-    bool keep_descriptor; /* sync through the descriptor; others sync through the mapping and hold none */
+    bool keep_descriptor; /* sync through the descriptor; others sync through the mapping and hold
+                             none */
     int fd;               /* -1 when closed */
     _Atomic(uint8_t *) base; /* NULL until mapped */
     _Atomic int64_t wrote;
@@ -42,13 +45,13 @@ struct rmq_mapped_file_options {
     bool keep_descriptor;
 };
 
-/* A file that is there and has the right size (the caller looked). wrote = flushed = reserved = size until
- * rmq_mapped_file_set_end says better. Not mapped yet. One pin, the caller's. */
+/* A file that is there and has the right size (the caller looked). wrote = flushed = reserved =
+ * size until rmq_mapped_file_set_end says better. Not mapped yet. One pin, the caller's. */
 int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
                          struct rmq_mapped_file **file, struct rmq_error *err);
 
-/* Makes the file at its full size, reading as zeros, and maps it. RMQ_NO_SPACE leaves nothing behind. The name is not
- * synced into its folder: see rmq_file_queue. One pin, the caller's. */
+/* Makes the file at its full size, reading as zeros, and maps it. RMQ_NO_SPACE leaves nothing
+ * behind. The name is not synced into its folder: see rmq_file_queue. One pin, the caller's. */
 int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
                            struct rmq_mapped_file **file, struct rmq_error *err);
 
@@ -60,22 +63,28 @@ static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
     return atomic_load_explicit(&file->base, memory_order_acquire);
 }
 
-/* Makes sure that bytes below upto can be stored; reserves a whole window of `window` bytes when it must reserve.
- * RMQ_NO_SPACE: nothing more can be stored beyond what `reserved` says. */
-int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, struct rmq_error *err);
+/* Makes sure that bytes below upto can be stored; reserves a whole window of `window` bytes when it
+ * must reserve. RMQ_NO_SPACE: nothing more can be stored beyond what `reserved` says. */
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                            struct rmq_error *err);
 
 /* Reserves a range in the middle, which `reserved` does not tell of. */
-int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size, struct rmq_error *err);
+int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                                  struct rmq_error *err);
 
-/* All bytes below `wrote` as read at entry are on the device; moves `flushed`. A failure leaves `flushed`. */
+/* All bytes below `wrote` as read at entry are on the device; moves `flushed`. A failure leaves
+ * `flushed`. */
 int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err);
 
-/* Sets wrote to end and makes every byte from end on read as zero, on the device too when this returns RMQ_OK, so
- * that nothing stale is ever found there. Bytes that are zero already cost nothing. */
+/* Sets wrote to end and makes every byte from end on read as zero, on the device too when this
+ * returns RMQ_OK, so that nothing stale is ever found there. Bytes that are zero already cost
+ * nothing. */
 int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err);
 
-/* Offset behind the last non-zero byte at or behind from; from when there is none. Looks only where the file has data. */
-int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end, struct rmq_error *err);
+/* Offset behind the last non-zero byte at or behind from; from when there is none. Looks only where
+ * the file has data. */
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                             struct rmq_error *err);
 
 /* Sets wrote, flushed and reserved to end: what recovery found. Changes no bytes. */
 void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end);

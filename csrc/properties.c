@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The piece from *at up to the next 0x02 or the end; *at moves behind the 0x02. The caller has *at < size. */
+/* The piece from *at up to the next 0x02 or the end; *at moves behind the 0x02. The caller has *at
+ * < size. */
 static struct rmq_slice next_piece(const char *text, size_t size, size_t *at)
 {
     assert(*at < size);
@@ -133,7 +134,8 @@ bool rmq_parse_i64(struct rmq_slice text, int64_t *value)
     return true;
 }
 
-bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char *name, struct rmq_slice value)
+bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char *name,
+                           struct rmq_slice value)
 {
     assert(*at <= capacity);
     size_t name_size = strlen(name);
@@ -150,4 +152,3 @@ bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char
     *at += name_size + value.size + 2;
     return true;
 }
-

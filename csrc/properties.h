@@ -1,9 +1,10 @@
 /* properties.h -- the property text of a message.
  *
- * name 0x01 value 0x02, repeated, UTF-8. Writers end every pair with 0x02; readers accept a last pair without it,
- * drop pairs shorter than three bytes, with an empty name or an empty value, split at the first 0x01, and let a
- * later pair of the same name win. (MessageDecoder of RocketMQ counts characters where this counts bytes, so only a
- * pair of one non-ASCII character without a separator could differ, and it is dropped for want of 0x01.)
+ * name 0x01 value 0x02, repeated, UTF-8. Writers end every pair with 0x02; readers accept a last
+ * pair without it, drop pairs shorter than three bytes, with an empty name or an empty value, split
+ * at the first 0x01, and let a later pair of the same name win. (MessageDecoder of RocketMQ counts
+ * characters where this counts bytes, so only a pair of one non-ASCII character without a separator
+ * could differ, and it is dropped for want of 0x01.)
  */
 #ifndef RMQ_PROPERTIES_H
 #define RMQ_PROPERTIES_H
@@ -34,18 +35,20 @@ struct rmq_dispatch_properties {
     struct rmq_slice tags;
     struct rmq_slice keys;
     struct rmq_slice unique_key;
-    struct rmq_slice multi_dispatch;         /* INNER_MULTI_DISPATCH: queue names, by ',' */
-    struct rmq_slice multi_queue_offset;     /* INNER_MULTI_QUEUE_OFFSET: their offsets, by ',' */
-    int32_t delay_level;                     /* DELAY; 0 when absent or no number */
-    int32_t inner_num;                       /* INNER_NUM; -1 when absent or no number */
-    int64_t inner_base;                      /* INNER_BASE; -1 when absent or no number */
+    struct rmq_slice multi_dispatch;     /* INNER_MULTI_DISPATCH: queue names, by ',' */
+    struct rmq_slice multi_queue_offset; /* INNER_MULTI_QUEUE_OFFSET: their offsets, by ',' */
+    int32_t delay_level;                 /* DELAY; 0 when absent or no number */
+    int32_t inner_num;                   /* INNER_NUM; -1 when absent or no number */
+    int64_t inner_base;                  /* INNER_BASE; -1 when absent or no number */
 };
 void rmq_properties_scan(const char *text, size_t size, struct rmq_dispatch_properties *out);
 
 /* Decimal text as Java's Integer.parseInt / Long.parseLong accept it; false otherwise. */
 bool rmq_parse_i64(struct rmq_slice text, int64_t *value);
 
-/* Appends name 0x01 value 0x02 at *at of buffer and moves *at; false (nothing written) when it does not fit. */
-bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char *name, struct rmq_slice value);
+/* Appends name 0x01 value 0x02 at *at of buffer and moves *at; false (nothing written) when it does
+ * not fit. */
+bool rmq_properties_append(char *buffer, size_t capacity, size_t *at, const char *name,
+                           struct rmq_slice value);
 
 #endif

@@ -19,7 +19,8 @@ struct rmq_bucket_array {
 
 static struct rmq_bucket_array *make_buckets(size_t count, struct rmq_bucket_array *outgrown)
 {
-    struct rmq_bucket_array *buckets = calloc(1, sizeof *buckets + count * sizeof buckets->heads[0]);
+    struct rmq_bucket_array *buckets =
+        calloc(1, sizeof *buckets + count * sizeof buckets->heads[0]);
     if (buckets) {
         buckets->count = count;
         buckets->outgrown = outgrown;
@@ -81,13 +82,15 @@ static uint64_t hash_queue(const char *topic, size_t size, int32_t queue_id)
     return rmq_table_hash(topic, size, (uint32_t)queue_id);
 }
 
-static bool is_queue(const struct rmq_queue *queue, uint64_t hash, const char *topic, size_t size, int32_t queue_id)
+static bool is_queue(const struct rmq_queue *queue, uint64_t hash, const char *topic, size_t size,
+                     int32_t queue_id)
 {
     return queue->hash == hash && queue->queue_id == queue_id && queue->topic_size == size &&
            memcmp(queue->topic, topic, size) == 0;
 }
 
-static struct rmq_queue *lookup(struct rmq_queue_table *table, const char *topic, size_t size, int32_t queue_id)
+static struct rmq_queue *lookup(struct rmq_queue_table *table, const char *topic, size_t size,
+                                int32_t queue_id)
 {
     uint64_t hash = hash_queue(topic, size, queue_id);
     struct rmq_bucket_array *buckets = atomic_load_explicit(&table->buckets, memory_order_acquire);
@@ -98,8 +101,8 @@ static struct rmq_queue *lookup(struct rmq_queue_table *table, const char *topic
     return queue;
 }
 
-struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char *topic, size_t size,
-                                       int32_t queue_id)
+struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char *topic,
+                                       size_t size, int32_t queue_id)
 {
     struct rmq_queue *queue = lookup(table, topic, size, queue_id);
     if (!queue) {
@@ -117,9 +120,11 @@ static void grow(struct rmq_queue_table *table)
     struct rmq_bucket_array *buckets = make_buckets(old->count * 4, old);
     if (!buckets)
         return; /* Longer chains are slower, not wrong. */
-    for (struct rmq_queue *queue = rmq_queue_table_first(table); queue; queue = rmq_queue_table_next(queue)) {
+    for (struct rmq_queue *queue = rmq_queue_table_first(table); queue;
+         queue = rmq_queue_table_next(queue)) {
         size_t at = queue->hash & (buckets->count - 1);
-        atomic_store_explicit(&queue->chain, atomic_load(&buckets->heads[at]), memory_order_release);
+        atomic_store_explicit(&queue->chain, atomic_load(&buckets->heads[at]),
+                              memory_order_release);
         atomic_store(&buckets->heads[at], queue);
     }
     atomic_store_explicit(&table->buckets, buckets, memory_order_release);
@@ -151,15 +156,18 @@ static struct rmq_queue *make_queue(const char *topic, size_t size, int32_t queu
     return queue;
 }
 
-int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t size, int32_t queue_id,
-                        bool is_batch, struct rmq_queue **out, struct rmq_error *err)
+int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t size,
+                        int32_t queue_id, bool is_batch, struct rmq_queue **out,
+                        struct rmq_error *err)
 {
     *out = lookup(table, topic, size, queue_id);
     if (*out)
         return RMQ_OK;
     if (!rmq_topic_is_storable(topic, size) || queue_id < 0)
-        return rmq_fail(err, RMQ_INVALID, -1, "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no '/', no "
-                        "NUL and is not \".\" or \"..\"; a queue id is not negative", size, queue_id);
+        return rmq_fail(err, RMQ_INVALID, -1,
+                        "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no '/', no "
+                        "NUL and is not \".\" or \"..\"; a queue id is not negative",
+                        size, queue_id);
     int status = RMQ_OK;
     pthread_mutex_lock(&table->lock);
     *out = lookup(table, topic, size, queue_id);
@@ -176,7 +184,8 @@ int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t
                 grow(table);
             *out = queue;
         } else {
-            status = rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a queue of %.*s", (int)size, topic);
+            status =
+                rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a queue of %.*s", (int)size, topic);
         }
     }
     pthread_mutex_unlock(&table->lock);
@@ -185,12 +194,14 @@ int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t
 
 /* ---- the files of a queue ---- */
 
-static int directory_of(const struct rmq_queue_table *table, const struct rmq_queue *queue, const char *kind,
-                        char out[PATH_MAX], struct rmq_error *err)
+static int directory_of(const struct rmq_queue_table *table, const struct rmq_queue *queue,
+                        const char *kind, char out[PATH_MAX], struct rmq_error *err)
 {
-    int size = snprintf(out, PATH_MAX, "%s/%s/%s/%d", table->options.root, kind, queue->topic, queue->queue_id);
+    int size = snprintf(out, PATH_MAX, "%s/%s/%s/%d", table->options.root, kind, queue->topic,
+                        queue->queue_id);
     if (size < 0 || size >= PATH_MAX)
-        return rmq_fail(err, RMQ_INVALID, -1, "path too long for queue %d of %s", queue->queue_id, queue->topic);
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long for queue %d of %s", queue->queue_id,
+                        queue->topic);
     return RMQ_OK;
 }
 
@@ -198,19 +209,20 @@ static int open_files(struct rmq_queue_table *table, struct rmq_queue *queue, st
 {
     const struct rmq_queue_options *options = &table->options;
     char path[PATH_MAX];
-    int status = directory_of(table, queue, queue->is_batch ? "batchconsumequeue" : "consumequeue", path, err);
+    int status = directory_of(table, queue, queue->is_batch ? "batchconsumequeue" : "consumequeue",
+                              path, err);
     if (status != RMQ_OK)
         return status;
     if (queue->is_batch)
-        return rmq_batch_consume_queue_open(&queue->batch, options->vfs, path, options->batch_file_size,
-                                            options->read_only, err);
+        return rmq_batch_consume_queue_open(&queue->batch, options->vfs, path,
+                                            options->batch_file_size, options->read_only, err);
     status = rmq_consume_queue_open(&queue->simple, options->vfs, path, options->queue_file_size,
                                     options->read_only, err);
     if (status == RMQ_OK && options->enable_ext) {
         status = directory_of(table, queue, "consumequeue_ext", path, err);
         if (status == RMQ_OK)
-            status = rmq_consume_queue_ext_open(&queue->ext, options->vfs, path, options->ext_file_size,
-                                                options->read_only, err);
+            status = rmq_consume_queue_ext_open(&queue->ext, options->vfs, path,
+                                                options->ext_file_size, options->read_only, err);
         if (status == RMQ_OK)
             queue->has_ext = true;
         else
@@ -249,13 +261,15 @@ static int visit_queue(void *context, const char *name, bool is_directory)
     if (!is_directory || !rmq_file_name_parse(name, &id) || id > INT32_MAX)
         return RMQ_OK;
     struct rmq_queue *queue = NULL;
-    int status = rmq_queue_table_get(scan->table, scan->topic, strlen(scan->topic), (int32_t)id, scan->is_batch,
-                                     &queue, scan->err);
+    int status = rmq_queue_table_get(scan->table, scan->topic, strlen(scan->topic), (int32_t)id,
+                                     scan->is_batch, &queue, scan->err);
     if (status != RMQ_OK)
         return status;
     if (queue->is_batch != scan->is_batch)
-        return rmq_fail(scan->err, RMQ_CORRUPT, -1, "%s/%s: the topic has queues under consumequeue and under "
-                        "batchconsumequeue; remove the folder that does not fit its queue.type", scan->topic, name);
+        return rmq_fail(scan->err, RMQ_CORRUPT, -1,
+                        "%s/%s: the topic has queues under consumequeue and under "
+                        "batchconsumequeue; remove the folder that does not fit its queue.type",
+                        scan->topic, name);
     return rmq_queue_open(scan->table, queue, scan->err);
 }
 
@@ -270,7 +284,8 @@ static int visit_topic(void *context, const char *name, bool is_directory)
         return rmq_fail(scan->err, RMQ_INVALID, -1, "path too long: %s/%s", scan->directory, name);
     struct scan queues = *scan;
     queues.topic = name;
-    return scan->table->options.vfs->list(scan->table->options.vfs, path, visit_queue, &queues, scan->err);
+    return scan->table->options.vfs->list(scan->table->options.vfs, path, visit_queue, &queues,
+                                          scan->err);
 }
 
 int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err)
@@ -300,8 +315,9 @@ int64_t rmq_queue_min(struct rmq_queue *queue)
 {
     if (!is_ready(queue))
         return 0;
-    int64_t min = queue->is_batch ? atomic_load_explicit(&queue->batch.min_offset, memory_order_acquire)
-                                  : rmq_consume_queue_min(&queue->simple);
+    int64_t min = queue->is_batch
+                      ? atomic_load_explicit(&queue->batch.min_offset, memory_order_acquire)
+                      : rmq_consume_queue_min(&queue->simple);
     return min < 0 ? 0 : min;
 }
 
@@ -317,7 +333,8 @@ int64_t rmq_queue_physical_end(struct rmq_queue *queue)
 {
     if (!is_ready(queue))
         return -1;
-    return atomic_load_explicit(queue->is_batch ? &queue->batch.physical_end : &queue->simple.physical_end,
+    return atomic_load_explicit(queue->is_batch ? &queue->batch.physical_end
+                                                : &queue->simple.physical_end,
                                 memory_order_acquire);
 }
 
@@ -333,13 +350,16 @@ int64_t rmq_queue_dirty(struct rmq_queue *queue)
 static int cut_ext(struct rmq_queue *queue, struct rmq_error *err)
 {
     struct rmq_unit units[256];
-    int64_t min = rmq_consume_queue_min(&queue->simple), stop = rmq_consume_queue_max(&queue->simple);
+    int64_t min = rmq_consume_queue_min(&queue->simple),
+            stop = rmq_consume_queue_max(&queue->simple);
     int64_t last = 0;
-    /* Units from before the extension was switched on hold no address; the search goes back until one does. */
+    /* Units from before the extension was switched on hold no address; the search goes back until
+     * one does. */
     while (stop > min && last == 0) {
         size_t count = 0;
         int64_t from = stop - min > 256 ? stop - 256 : min;
-        int status = rmq_consume_queue_read(&queue->simple, from, units, (size_t)(stop - from), &count, err);
+        int status =
+            rmq_consume_queue_read(&queue->simple, from, units, (size_t)(stop - from), &count, err);
         if (status != RMQ_OK)
             return status;
         for (size_t i = 0; i < count; ++i)
@@ -376,8 +396,8 @@ int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struc
         if (status != RMQ_OK)
             return status;
     }
-    return rmq_consume_queue_append(&queue->simple, unit->queue_offset, unit->physical_offset, unit->size, code,
-                                    err);
+    return rmq_consume_queue_append(&queue->simple, unit->queue_offset, unit->physical_offset,
+                                    unit->size, code, err);
 }
 
 int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
@@ -396,8 +416,8 @@ static int expire_ext(struct rmq_queue *queue, struct rmq_error *err)
 {
     struct rmq_unit first;
     size_t count = 0;
-    int status = rmq_consume_queue_read(&queue->simple, rmq_consume_queue_min(&queue->simple), &first, 1, &count,
-                                        err);
+    int status = rmq_consume_queue_read(&queue->simple, rmq_consume_queue_min(&queue->simple),
+                                        &first, 1, &count, err);
     if (status == RMQ_OK && count && rmq_ext_is_address(first.tags_code))
         status = rmq_consume_queue_ext_expire(&queue->ext, first.tags_code, err);
     return status;
@@ -416,7 +436,8 @@ int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_erro
 }
 
 /* Puts the code itself in place of an address. */
-static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t count, struct rmq_error *err)
+static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t count,
+                       struct rmq_error *err)
 {
     uint8_t buffer[RMQ_EXT_UNIT_SIZE_MAX];
     for (size_t i = 0; i < count; ++i) {
@@ -432,14 +453,15 @@ static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t c
     return RMQ_OK;
 }
 
-int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units, size_t capacity,
-                   size_t *count, struct rmq_error *err)
+int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units,
+                   size_t capacity, size_t *count, struct rmq_error *err)
 {
     *count = 0;
     if (!is_ready(queue))
         return RMQ_OK;
     if (queue->is_batch)
-        return rmq_batch_consume_queue_read(&queue->batch, queue_offset, units, capacity, count, err);
+        return rmq_batch_consume_queue_read(&queue->batch, queue_offset, units, capacity, count,
+                                            err);
     int status = rmq_consume_queue_read(&queue->simple, queue_offset, units, capacity, count, err);
     if (status == RMQ_OK && queue->has_ext)
         status = resolve_ext(queue, units, *count, err);

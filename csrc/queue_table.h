@@ -1,7 +1,8 @@
 /* queue_table.h -- the queues of a store, found by topic and queue id.
  *
- * Lookups take no lock: entries are only added, and stay where they are until the table is closed. Adding takes the
- * table's mutex. A queue is known from its first message on; its files are made by the dispatcher.
+ * Lookups take no lock: entries are only added, and stay where they are until the table is closed.
+ * Adding takes the table's mutex. A queue is known from its first message on; its files are made by
+ * the dispatcher.
  */
 #ifndef RMQ_QUEUE_TABLE_H
 #define RMQ_QUEUE_TABLE_H
@@ -53,11 +54,13 @@ int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_o
 void rmq_queue_table_close(struct rmq_queue_table *table);
 
 /* NULL when the queue is not known. */
-struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char *topic, size_t topic_size,
-                                       int32_t queue_id);
-/* Adds the queue unless it is known. is_batch counts for a new one only. RMQ_INVALID: see rmq_topic_is_storable. */
-int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t topic_size, int32_t queue_id,
-                        bool is_batch, struct rmq_queue **queue, struct rmq_error *err);
+struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char *topic,
+                                       size_t topic_size, int32_t queue_id);
+/* Adds the queue unless it is known. is_batch counts for a new one only. RMQ_INVALID: see
+ * rmq_topic_is_storable. */
+int rmq_queue_table_get(struct rmq_queue_table *table, const char *topic, size_t topic_size,
+                        int32_t queue_id, bool is_batch, struct rmq_queue **queue,
+                        struct rmq_error *err);
 
 static inline struct rmq_queue *rmq_queue_table_first(struct rmq_queue_table *table)
 {
@@ -68,11 +71,12 @@ static inline struct rmq_queue *rmq_queue_table_next(struct rmq_queue *queue)
     return atomic_load_explicit(&queue->older, memory_order_acquire);
 }
 
-/* Whether a folder of that name can hold the topic's queues: 1 to 255 bytes, no '/', no NUL, not "." or "..". */
+/* Whether a folder of that name can hold the topic's queues: 1 to 255 bytes, no '/', no NUL, not
+ * "." or "..". */
 bool rmq_topic_is_storable(const char *topic, size_t size);
 
-/* Adds every queue that has a folder under consumequeue/ and batchconsumequeue/ and opens its files, without looking
- * for their ends. RMQ_CORRUPT: a topic in both places. */
+/* Adds every queue that has a folder under consumequeue/ and batchconsumequeue/ and opens its
+ * files, without looking for their ends. RMQ_CORRUPT: a topic in both places. */
 int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err);
 
 /* The verbs of both queue forms. Offsets are queue offsets, log_end and log_start physical ones. */
@@ -82,8 +86,8 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
 int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
 int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err);
-int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units, size_t capacity,
-                   size_t *count, struct rmq_error *err);
+int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units,
+                   size_t capacity, size_t *count, struct rmq_error *err);
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
 /* Bytes written and not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);

@@ -22,7 +22,8 @@ void rmq_found_release(struct rmq_found *found, size_t count)
 }
 
 /* Pins the file of offset, taking over *held when that is the one. */
-static int pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file **held, struct rmq_error *err)
+static int pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file **held,
+               struct rmq_error *err)
 {
     struct rmq_mapped_file *file = *held;
     if (file && offset >= file->start && offset < file->start + file->size)
@@ -33,17 +34,19 @@ static int pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file *
     return rmq_file_queue_pin(&store->log.files, offset, held, err);
 }
 
-static int decode(struct rmq_store *store, struct rmq_mapped_file *file, int64_t offset, bool check_crc,
-                  struct rmq_record *record, struct rmq_error *err)
+static int decode(struct rmq_store *store, struct rmq_mapped_file *file, int64_t offset,
+                  bool check_crc, struct rmq_record *record, struct rmq_error *err)
 {
     int64_t at = offset - file->start;
     int64_t end = rmq_file_queue_end(&store->log.files);
     int64_t stop = end < file->start + file->size ? end : file->start + file->size;
     if (offset >= stop)
-        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "offset %" PRId64 " is behind the log's end %" PRId64, offset, end);
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                        "offset %" PRId64 " is behind the log's end %" PRId64, offset, end);
     return rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(stop - offset), offset,
-                             RMQ_CHECK_PLACE | (check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u), record,
-                             err);
+                             RMQ_CHECK_PLACE |
+                                 (check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u),
+                             record, err);
 }
 
 int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct rmq_found *found,
@@ -54,22 +57,25 @@ int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
-    int64_t start = rmq_file_queue_start(&store->log.files), end = rmq_file_queue_end(&store->log.files);
+    int64_t start = rmq_file_queue_start(&store->log.files),
+            end = rmq_file_queue_end(&store->log.files);
     if (offset < start || offset >= end || start < 0)
-        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "offset %" PRId64 " is outside of the log, %" PRId64 " to %" PRId64,
-                        offset, start, end);
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                        "offset %" PRId64 " is outside of the log, %" PRId64 " to %" PRId64, offset,
+                        start, end);
     status = pin(store, offset, &file, err);
     if (status == RMQ_OK)
         status = decode(store, file, offset, check_crc, &record, err);
     if (status == RMQ_OK) {
-        *found = (struct rmq_found){file, record.data, offset, record.queue_offset, record.total_size, 1};
+        *found = (struct rmq_found){
+            file, record.data, offset, record.queue_offset, record.total_size, 1};
         return RMQ_OK;
     }
     if (file)
         rmq_mapped_file_unpin(file);
     if (status == RMQ_END)
-        return rmq_fail(err, record.total_size == RMQ_BLANK_SIZE ? RMQ_NOT_FOUND : RMQ_CORRUPT, offset,
-                        "no record begins at offset %" PRId64, offset);
+        return rmq_fail(err, record.total_size == RMQ_BLANK_SIZE ? RMQ_NOT_FOUND : RMQ_CORRUPT,
+                        offset, "no record begins at offset %" PRId64, offset);
     return status;
 }
 
@@ -100,9 +106,11 @@ static bool tag_wanted(const struct rmq_get_request *request, const struct rmq_r
 {
     if (request->tag_count == 0)
         return true;
-    struct rmq_slice tags = rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
+    struct rmq_slice tags =
+        rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
     for (size_t i = 0; i < request->tag_count; ++i)
-        if (tags.size == request->tags[i].size && memcmp(tags.data, request->tags[i].data, tags.size) == 0)
+        if (tags.size == request->tags[i].size &&
+            memcmp(tags.data, request->tags[i].data, tags.size) == 0)
             return true;
     return false;
 }
@@ -111,7 +119,8 @@ static bool tag_wanted(const struct rmq_get_request *request, const struct rmq_r
 static bool codes_are_hashes(const struct rmq_get_request *request)
 {
     static const char schedule[] = "SCHEDULE_TOPIC_XXXX";
-    return request->topic_size != sizeof schedule - 1 || memcmp(request->topic, schedule, sizeof schedule - 1) != 0;
+    return request->topic_size != sizeof schedule - 1 ||
+           memcmp(request->topic, schedule, sizeof schedule - 1) != 0;
 }
 
 /* Light queues point at records of other topics. */
@@ -122,20 +131,26 @@ static int check_owner(const struct rmq_get_request *request, const struct rmq_u
                   memcmp(record->topic, request->topic, request->topic_size) == 0;
     bool fits = record->total_size == unit->size;
     if (fits && is_own)
-        fits = record->queue_id == request->queue_id && (unit->batch_size > 1 ||
-               record->queue_offset == unit->queue_offset || (record->sys_flag & RMQ_FLAG_INNER_BATCH));
+        fits = record->queue_id == request->queue_id &&
+               (unit->batch_size > 1 || record->queue_offset == unit->queue_offset ||
+                (record->sys_flag & RMQ_FLAG_INNER_BATCH));
     else if (fits)
-        fits = rmq_properties_find(record->properties, (size_t)record->properties_size, "INNER_MULTI_DISPATCH").size > 0;
+        fits = rmq_properties_find(record->properties, (size_t)record->properties_size,
+                                   "INNER_MULTI_DISPATCH")
+                   .size > 0;
     if (fits)
         return RMQ_OK;
-    return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset, "consume queue %.*s/%d: unit %" PRId64 " points at another "
-                    "record (physical offset %" PRId64 "); rebuild it with rmqstore repair", (int)request->topic_size,
-                    request->topic, request->queue_id, unit->queue_offset, unit->physical_offset);
+    return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                    "consume queue %.*s/%d: unit %" PRId64 " points at another "
+                    "record (physical offset %" PRId64 "); rebuild it with rmqstore repair",
+                    (int)request->topic_size, request->topic, request->queue_id, unit->queue_offset,
+                    unit->physical_offset);
 }
 
 enum take { TAKEN, PASSED, ENOUGH };
 
-static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum take *take, struct rmq_error *err)
+static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum take *take,
+                     struct rmq_error *err)
 {
     const struct rmq_get_request *request = getting->request;
     struct rmq_record record;
@@ -151,7 +166,8 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
         return RMQ_OK;
     }
     int status = pin(getting->store, unit->physical_offset, &getting->file, err);
-    if (status == RMQ_NOT_FOUND && unit->physical_offset < rmq_file_queue_start(&getting->store->log.files)) {
+    if (status == RMQ_NOT_FOUND &&
+        unit->physical_offset < rmq_file_queue_start(&getting->store->log.files)) {
         /* Expired: its whole file is gone, and the units that point into it with it. */
         int64_t size = getting->store->log.files.options.file_size;
         getting->removed_until = unit->physical_offset - unit->physical_offset % size + size;
@@ -160,17 +176,19 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
         return RMQ_OK;
     }
     if (status == RMQ_OK)
-        status = decode(getting->store, getting->file, unit->physical_offset, request->check_crc, &record, err);
+        status = decode(getting->store, getting->file, unit->physical_offset, request->check_crc,
+                        &record, err);
     if (status == RMQ_END)
-        status = rmq_fail(err, RMQ_CORRUPT, unit->physical_offset, "no record at physical offset %" PRId64,
-                          unit->physical_offset);
+        status = rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                          "no record at physical offset %" PRId64, unit->physical_offset);
     if (status == RMQ_OK)
         status = check_owner(request, unit, &record, err);
     if (status != RMQ_OK || !tag_wanted(request, &record))
         return status;
     rmq_mapped_file_pin(getting->file);
-    getting->found[count] = (struct rmq_found){getting->file, record.data, unit->physical_offset, unit->queue_offset,
-                                               unit->size, unit->batch_size};
+    getting->found[count] =
+        (struct rmq_found){getting->file,      record.data, unit->physical_offset,
+                           unit->queue_offset, unit->size,  unit->batch_size};
     ++getting->result->count;
     getting->messages += (size_t)unit->batch_size;
     getting->bytes += unit->size;
@@ -186,7 +204,8 @@ static int take_units(struct getting *getting, struct rmq_queue *queue, struct r
     while (offset < result->max_offset && getting->messages < getting->request->max_count) {
         size_t count = 0;
         size_t room = getting->request->max_count - getting->messages;
-        int status = rmq_queue_read(queue, offset, units, room < RMQ_UNIT_CHUNK ? room : RMQ_UNIT_CHUNK, &count, err);
+        int status = rmq_queue_read(queue, offset, units,
+                                    room < RMQ_UNIT_CHUNK ? room : RMQ_UNIT_CHUNK, &count, err);
         if (status != RMQ_OK)
             return status;
         if (count == 0) {
@@ -226,15 +245,15 @@ static bool answer_from_bounds(const struct rmq_get_request *request, struct rmq
     return true;
 }
 
-int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request, struct rmq_found *found,
-                  struct rmq_get_result *result, struct rmq_error *err)
+int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,
+                  struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
 {
     memset(result, 0, sizeof *result);
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
-    struct rmq_queue *queue =
-        rmq_queue_table_find(&store->queues, request->topic, request->topic_size, request->queue_id);
+    struct rmq_queue *queue = rmq_queue_table_find(&store->queues, request->topic,
+                                                   request->topic_size, request->queue_id);
     if (!queue) {
         result->status = RMQ_GET_NO_MATCHED_LOGIC_QUEUE;
         return RMQ_OK;
@@ -272,15 +291,17 @@ int64_t rmq_store_time_at(struct rmq_store *store, struct rmq_queue *queue, int6
     return timestamp;
 }
 
-int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size, int32_t queue_id,
-                             int64_t timestamp, bool upper, int64_t *offset, struct rmq_error *err)
+int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size,
+                             int32_t queue_id, int64_t timestamp, bool upper, int64_t *offset,
+                             struct rmq_error *err)
 {
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
     struct rmq_queue *queue = rmq_queue_table_find(&store->queues, topic, topic_size, queue_id);
     if (!queue)
-        return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", queue_id, (int)topic_size, topic);
+        return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", queue_id,
+                        (int)topic_size, topic);
     int64_t min = rmq_queue_min(queue), max = rmq_queue_max(queue);
     int64_t low = min, high = max;
     while (low < high) {
@@ -309,10 +330,12 @@ static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
     return false;
 }
 
-static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, struct rmq_slice key, bool tag)
+static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, struct rmq_slice key,
+                     bool tag)
 {
     struct rmq_dispatch_properties properties;
-    if ((size_t)record->topic_size != topic.size || memcmp(record->topic, topic.data, topic.size) != 0)
+    if ((size_t)record->topic_size != topic.size ||
+        memcmp(record->topic, topic.data, topic.size) != 0)
         return false;
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
     struct rmq_slice single = tag ? properties.tags : properties.unique_key;
@@ -323,13 +346,15 @@ static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, st
 
 static int ascending(const void *a, const void *b)
 {
-    int64_t x = ((const struct rmq_found *)a)->physical_offset, y = ((const struct rmq_found *)b)->physical_offset;
+    int64_t x = ((const struct rmq_found *)a)->physical_offset,
+            y = ((const struct rmq_found *)b)->physical_offset;
     return (x > y) - (x < y);
 }
 
 /* Keeps those of the offsets (newest first) that are meant, each once. */
-static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count, struct rmq_slice topic,
-                         struct rmq_slice key, bool tag, size_t max_count, struct rmq_found *found)
+static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
+                         struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
+                         struct rmq_found *found)
 {
     size_t kept = 0;
     for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
@@ -339,7 +364,8 @@ static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t
             seen = found[j].physical_offset == offsets[i];
         if (seen || rmq_store_at(store, offsets[i], true, &found[kept], NULL) != RMQ_OK)
             continue;
-        int status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0, &record, NULL);
+        int status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0,
+                                       &record, NULL);
         if (status == RMQ_OK && is_meant(&record, topic, key, tag))
             ++kept;
         else
@@ -348,19 +374,22 @@ static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t
     return kept;
 }
 
-int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag, int64_t begin_ms,
-                    int64_t end_ms, size_t max_count, struct rmq_found *found, size_t *count, struct rmq_error *err)
+int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag,
+                    int64_t begin_ms, int64_t end_ms, size_t max_count, struct rmq_found *found,
+                    size_t *count, struct rmq_error *err)
 {
     *count = 0;
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
     if (!store->has_index)
-        return rmq_fail(err, RMQ_UNSUPPORTED, -1, "%s keeps no index (messageIndexEnable is false)", store->root);
+        return rmq_fail(err, RMQ_UNSUPPORTED, -1, "%s keeps no index (messageIndexEnable is false)",
+                        store->root);
     char tag_key[2 + 32767];
     if (tag) {
         if (key.size > sizeof tag_key - 2)
-            return rmq_fail(err, RMQ_INVALID, -1, "a tag of %zu bytes; the limit is 32767", key.size);
+            return rmq_fail(err, RMQ_INVALID, -1, "a tag of %zu bytes; the limit is 32767",
+                            key.size);
         memcpy(tag_key, "T#", 2);
         memcpy(tag_key + 2, key.data, key.size);
     }
@@ -371,7 +400,8 @@ int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_
     size_t offset_count = 0;
     if (!offsets)
         return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
-    status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity, &offset_count, err);
+    status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity,
+                             &offset_count, err);
     if (status == RMQ_OK) {
         *count = keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found);
         qsort(found, *count, sizeof *found, ascending);

@@ -29,24 +29,27 @@ static bool lacks_separator(const char *text, size_t size)
     return size > 0 && text[size - 1] != RMQ_PROPERTY_SEPARATOR;
 }
 
-static int check_topic(const struct rmq_message *message, bool version_by_topic_size, struct rmq_error *err)
+static int check_topic(const struct rmq_message *message, bool version_by_topic_size,
+                       struct rmq_error *err)
 {
     if (message->topic_size == 0)
         return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic is empty");
     size_t limit = version_by_topic_size ? RMQ_TOPIC_SIZE_MAX : TOPIC_SIZE_MAX_V1;
     if (message->topic_size > limit)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic has %zu bytes, the limit is %zu", message->topic_size,
-                        limit);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic has %zu bytes, the limit is %zu",
+                        message->topic_size, limit);
     return RMQ_OK;
 }
 
-static int plan_properties(const struct rmq_message *message, struct rmq_record_plan *plan, struct rmq_error *err)
+static int plan_properties(const struct rmq_message *message, struct rmq_record_plan *plan,
+                           struct rmq_error *err)
 {
     size_t own = message->properties_size;
     size_t more = message->more_properties_size;
     if (own > RMQ_PROPERTIES_SIZE_MAX || more > RMQ_PROPERTIES_SIZE_MAX)
-        return rmq_fail(err, RMQ_PROPERTIES_TOO_LARGE, -1, "properties have %zu and %zu bytes, the limit is %d", own,
-                        more, RMQ_PROPERTIES_SIZE_MAX);
+        return rmq_fail(err, RMQ_PROPERTIES_TOO_LARGE, -1,
+                        "properties have %zu and %zu bytes, the limit is %d", own, more,
+                        RMQ_PROPERTIES_SIZE_MAX);
 
     bool own_is_open = lacks_separator(message->properties, own);
     bool more_is_open = lacks_separator(message->more_properties, more);
@@ -55,7 +58,8 @@ static int plan_properties(const struct rmq_message *message, struct rmq_record_
     size_t size = own + more + plan->separate_own + plan->separate_last +
                   (plan->has_crc_property ? RMQ_PROPERTY_CRC_SIZE : 0);
     if (size > RMQ_PROPERTIES_SIZE_MAX)
-        return rmq_fail(err, RMQ_PROPERTIES_TOO_LARGE, -1, "properties take %zu bytes, the limit is %d", size,
+        return rmq_fail(err, RMQ_PROPERTIES_TOO_LARGE, -1,
+                        "properties take %zu bytes, the limit is %d", size,
                         RMQ_PROPERTIES_SIZE_MAX);
     plan->properties_size = (uint16_t)size;
     return RMQ_OK;
@@ -79,15 +83,16 @@ int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_l
         return status;
 
     if (message->body_size > (size_t)limits->body_size_max)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "body has %zu bytes, the limit is %d (maxMessageSize)",
-                        message->body_size, limits->body_size_max);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
+                        "body has %zu bytes, the limit is %d (maxMessageSize)", message->body_size,
+                        limits->body_size_max);
     bool born_v6 = message->born_host.size == 16;
     bool store_v6 = message->store_host.size == 16;
     size_t total_size = head_size(born_v6, store_v6) + message->body_size + (plan->is_v2 ? 2 : 1) +
                         message->topic_size + 2 + plan->properties_size;
     if (total_size > (size_t)limits->record_size_max)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "record takes %zu bytes, the limit is %d", total_size,
-                        limits->record_size_max);
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "record takes %zu bytes, the limit is %d",
+                        total_size, limits->record_size_max);
     plan->total_size = (int32_t)total_size;
     plan->sys_flag = (message->sys_flag & ~(RMQ_FLAG_BORN_V6 | RMQ_FLAG_STORE_V6)) |
                      (born_v6 ? RMQ_FLAG_BORN_V6 : 0) | (store_v6 ? RMQ_FLAG_STORE_V6 : 0);
@@ -122,11 +127,11 @@ static void put_crc_property(uint8_t *to, uint32_t crc)
     to[RMQ_PROPERTY_CRC_SIZE - 1] = RMQ_PROPERTY_SEPARATOR;
 }
 
-void rmq_record_encode(uint8_t *out, const struct rmq_message *message, const struct rmq_record_plan *plan,
-                       const struct rmq_placement *placement)
+void rmq_record_encode(uint8_t *out, const struct rmq_message *message,
+                       const struct rmq_record_plan *plan, const struct rmq_placement *placement)
 {
-    /* A reader in another process takes a size for a whole record, so the size comes last; the CRC property covers it,
-     * and such a reader checks that instead. */
+    /* A reader in another process takes a size for a whole record, so the size comes last; the CRC
+     * property covers it, and such a reader checks that instead. */
     if (plan->has_crc_property)
         rmq_put_i32(out, plan->total_size);
     rmq_put_i32(out + 4, (int32_t)(plan->is_v2 ? RMQ_MAGIC_V2 : RMQ_MAGIC_V1));
@@ -178,9 +183,10 @@ void rmq_blank_encode(uint8_t *out, int32_t bytes_left)
 
 /* ---- decoding ---- */
 
-/* What the first bytes of a place say. RMQ_OK: a record of *total_size bytes that are all available. */
-static int decode_head(const uint8_t *data, size_t available, int64_t place, struct rmq_record *record,
-                       struct rmq_error *err)
+/* What the first bytes of a place say. RMQ_OK: a record of *total_size bytes that are all
+ * available. */
+static int decode_head(const uint8_t *data, size_t available, int64_t place,
+                       struct rmq_record *record, struct rmq_error *err)
 {
     record->total_size = 0;
     if (available < RMQ_BLANK_SIZE) {
@@ -199,14 +205,16 @@ static int decode_head(const uint8_t *data, size_t available, int64_t place, str
         }
         if (magic == 0 && total_size == 0)
             return RMQ_END;
-        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: unknown magic 0x%08X", (long long)place, magic);
+        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: unknown magic 0x%08X",
+                        (long long)place, magic);
     }
     if (total_size < RMQ_RECORD_SIZE_MIN)
-        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: %d bytes are less than any record takes",
-                        (long long)place, total_size);
+        return rmq_fail(err, RMQ_CORRUPT, place,
+                        "record at %lld: %d bytes are less than any record takes", (long long)place,
+                        total_size);
     if ((size_t)total_size > available)
-        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: says %d bytes, %zu are left", (long long)place,
-                        total_size, available);
+        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: says %d bytes, %zu are left",
+                        (long long)place, total_size, available);
     record->version = magic == RMQ_MAGIC_V2 ? 2 : 1;
     record->data = data;
     return RMQ_OK;
@@ -223,7 +231,8 @@ static const uint8_t *get_host(const uint8_t *from, bool v6, struct rmq_host *ho
     return from + host->size + 4;
 }
 
-/* Reads topic and properties behind the body; false unless they end exactly where the record does. */
+/* Reads topic and properties behind the body; false unless they end exactly where the record does.
+ */
 static bool decode_tail(const uint8_t *at, size_t left, struct rmq_record *record)
 {
     size_t length_size = record->version == 2 ? 2 : 1;
@@ -275,7 +284,8 @@ static bool decode_fields(const uint8_t *data, size_t total_size, struct rmq_rec
     return decode_tail(record->body + record->body_size, left - (size_t)record->body_size, record);
 }
 
-/* Whether the properties end in a CRC property; *matches says whether it agrees with the bytes before it. */
+/* Whether the properties end in a CRC property; *matches says whether it agrees with the bytes
+ * before it. */
 static bool has_crc_property(const struct rmq_record *record, bool *matches)
 {
     *matches = false;
@@ -288,29 +298,34 @@ static bool has_crc_property(const struct rmq_record *record, bool *matches)
         tail[RMQ_PROPERTY_CRC_SIZE - 1] != RMQ_PROPERTY_SEPARATOR)
         return false;
     uint8_t expected[RMQ_PROPERTY_CRC_SIZE];
-    put_crc_property(expected, (uint32_t)rmq_crc32_java(record->data, (size_t)(tail - record->data)));
+    put_crc_property(expected,
+                     (uint32_t)rmq_crc32_java(record->data, (size_t)(tail - record->data)));
     *matches = memcmp(tail, expected, RMQ_PROPERTY_CRC_SIZE) == 0;
     return true;
 }
 
-static int check_record(const struct rmq_record *record, int64_t place, unsigned checks, struct rmq_error *err)
+static int check_record(const struct rmq_record *record, int64_t place, unsigned checks,
+                        struct rmq_error *err)
 {
     if ((checks & RMQ_CHECK_PLACE) && record->physical_offset != place)
-        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: says it lies at %lld", (long long)place,
-                        (long long)record->physical_offset);
+        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: says it lies at %lld",
+                        (long long)place, (long long)record->physical_offset);
     if ((checks & RMQ_CHECK_BODY_CRC) && record->body_size > 0) {
         int32_t crc = rmq_crc32_java(record->body, (size_t)record->body_size);
         if (crc != record->body_crc)
-            return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: body CRC is 0x%08X, stored is 0x%08X",
+            return rmq_fail(err, RMQ_CORRUPT, place,
+                            "record at %lld: body CRC is 0x%08X, stored is 0x%08X",
                             (long long)place, (unsigned)crc, (unsigned)record->body_crc);
     }
     if (checks & (RMQ_CHECK_PROPERTY_CRC | RMQ_NEED_PROPERTY_CRC)) {
         bool matches;
         if (!has_crc_property(record, &matches)) {
             if (checks & RMQ_NEED_PROPERTY_CRC)
-                return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: has no CRC property", (long long)place);
+                return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: has no CRC property",
+                                (long long)place);
         } else if (!matches) {
-            return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: CRC property does not match its bytes",
+            return rmq_fail(err, RMQ_CORRUPT, place,
+                            "record at %lld: CRC property does not match its bytes",
                             (long long)place);
         }
     }
@@ -325,7 +340,8 @@ int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsi
         return status;
     int32_t total_size = rmq_get_i32(data);
     if (!decode_fields(data, (size_t)total_size, record))
-        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: its lengths do not add up to its %d bytes",
+        return rmq_fail(err, RMQ_CORRUPT, place,
+                        "record at %lld: its lengths do not add up to its %d bytes",
                         (long long)place, total_size);
     record->total_size = total_size;
     return checks == RMQ_CHECK_FORM ? RMQ_OK : check_record(record, place, checks, err);
@@ -336,7 +352,8 @@ int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsi
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
 #define UNKNOWN_DELAY_MS 1000
 
-int64_t rmq_record_tags_code(const struct rmq_record *record, const struct rmq_dispatch_properties *properties,
+int64_t rmq_record_tags_code(const struct rmq_record *record,
+                             const struct rmq_dispatch_properties *properties,
                              const int64_t *delays_ms, size_t delay_count)
 {
     bool is_scheduled = record->topic_size == sizeof SCHEDULE_TOPIC - 1 &&
@@ -355,7 +372,8 @@ int64_t rmq_record_tags_code(const struct rmq_record *record, const struct rmq_d
     return rmq_java_hash(0, properties->tags.data, properties->tags.size);
 }
 
-size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset, char out[RMQ_MESSAGE_ID_SIZE_MAX])
+size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset,
+                      char out[RMQ_MESSAGE_ID_SIZE_MAX])
 {
     static const char digits[] = "0123456789ABCDEF";
     assert(host->size == 4 || host->size == 16);
@@ -371,4 +389,3 @@ size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset, char
     out[2 * size] = '\0';
     return 2 * size;
 }
-

@@ -1,8 +1,9 @@
 /* record.h -- one message as it lies in the commit log.
  *
- * Source: MessageExtEncoder, CommitLog.checkMessageAndReturnSize and MessageDecoder of RocketMQ 5.3.3.
- * Integers are big-endian. B is 8 when the born host is IPv4 and 20 when it is IPv6 (sys flag 0x10), S the same for
- * the store host (0x20). Offsets in the table are for IPv4 and IPv4.
+ * Source: MessageExtEncoder, CommitLog.checkMessageAndReturnSize and MessageDecoder of
+ * RocketMQ 5.3.3. Integers are big-endian. B is 8 when the born host is IPv4 and 20 when it is IPv6
+ * (sys flag 0x10), S the same for the store host (0x20). Offsets in the table are for IPv4 and
+ * IPv4.
  *
  *   at   size  field
  *   0    4     total size of the record
@@ -26,11 +27,13 @@
  *        2     properties size, signed; <= 0 means none
  *        n     properties
  *
- * The end of a file that no record fits in is a blank record: 4 bytes left in the file, 4 bytes magic 0xCBD43194.
- * A record is placed only where 8 more bytes follow it, so that the blank always fits.
+ * The end of a file that no record fits in is a blank record: 4 bytes left in the file, 4 bytes
+ * magic 0xCBD43194. A record is placed only where 8 more bytes follow it, so that the blank always
+ * fits.
  *
- * With the property CRC on, the last 20 bytes of the properties are `__CRC32#` 0x01 ten digits 0x02: the CRC-32 without
- * sign bit of all bytes before them, in decimal, least significant digit first, padded with '0' at the end.
+ * With the property CRC on, the last 20 bytes of the properties are `__CRC32#` 0x01 ten digits
+ * 0x02: the CRC-32 without sign bit of all bytes before them, in decimal, least significant digit
+ * first, padded with '0' at the end.
  */
 #ifndef RMQ_RECORD_H
 #define RMQ_RECORD_H
@@ -70,9 +73,13 @@ struct rmq_host {
     uint8_t size; /* 4 or 16 */
 };
 
-static inline size_t rmq_host_size(bool v6) { return v6 ? 20 : 8; }
+static inline size_t rmq_host_size(bool v6)
+{
+    return v6 ? 20 : 8;
+}
 
-/* A message to encode. Nothing is copied; the memory must stay until the call returns. Zero-initialise, then fill. */
+/* A message to encode. Nothing is copied; the memory must stay until the call returns.
+ * Zero-initialise, then fill. */
 struct rmq_message {
     const char *topic;
     size_t topic_size;
@@ -80,7 +87,8 @@ struct rmq_message {
     size_t body_size;
     const char *properties; /* text as it shall be stored, without the CRC property */
     size_t properties_size;
-    const char *more_properties; /* batch properties (5.3) or store-made ones, appended after properties */
+    const char
+        *more_properties; /* batch properties (5.3) or store-made ones, appended after properties */
     size_t more_properties_size;
     struct rmq_host born_host;
     struct rmq_host store_host;
@@ -120,16 +128,17 @@ struct rmq_record_limits {
 };
 
 /* Judges the message and computes its form.
- * RMQ_MESSAGE_ILLEGAL: topic empty, of more than 127 characters with versions off, over 32767 bytes, or a version 1
- * topic of more than 127 bytes; body over the limit; record over the limit. RMQ_PROPERTIES_TOO_LARGE: over 32767 bytes
- * with everything the store adds. The detail names limit and size. A topic that needs two length bytes but counts
- * 127 or fewer characters is written as version 2 (the Java store would write a negative length).*/
+ * RMQ_MESSAGE_ILLEGAL: topic empty, of more than 127 characters with versions off, over 32767
+ * bytes, or a version 1 topic of more than 127 bytes; body over the limit; record over the limit.
+ * RMQ_PROPERTIES_TOO_LARGE: over 32767 bytes with everything the store adds. The detail names limit
+ * and size. A topic that needs two length bytes but counts 127 or fewer characters is written as
+ * version 2 (the Java store would write a negative length).*/
 int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_limits *limits,
                     struct rmq_record_plan *plan, struct rmq_error *err);
 
 /* Writes plan->total_size bytes to out. Does not fail. */
-void rmq_record_encode(uint8_t *out, const struct rmq_message *message, const struct rmq_record_plan *plan,
-                       const struct rmq_placement *placement);
+void rmq_record_encode(uint8_t *out, const struct rmq_message *message,
+                       const struct rmq_record_plan *plan, const struct rmq_placement *placement);
 
 /* Writes the 8 bytes of a blank record. */
 void rmq_blank_encode(uint8_t *out, int32_t bytes_left);
@@ -160,28 +169,32 @@ struct rmq_record {
 };
 
 enum rmq_record_check {
-    RMQ_CHECK_FORM = 0,         /* sizes and magic; always done */
+    RMQ_CHECK_FORM = 0, /* sizes and magic; always done */
     RMQ_CHECK_BODY_CRC = 1,
     RMQ_CHECK_PROPERTY_CRC = 2, /* checked where present */
     RMQ_NEED_PROPERTY_CRC = 4,  /* a record without it is corrupt */
     RMQ_CHECK_PLACE = 8,        /* the stored physical offset equals `place` */
 };
 
-/* Decodes the record at data, of which available bytes may be read. place is the commit log offset of data.
- * RMQ_OK: *record is filled. RMQ_END: a blank record, or a place never written (size and magic both 0): the walk goes
- * on in the next file, or the log ends here; *record->total_size is 0 for "never written" and 8 for a blank.
- * RMQ_CORRUPT: anything else; record->total_size holds the record's size when form and lengths agree but a CRC or
- * place does not, so that a salvaging reader can step over it, and 0 when even that is unknown. err->at_offset is place.
- * No byte outside [data, data + available) is read, whatever it holds. */
+/* Decodes the record at data, of which available bytes may be read. place is the commit log offset
+ * of data. RMQ_OK: *record is filled. RMQ_END: a blank record, or a place never written (size and
+ * magic both 0): the walk goes on in the next file, or the log ends here; *record->total_size is 0
+ * for "never written" and 8 for a blank. RMQ_CORRUPT: anything else; record->total_size holds the
+ * record's size when form and lengths agree but a CRC or place does not, so that a salvaging reader
+ * can step over it, and 0 when even that is unknown. err->at_offset is place. No byte outside
+ * [data, data + available) is read, whatever it holds. */
 int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                       struct rmq_record *record, struct rmq_error *err);
 
-/* The tags code a consume queue unit of this record carries (store.md 12.2): Java hash of TAGS, sign-extended; or the
- * deliver time for SCHEDULE_TOPIC_XXXX with a delay level. delays_ms[0] is level 1. */
-int64_t rmq_record_tags_code(const struct rmq_record *record, const struct rmq_dispatch_properties *properties,
+/* The tags code a consume queue unit of this record carries (store.md 12.2): Java hash of TAGS,
+ * sign-extended; or the deliver time for SCHEDULE_TOPIC_XXXX with a delay level. delays_ms[0] is
+ * level 1. */
+int64_t rmq_record_tags_code(const struct rmq_record *record,
+                             const struct rmq_dispatch_properties *properties,
                              const int64_t *delays_ms, size_t delay_count);
 
 #define RMQ_MESSAGE_ID_SIZE_MAX 57 /* 56 hex digits and a NUL */
 /* Offset message id: host address, port and physical offset in upper-case hex; returns 32 or 56. */
-size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset, char out[RMQ_MESSAGE_ID_SIZE_MAX]);
+size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset,
+                      char out[RMQ_MESSAGE_ID_SIZE_MAX]);
 #endif

@@ -10,8 +10,10 @@
 
 /* ---- where to begin ---- */
 
-/* Start of the newest file whose first record lies at or before bound; the log's start when there is none. */
-static int find_start(struct rmq_file_queue *files, int64_t bound, int64_t *start, struct rmq_error *err)
+/* Start of the newest file whose first record lies at or before bound; the log's start when there
+ * is none. */
+static int find_start(struct rmq_file_queue *files, int64_t bound, int64_t *start,
+                      struct rmq_error *err)
 {
     *start = rmq_file_queue_start(files);
     for (size_t i = files->count; i-- > 0;) {
@@ -21,8 +23,8 @@ static int find_start(struct rmq_file_queue *files, int64_t bound, int64_t *star
         if (status != RMQ_OK)
             return status;
         bool found = file->start <= bound &&
-                     rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start, RMQ_CHECK_PLACE,
-                                       &record, NULL) == RMQ_OK;
+                     rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
+                                       RMQ_CHECK_PLACE, &record, NULL) == RMQ_OK;
         int64_t at = file->start;
         rmq_mapped_file_unpin(file);
         if (found) {
@@ -35,8 +37,9 @@ static int find_start(struct rmq_file_queue *files, int64_t bound, int64_t *star
 
 /* ---- queues ---- */
 
-static int each_queue(struct rmq_queue_table *queues, int (*verb)(struct rmq_queue *, int64_t, struct rmq_error *),
-                      int64_t offset, struct rmq_error *err)
+static int each_queue(struct rmq_queue_table *queues,
+                      int (*verb)(struct rmq_queue *, int64_t, struct rmq_error *), int64_t offset,
+                      struct rmq_error *err)
 {
     int status = RMQ_OK;
     for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue && status == RMQ_OK;
@@ -48,23 +51,26 @@ static int each_queue(struct rmq_queue_table *queues, int (*verb)(struct rmq_que
 static int64_t last_physical_end(struct rmq_queue_table *queues)
 {
     int64_t end = -1;
-    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue; queue = rmq_queue_table_next(queue)) {
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue;
+         queue = rmq_queue_table_next(queue)) {
         int64_t one = rmq_queue_physical_end(queue);
         end = one > end ? one : end;
     }
     return end;
 }
 
-/* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to begin. */
-static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint, int64_t *start,
-                    struct rmq_error *err)
+/* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to
+ * begin. */
+static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                    int64_t *start, struct rmq_error *err)
 {
     int64_t bound = INT64_MAX;
     int status = RMQ_OK;
     if (dispatcher->index)
         status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp,
                                           checkpoint->logics_physical_offset, &bound, err);
-    /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0 takes none. */
+    /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0
+     * takes none. */
     if (checkpoint->logics_physical_offset < bound)
         bound = checkpoint->logics_physical_offset;
     if (status == RMQ_OK)
@@ -75,7 +81,8 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
 }
 
 /* After a clean stop: queues as they are. */
-static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable, struct rmq_error *err)
+static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable,
+                 struct rmq_error *err)
 {
     int status = each_queue(dispatcher->queues, rmq_queue_recover, INT64_MAX, err);
     if (status != RMQ_OK)
@@ -83,7 +90,8 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
     *durable = last_physical_end(dispatcher->queues);
     int64_t bound = *durable;
     if (dispatcher->index && dispatcher->index->count == 0) {
-        bound = -1; /* Even without keys a store has an index file: it was lost, or is asked for only now. */
+        bound = -1; /* Even without keys a store has an index file: it was lost, or is asked for
+                       only now. */
     } else if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
         int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
         bound = indexed < bound ? indexed : bound;
@@ -96,19 +104,20 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
 static bool holds_nul(const struct rmq_record *record)
 {
     return memchr(record->topic, 0, (size_t)record->topic_size) ||
-           (record->properties_size > 0 && memchr(record->properties, 0, (size_t)record->properties_size));
+           (record->properties_size > 0 &&
+            memchr(record->properties, 0, (size_t)record->properties_size));
 }
 
-static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options, struct rmq_scan *scan,
-                struct rmq_recovery *recovery, struct rmq_error *err)
+static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                struct rmq_scan *scan, struct rmq_recovery *recovery, struct rmq_error *err)
 {
     struct rmq_record record;
     int64_t last_offset = -1;
     bool last_is_torn = false;
     int status;
     while ((status = rmq_scan_next(scan, &record, err)) == RMQ_OK) {
-        unsigned parts =
-            scan->offset <= options->dispatch_until ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        unsigned parts = scan->offset <= options->dispatch_until ? RMQ_TO_QUEUES | RMQ_TO_INDEX
+                                                                 : (unsigned)RMQ_TO_OFFSETS;
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
         if (status != RMQ_OK)
             return status;
@@ -120,8 +129,8 @@ static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_opt
     if (status != RMQ_END)
         return status;
     recovery->end_offset = scan->offset;
-    /* The body's CRC says nothing about what follows the body. A last record whose topic or properties hold a NUL was
-     * on its way to the device when the power went. */
+    /* The body's CRC says nothing about what follows the body. A last record whose topic or
+     * properties hold a NUL was on its way to the device when the power went. */
     if (last_is_torn && scan->verdict != RMQ_SCAN_LIMIT) {
         recovery->end_offset = last_offset;
         --recovery->records;
@@ -132,7 +141,8 @@ static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_opt
 /* ---- what lies behind the end ---- */
 
 /* Offset behind the last non-zero byte of the log at or behind from; from when there is none. */
-static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *end, struct rmq_error *err)
+static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *end,
+                          struct rmq_error *err)
 {
     *end = from;
     for (size_t i = files->count; i-- > 0 && *end == from;) {
@@ -153,7 +163,8 @@ static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *e
     return RMQ_OK;
 }
 
-static int copy_range(struct rmq_file_queue *files, int fd, int64_t from, int64_t to, struct rmq_error *err)
+static int copy_range(struct rmq_file_queue *files, int fd, int64_t from, int64_t to,
+                      struct rmq_error *err)
 {
     struct rmq_vfs *vfs = files->options.vfs;
     int status = RMQ_OK;
@@ -164,7 +175,8 @@ static int copy_range(struct rmq_file_queue *files, int fd, int64_t from, int64_
             return status;
         int64_t stop = file->start + file->size < to ? file->start + file->size : to;
         int64_t size = stop - at < RMQ_CUT_CHUNK ? stop - at : RMQ_CUT_CHUNK;
-        status = vfs->write(vfs, fd, rmq_mapped_file_base(file) + (at - file->start), (size_t)size, at - from, err);
+        status = vfs->write(vfs, fd, rmq_mapped_file_base(file) + (at - file->start), (size_t)size,
+                            at - from, err);
         rmq_mapped_file_unpin(file);
         at += size;
     }
@@ -215,11 +227,13 @@ static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery
     rmq_scan_finish(&scan);
     if (status == RMQ_END)
         return RMQ_OK;
-    return status == RMQ_OK ? copy_cut(files, options->root, recovery->end_offset, last, recovery, err) : status;
+    return status == RMQ_OK
+               ? copy_cut(files, options->root, recovery->end_offset, last, recovery, err)
+               : status;
 }
 
-/* Files are filled and flushed in order. A whole record at the head of a later file shows that this place was full
- * once: what is wrong here is damage. */
+/* Files are filled and flushed in order. A whole record at the head of a later file shows that this
+ * place was full once: what is wrong here is damage. */
 static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t *begin)
 {
     for (size_t i = 0; i < files->count; ++i) {
@@ -227,9 +241,10 @@ static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t
         struct rmq_record record;
         if (rmq_file_queue_pin_at(files, i, &file, NULL) != RMQ_OK)
             return false;
-        bool begins = file->start > end &&
-                      rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
-                                        RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK;
+        bool begins =
+            file->start > end &&
+            rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
+                              RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK;
         *begin = file->start;
         rmq_mapped_file_unpin(file);
         if (begins)
@@ -238,10 +253,12 @@ static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t
     return false;
 }
 
-static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable, struct rmq_error *err)
+static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable,
+                         struct rmq_error *err)
 {
     return rmq_fail(err, RMQ_CORRUPT, end,
-                    "commit log: %s at offset %" PRId64 ", but records up to %" PRId64 " were stored; the log is "
+                    "commit log: %s at offset %" PRId64 ", but records up to %" PRId64
+                    " were stored; the log is "
                     "left as it is: see rmqstore verify, then rmqstore repair",
                     scan->verdict == RMQ_SCAN_BAD ? scan->error.detail : "no record", end, durable);
 }
@@ -259,7 +276,8 @@ int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct
     int64_t start = rmq_file_queue_start(&dispatcher->log->files);
     struct rmq_scan scan;
     struct rmq_record record;
-    rmq_scan_begin(&scan, &dispatcher->log->files, from > start ? from : start, log_end, RMQ_CHECK_PLACE);
+    rmq_scan_begin(&scan, &dispatcher->log->files, from > start ? from : start, log_end,
+                   RMQ_CHECK_PLACE);
     while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
         status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_INDEX, err);
         if (status != RMQ_OK)
@@ -285,12 +303,13 @@ static int settle(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
         status = rmq_recover_index(dispatcher, end, err);
     if (status != RMQ_OK)
         return status;
-    /* A process that died left its last bytes in memory only; they count as durable from here on. */
+    /* A process that died left its last bytes in memory only; they count as durable from here on.
+     */
     if (!options->was_closed)
         rmq_file_queue_distrust(files, recovery->start_offset);
     status = rmq_file_queue_flush(files, err);
-    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue)) {
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_flush(queue, err);
         int64_t max = rmq_queue_max(queue);
         if (options->dispatch_until == INT64_MAX || atomic_load(&queue->next_offset) < max)
@@ -298,17 +317,20 @@ static int settle(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
     }
     if (status == RMQ_OK && dispatcher->index)
         status = rmq_index_flush(dispatcher->index, err);
-    atomic_store(&dispatcher->dispatched_offset, end < options->dispatch_until ? end : options->dispatch_until);
+    atomic_store(&dispatcher->dispatched_offset,
+                 end < options->dispatch_until ? end : options->dispatch_until);
     return status;
 }
 
 static bool queues_point_somewhere(struct rmq_queue_table *queues, struct rmq_error *err)
 {
-    return each_queue(queues, rmq_queue_recover, INT64_MAX, err) == RMQ_OK && last_physical_end(queues) > 0;
+    return each_queue(queues, rmq_queue_recover, INT64_MAX, err) == RMQ_OK &&
+           last_physical_end(queues) > 0;
 }
 
 int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
-                const struct rmq_recovery_options *options, struct rmq_recovery *recovery, struct rmq_error *err)
+                const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                struct rmq_error *err)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t began_ms = rmq_monotonic_ms();
@@ -319,8 +341,10 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *
     atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
     if (rmq_file_queue_start(files) < 0) {
         if (queues_point_somewhere(dispatcher->queues, err))
-            return rmq_fail(err, RMQ_CORRUPT, 0, "there are queues, but no commit log files under %s: is "
-                            "storePathCommitLog right?", files->options.directories[0]);
+            return rmq_fail(err, RMQ_CORRUPT, 0,
+                            "there are queues, but no commit log files under %s: is "
+                            "storePathCommitLog right?",
+                            files->options.directories[0]);
         return RMQ_OK;
     }
     if (options->was_closed) {
@@ -359,30 +383,34 @@ static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit)
     if (rmq_file_queue_pin(files, unit->physical_offset, &file, NULL) != RMQ_OK)
         return false;
     int64_t at = unit->physical_offset - file->start;
-    bool whole = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), unit->physical_offset,
-                                   RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK &&
+    bool whole = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at),
+                                   unit->physical_offset, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC,
+                                   &record, NULL) == RMQ_OK &&
                  record.total_size == unit->size;
     rmq_mapped_file_unpin(file);
     return whole;
 }
 
-/* Whoever writes the log makes a record whole before a unit points at it, and is maybe in the middle of the next: the
- * walk begins behind the last record that a queue knows. When that one is not whole the writer is gone, and its crash
- * tore the end of the log: then the walk begins at a file. */
-static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_table *queues, int64_t *start,
-                                struct rmq_error *err)
+/* Whoever writes the log makes a record whole before a unit points at it, and is maybe in the
+ * middle of the next: the walk begins behind the last record that a queue knows. When that one is
+ * not whole the writer is gone, and its crash tore the end of the log: then the walk begins at a
+ * file. */
+static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                                int64_t *start, struct rmq_error *err)
 {
     struct rmq_queue *last = NULL;
     struct rmq_unit unit;
     size_t count = 0;
-    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue; queue = rmq_queue_table_next(queue))
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue;
+         queue = rmq_queue_table_next(queue))
         if (rmq_queue_physical_end(queue) > (last ? rmq_queue_physical_end(last) : *start))
             last = queue;
     if (!last)
         return RMQ_OK;
     int64_t newest = rmq_queue_max(last) - 1;
-    int status = last->is_batch ? rmq_batch_consume_queue_read(&last->batch, newest, &unit, 1, &count, err)
-                                : rmq_consume_queue_read(&last->simple, newest, &unit, 1, &count, err);
+    int status = last->is_batch
+                     ? rmq_batch_consume_queue_read(&last->batch, newest, &unit, 1, &count, err)
+                     : rmq_consume_queue_read(&last->simple, newest, &unit, 1, &count, err);
     if (status != RMQ_OK || count == 0)
         return status;
     if (!is_whole(files, &unit))
@@ -391,7 +419,8 @@ static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_t
     return RMQ_OK;
 }
 
-int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues, struct rmq_error *err)
+int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                          struct rmq_error *err)
 {
     int status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
     int64_t start = rmq_file_queue_start(files);

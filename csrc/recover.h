@@ -1,15 +1,18 @@
 /* recover.h -- from files as they were found to a store that may go on.
  *
- * After a clean stop queues are taken as they are, and the log is walked from the file that holds their last record.
- * After a crash only what the checkpoint calls durable is taken: queues are cut to it, index files written later are
- * dropped, and both are built anew from the log. In both cases the log ends behind the last record that is whole and
- * right; what follows is made to read as zeros, so that it can never come back.
+ * After a clean stop queues are taken as they are, and the log is walked from the file that holds
+ * their last record. After a crash only what the checkpoint calls durable is taken: queues are cut
+ * to it, index files written later are dropped, and both are built anew from the log. In both cases
+ * the log ends behind the last record that is whole and right; what follows is made to read as
+ * zeros, so that it can never come back.
  *
- * Where bytes that were durable turn out to be no records, that is damage, not a torn tail: recovery then refuses and
- * changes nothing. Whole records that a torn tail leaves behind a bad one are copied to the folder `cut` first.
+ * Where bytes that were durable turn out to be no records, that is damage, not a torn tail:
+ * recovery then refuses and changes nothing. Whole records that a torn tail leaves behind a bad one
+ * are copied to the folder `cut` first.
  *
- * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0. Departures: a blank
- * record at the end of the last file stays; queues are placed by queue offset; index files are rebuilt whole.
+ * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0.
+ * Departures: a blank record at the end of the last file stays; queues are placed by queue offset;
+ * index files are rebuilt whole.
  */
 #ifndef RMQ_RECOVER_H
 #define RMQ_RECOVER_H
@@ -22,30 +25,35 @@ struct rmq_recovery_options {
     bool was_closed;        /* no abort marker was found */
     bool check_crc;         /* checkCRCOnRecover */
     bool need_property_crc; /* forceVerifyPropCRC */
-    int64_t dispatch_until; /* records that end behind it only raise queue offsets; INT64_MAX: none */
-    const char *root;       /* for the folder `cut` */
+    int64_t
+        dispatch_until; /* records that end behind it only raise queue offsets; INT64_MAX: none */
+    const char *root;   /* for the folder `cut` */
 };
 
 struct rmq_recovery {
-    int64_t start_offset;  /* where the walk began */
-    int64_t end_offset;    /* where the log ends */
-    int64_t records;       /* walked */
-    int64_t cut_bytes;     /* non-zero bytes dropped behind the end; 0 when only zeros were there */
+    int64_t start_offset; /* where the walk began */
+    int64_t end_offset;   /* where the log ends */
+    int64_t records;      /* walked */
+    int64_t cut_bytes;    /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
-    char cut_path[256];    /* where whole records behind a bad one were copied to; "" when there were none */
+    char cut_path[256]; /* where whole records behind a bad one were copied to; "" when there were
+                           none */
 };
 
-/* Log files, queues and index are loaded, the dispatcher is not started. On RMQ_OK all positions are set and everything is
- * on the device. RMQ_CORRUPT: damage; err names place and cure. */
+/* Log files, queues and index are loaded, the dispatcher is not started. On RMQ_OK all positions
+ * are set and everything is on the device. RMQ_CORRUPT: damage; err names place and cure. */
 int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
-                const struct rmq_recovery_options *options, struct rmq_recovery *recovery, struct rmq_error *err);
+                const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                struct rmq_error *err);
 
-/* Finds the ends of log and queues without changing anything: for a read-only store, at opening and again whenever
- * its writer may have gone on. */
-int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues, struct rmq_error *err);
+/* Finds the ends of log and queues without changing anything: for a read-only store, at opening and
+ * again whenever its writer may have gone on. */
+int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                          struct rmq_error *err);
 
-/* Drops index files with entries at or behind log_end and enters what is left of their range anew. */
+/* Drops index files with entries at or behind log_end and enters what is left of their range anew.
+ */
 int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "bytes.h"
 
-void rmq_scan_begin(struct rmq_scan *scan, struct rmq_file_queue *files, int64_t from, int64_t limit, unsigned checks)
+void rmq_scan_begin(struct rmq_scan *scan, struct rmq_file_queue *files, int64_t from,
+                    int64_t limit, unsigned checks)
 {
     memset(scan, 0, sizeof *scan);
     scan->files = files;
@@ -23,7 +24,8 @@ void rmq_scan_finish(struct rmq_scan *scan)
 /* Pins the file that holds scan->offset; RMQ_NOT_FOUND when none does. */
 static int enter_file(struct rmq_scan *scan, struct rmq_error *err)
 {
-    if (scan->file && scan->offset >= scan->file->start && scan->offset < scan->file->start + scan->file->size)
+    if (scan->file && scan->offset >= scan->file->start &&
+        scan->offset < scan->file->start + scan->file->size)
         return RMQ_OK;
     rmq_scan_finish(scan);
     return rmq_file_queue_pin(scan->files, scan->offset, &scan->file, err);
@@ -46,8 +48,9 @@ int rmq_scan_next(struct rmq_scan *scan, struct rmq_record *record, struct rmq_e
         if (status != RMQ_OK)
             return status;
         int64_t at = scan->offset - scan->file->start;
-        status = rmq_record_decode(rmq_mapped_file_base(scan->file) + at, (size_t)(scan->file->size - at), scan->offset,
-                                   scan->checks, record, &scan->error);
+        status = rmq_record_decode(rmq_mapped_file_base(scan->file) + at,
+                                   (size_t)(scan->file->size - at), scan->offset, scan->checks,
+                                   record, &scan->error);
         if (status == RMQ_OK) {
             scan->offset += record->total_size;
             return RMQ_OK;
@@ -78,7 +81,8 @@ static int64_t find_in_file(const struct rmq_mapped_file *file, const uint8_t *b
     static const uint8_t head[3] = {0xDA, 0xA3, 0x20};
     int64_t at = from;
     while (at + RMQ_RECORD_SIZE_MIN <= file->size) {
-        const uint8_t *found = memmem(base + at + 4, (size_t)(file->size - at - 4), head, sizeof head);
+        const uint8_t *found =
+            memmem(base + at + 4, (size_t)(file->size - at - 4), head, sizeof head);
         if (!found)
             return -1;
         at = (found - base) - 4;
@@ -105,7 +109,8 @@ int rmq_scan_resync(struct rmq_scan *scan, struct rmq_error *err)
         }
         if (status != RMQ_OK)
             return status;
-        int64_t at = find_in_file(scan->file, rmq_mapped_file_base(scan->file), from - scan->file->start);
+        int64_t at =
+            find_in_file(scan->file, rmq_mapped_file_base(scan->file), from - scan->file->start);
         if (at >= 0) {
             scan->offset = scan->file->start + at;
             return scan->offset < scan->limit ? RMQ_OK : over(scan, RMQ_SCAN_LIMIT);

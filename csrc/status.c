@@ -19,8 +19,8 @@ const char *rmq_status_text(int status)
     }
 }
 
-static void fill(struct rmq_error *err, int status, int os_errno, int64_t at_offset, const char *format,
-                 va_list arguments)
+static void fill(struct rmq_error *err, int status, int os_errno, int64_t at_offset,
+                 const char *format, va_list arguments)
 {
     err->status = status;
     err->os_errno = os_errno;

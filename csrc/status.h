@@ -1,34 +1,35 @@
 /* status.h -- what a call of the core may come back with.
  *
  * Every function that can fail returns one of these and fills a struct rmq_error only when it does.
- * The table is the single source: rmqstore/errors.py maps the same names, and a test compares the two.
+ * The table is the single source: rmqstore/errors.py maps the same names, and a test compares the
+ * two.
  */
 #ifndef RMQ_STATUS_H
 #define RMQ_STATUS_H
 
 #include <stdint.h>
 
-#define RMQ_STATUS_TABLE(X)                                                  \
-    X(OK, 0, "ok")                                                           \
-    X(NOT_FOUND, 1, "not found")                                             \
-    X(END, 2, "end of data")                                                 \
-    X(INVALID, 3, "invalid argument")                                        \
-    X(NO_MEMORY, 4, "out of memory")                                         \
-    X(IO, 5, "input/output error")                                           \
-    X(NO_SPACE, 6, "no space left on device")                                \
-    X(CORRUPT, 7, "corrupt data")                                            \
-    X(LOCKED, 8, "store is held by another process")                         \
-    X(CLOSED, 9, "store is closed")                                         \
-    X(READ_ONLY, 10, "store is opened read-only")                            \
-    X(OUT_OF_RANGE, 11, "offset out of range")                               \
-    X(MESSAGE_ILLEGAL, 12, "message rejected")                               \
-    X(PROPERTIES_TOO_LARGE, 13, "properties too large")                      \
-    X(NOT_WRITABLE, 14, "store is not writable")                             \
-    X(PAGE_CACHE_BUSY, 15, "page cache is busy")                             \
-    X(FLUSH_TIMEOUT, 16, "flush timed out")                                  \
-    X(TIMEOUT, 17, "timed out")                                              \
-    X(BUSY, 18, "still in use")                                              \
-    X(UNSUPPORTED, 19, "not supported")                                      \
+#define RMQ_STATUS_TABLE(X)                             \
+    X(OK, 0, "ok")                                      \
+    X(NOT_FOUND, 1, "not found")                        \
+    X(END, 2, "end of data")                            \
+    X(INVALID, 3, "invalid argument")                   \
+    X(NO_MEMORY, 4, "out of memory")                    \
+    X(IO, 5, "input/output error")                      \
+    X(NO_SPACE, 6, "no space left on device")           \
+    X(CORRUPT, 7, "corrupt data")                       \
+    X(LOCKED, 8, "store is held by another process")    \
+    X(CLOSED, 9, "store is closed")                     \
+    X(READ_ONLY, 10, "store is opened read-only")       \
+    X(OUT_OF_RANGE, 11, "offset out of range")          \
+    X(MESSAGE_ILLEGAL, 12, "message rejected")          \
+    X(PROPERTIES_TOO_LARGE, 13, "properties too large") \
+    X(NOT_WRITABLE, 14, "store is not writable")        \
+    X(PAGE_CACHE_BUSY, 15, "page cache is busy")        \
+    X(FLUSH_TIMEOUT, 16, "flush timed out")             \
+    X(TIMEOUT, 17, "timed out")                         \
+    X(BUSY, 18, "still in use")                         \
+    X(UNSUPPORTED, 19, "not supported")                 \
     X(FORKED, 20, "store was opened before fork")
 
 enum rmq_status {

@@ -45,7 +45,8 @@ static void free_fork_mark(volatile uint8_t *mark)
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err)
 {
     if (store->fork_mark && *store->fork_mark == 0)
-        return rmq_fail(err, RMQ_FORKED, -1, "%s was opened before fork; open it anew in the child", store->root);
+        return rmq_fail(err, RMQ_FORKED, -1, "%s was opened before fork; open it anew in the child",
+                        store->root);
     return RMQ_OK;
 }
 
@@ -72,15 +73,18 @@ static int take_lock(struct rmq_store *store, struct rmq_error *err)
                 holder = strtoll(text, NULL, 10);
             (void)vfs->close(vfs, fd, NULL);
         }
-        return rmq_fail(err, RMQ_LOCKED, holder, "%s is in use by process %" PRId64 "; open it read-only, or stop that "
-                        "process", store->root, holder);
+        return rmq_fail(err, RMQ_LOCKED, holder,
+                        "%s is in use by process %" PRId64 "; open it read-only, or stop that "
+                        "process",
+                        store->root, holder);
     }
     if (status == RMQ_OK)
         status = vfs->write(vfs, store->lock_fd, "lock", 4, 0, err);
     return status;
 }
 
-static int open_log(struct rmq_store *store, const struct rmq_store_options *options, struct rmq_error *err)
+static int open_log(struct rmq_store *store, const struct rmq_store_options *options,
+                    struct rmq_error *err)
 {
     char path[PATH_MAX];
     const char *fallback[1] = {path};
@@ -102,7 +106,8 @@ static int open_log(struct rmq_store *store, const struct rmq_store_options *opt
     return rmq_file_queue_open(&store->log.files, &files, err);
 }
 
-static int open_queues(struct rmq_store *store, const struct rmq_store_options *options, struct rmq_error *err)
+static int open_queues(struct rmq_store *store, const struct rmq_store_options *options,
+                       struct rmq_error *err)
 {
     struct rmq_queue_options queues = {
         .vfs = store->vfs,
@@ -116,7 +121,8 @@ static int open_queues(struct rmq_store *store, const struct rmq_store_options *
     return rmq_queue_table_open(&store->queues, &queues, err);
 }
 
-static int open_index(struct rmq_store *store, const struct rmq_store_options *options, struct rmq_error *err)
+static int open_index(struct rmq_store *store, const struct rmq_store_options *options,
+                      struct rmq_error *err)
 {
     char path[PATH_MAX];
     int status = path_in(store->root, "index", path, err);
@@ -135,8 +141,9 @@ static int open_index(struct rmq_store *store, const struct rmq_store_options *o
     return status;
 }
 
-static int recover(struct rmq_store *store, const struct rmq_store_options *options, struct rmq_checkpoint *checkpoint,
-                   const char *checkpoint_path, struct rmq_error *err)
+static int recover(struct rmq_store *store, const struct rmq_store_options *options,
+                   struct rmq_checkpoint *checkpoint, const char *checkpoint_path,
+                   struct rmq_error *err)
 {
     bool crashed = false, found = false;
     int status = rmq_abort_exists(store->vfs, store->abort_path, &crashed, err);
@@ -155,7 +162,8 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
 }
 
 static int start_writing(struct rmq_store *store, const struct rmq_store_options *options,
-                         const struct rmq_checkpoint *checkpoint, const char *checkpoint_path, struct rmq_error *err)
+                         const struct rmq_checkpoint *checkpoint, const char *checkpoint_path,
+                         struct rmq_error *err)
 {
     struct rmq_flusher_options flush = options->flush;
     flush.checkpoint_path = checkpoint_path;
@@ -163,7 +171,8 @@ static int start_writing(struct rmq_store *store, const struct rmq_store_options
                                   &store->dispatcher, &store->failure, checkpoint, err);
     if (status != RMQ_OK)
         return status;
-    /* From here on a start finds the marker, until the store is closed. Everything recovered is on the device. */
+    /* From here on a start finds the marker, until the store is closed. Everything recovered is on
+     * the device. */
     status = rmq_abort_create(store->vfs, store->abort_path, err);
     if (status == RMQ_OK && store->recovery.end_offset > 0 && !store->recovery.was_closed)
         status = rmq_flusher_lower(&store->flusher, store->recovery.end_offset,
@@ -180,7 +189,8 @@ static int start_writing(struct rmq_store *store, const struct rmq_store_options
     return status;
 }
 
-static int load(struct rmq_store *store, const struct rmq_store_options *options, struct rmq_error *err)
+static int load(struct rmq_store *store, const struct rmq_store_options *options,
+                struct rmq_error *err)
 {
     struct rmq_checkpoint checkpoint;
     char checkpoint_path[PATH_MAX];
@@ -189,14 +199,16 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
         status = rmq_queue_table_load(&store->queues, err);
     if (status != RMQ_OK)
         return status;
-    rmq_dispatcher_init(&store->dispatcher, &store->log, &store->queues, store->has_index ? &store->index : NULL,
-                        &store->clock, &store->failure, &options->dispatch);
+    rmq_dispatcher_init(&store->dispatcher, &store->log, &store->queues,
+                        store->has_index ? &store->index : NULL, &store->clock, &store->failure,
+                        &options->dispatch);
     if (store->read_only)
         status = rmq_recover_read_only(&store->log.files, &store->queues, err);
     else
         status = recover(store, options, &checkpoint, checkpoint_path, err);
     if (status == RMQ_OK)
-        status = rmq_commit_log_start(&store->log, &options->log, &store->queues, &store->clock, err);
+        status =
+            rmq_commit_log_start(&store->log, &options->log, &store->queues, &store->clock, err);
     if (status == RMQ_OK && !store->read_only) {
         status = start_writing(store, options, &checkpoint, checkpoint_path, err);
         if (status != RMQ_OK)
@@ -217,7 +229,8 @@ static void free_store(struct rmq_store *store)
     free(store);
 }
 
-static int make_store(const struct rmq_store_options *options, struct rmq_store **out, struct rmq_error *err)
+static int make_store(const struct rmq_store_options *options, struct rmq_store **out,
+                      struct rmq_error *err)
 {
     struct rmq_store *store = calloc(1, sizeof *store);
     char abort_path[PATH_MAX];
@@ -242,7 +255,8 @@ static int make_store(const struct rmq_store_options *options, struct rmq_store 
     return RMQ_OK;
 }
 
-int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **out, struct rmq_error *err)
+int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **out,
+                   struct rmq_error *err)
 {
     struct rmq_store *store = NULL;
     int status = make_store(options, &store, err);
@@ -298,13 +312,16 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
     if (status == RMQ_FORKED)
         return RMQ_OK; /* The parent's threads, locks and files are not the child's to end. */
     if (!store->read_only) {
-        /* What may not be dispatched before it is flushed must be flushed while there is still somebody to dispatch it. */
+        /* What may not be dispatched before it is flushed must be flushed while there is still
+         * somebody to dispatch it. */
         if (store->dispatcher.options.limit_to_flushed)
-            (void)rmq_flusher_wait(&store->flusher, rmq_file_queue_end(&store->log.files), RMQ_CLOSE_WAIT_MS, NULL);
+            (void)rmq_flusher_wait(&store->flusher, rmq_file_queue_end(&store->log.files),
+                                   RMQ_CLOSE_WAIT_MS, NULL);
         rmq_dispatcher_stop(&store->dispatcher);
         rmq_flusher_stop(&store->flusher);
         status = rmq_flusher_flush_all(&store->flusher, err);
-        bool is_behind = atomic_load(&store->dispatcher.dispatched_offset) < rmq_file_queue_end(&store->log.files);
+        bool is_behind = atomic_load(&store->dispatcher.dispatched_offset) <
+                         rmq_file_queue_end(&store->log.files);
         if (status == RMQ_OK && !is_behind)
             status = rmq_abort_remove(store->vfs, store->abort_path, err);
     }
@@ -340,13 +357,16 @@ static int may_write(struct rmq_store *store, struct rmq_error *err)
     if (status != RMQ_OK || refusal == RMQ_OK)
         return status;
     if (refusal == RMQ_NO_SPACE)
-        return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "the disk of %s is fuller than diskSpaceWarningLevelRatio allows",
+        return rmq_fail(err, RMQ_NOT_WRITABLE, -1,
+                        "the disk of %s is fuller than diskSpaceWarningLevelRatio allows",
                         store->root);
-    return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "%s takes no messages in its present role", store->root);
+    return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "%s takes no messages in its present role",
+                    store->root);
 }
 
-int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count, bool together,
-                  struct rmq_receipt *receipts, size_t *stored, struct rmq_error *err)
+int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count,
+                  bool together, struct rmq_receipt *receipts, size_t *stored,
+                  struct rmq_error *err)
 {
     *stored = 0;
     int status = may_write(store, err);
@@ -354,7 +374,8 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
         return status;
     /* Queue offsets of replicated records are known once they are dispatched. */
     int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
-    if (atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire) < raw_end) {
+    if (atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire) <
+        raw_end) {
         status = rmq_dispatcher_wait(&store->dispatcher, raw_end, RMQ_RAW_WAIT_MS, err);
         if (status != RMQ_OK)
             return status;
@@ -364,13 +385,15 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
     return status;
 }
 
-int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size, struct rmq_error *err)
+int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size,
+                         struct rmq_error *err)
 {
     int status = may_write(store, err);
     if (status == RMQ_OK)
         status = rmq_commit_log_append_raw(&store->log, at, data, size, err);
     if (status == RMQ_OK)
-        atomic_store_explicit(&store->raw_end, rmq_file_queue_end(&store->log.files), memory_order_release);
+        atomic_store_explicit(&store->raw_end, rmq_file_queue_end(&store->log.files),
+                              memory_order_release);
     rmq_dispatcher_nudge(&store->dispatcher);
     return status;
 }
@@ -381,13 +404,15 @@ void rmq_store_refuse(struct rmq_store *store, int status)
     atomic_store(&store->refusal, status);
 }
 
-int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms, struct rmq_error *err)
+int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
+                              struct rmq_error *err)
 {
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK || store->read_only)
         return status;
     int64_t limit = rmq_dispatcher_limit(&store->dispatcher);
-    return rmq_dispatcher_wait(&store->dispatcher, offset < limit ? offset : limit, timeout_ms, err);
+    return rmq_dispatcher_wait(&store->dispatcher, offset < limit ? offset : limit, timeout_ms,
+                               err);
 }
 
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err)
@@ -406,23 +431,27 @@ static int check_border(struct rmq_store *store, int64_t offset, struct rmq_erro
     int64_t end = rmq_file_queue_end(&store->log.files);
     int status = rmq_file_queue_pin(&store->log.files, offset, &file, err);
     if (status != RMQ_OK)
-        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "cannot cut at %" PRId64 ": the log holds %" PRId64 " to %" PRId64,
-                        offset, rmq_file_queue_start(&store->log.files), end);
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                        "cannot cut at %" PRId64 ": the log holds %" PRId64 " to %" PRId64, offset,
+                        rmq_file_queue_start(&store->log.files), end);
     int64_t at = offset - file->start;
     status = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), offset,
                                RMQ_CHECK_PLACE, &record, NULL);
     rmq_mapped_file_unpin(file);
     if (status == RMQ_OK || (status == RMQ_END && record.total_size == RMQ_BLANK_SIZE))
         return RMQ_OK;
-    return rmq_fail(err, RMQ_OUT_OF_RANGE, offset, "cannot cut at %" PRId64 ": no record begins there", offset);
+    return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                    "cannot cut at %" PRId64 ": no record begins there", offset);
 }
 
-/* The checkpoint may name nothing behind the cut before the cut is made: a crash in between then only recovers more. */
+/* The checkpoint may name nothing behind the cut before the cut is made: a crash in between then
+ * only recovers more. */
 static int lower_checkpoint(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     int64_t last = atomic_load(&store->dispatcher.last_offset);
     if (last < offset)
-        return rmq_flusher_lower(&store->flusher, offset, last, atomic_load(&store->dispatcher.last_timestamp), err);
+        return rmq_flusher_lower(&store->flusher, offset, last,
+                                 atomic_load(&store->dispatcher.last_timestamp), err);
     return rmq_flusher_lower(&store->flusher, offset, 0, 0, err);
 }
 
@@ -431,7 +460,8 @@ static int keep_queue_offsets(struct rmq_store *store, int64_t log_end, struct r
 {
     struct rmq_scan scan;
     struct rmq_record record;
-    int64_t from = atomic_load(&store->dispatcher.dispatched_offset), start = rmq_file_queue_start(&store->log.files);
+    int64_t from = atomic_load(&store->dispatcher.dispatched_offset),
+            start = rmq_file_queue_start(&store->log.files);
     rmq_scan_begin(&scan, &store->log.files, from > start ? from : start, log_end, RMQ_CHECK_PLACE);
     int status;
     while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
@@ -526,7 +556,8 @@ int rmq_store_refresh(struct rmq_store *store, struct rmq_error *err)
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue))
         if (atomic_load(&queue->is_open))
-            status = rmq_file_queue_refresh(queue->is_batch ? &queue->batch.files : &queue->simple.files, err);
+            status = rmq_file_queue_refresh(
+                queue->is_batch ? &queue->batch.files : &queue->simple.files, err);
     if (status == RMQ_OK)
         status = rmq_recover_read_only(&store->log.files, &store->queues, err);
     pthread_mutex_unlock(&store->structure_lock);

@@ -1,7 +1,9 @@
-/* store.h -- a store directory, whole: commit log, queues, index, checkpoint, and the threads that tend them.
+/* store.h -- a store directory, whole: commit log, queues, index, checkpoint, and the threads that
+ * tend them.
  *
- * Every call may come from any thread. A store opened before fork answers RMQ_FORKED in the child. Calls on a store that
- * is being closed must have ended before rmq_store_close is called; the binding sees to that.
+ * Every call may come from any thread. A store opened before fork answers RMQ_FORKED in the child.
+ * Calls on a store that is being closed must have ended before rmq_store_close is called; the
+ * binding sees to that.
  */
 #ifndef RMQ_STORE_H
 #define RMQ_STORE_H
@@ -52,36 +54,45 @@ struct rmq_store {
     struct rmq_dispatcher dispatcher;
     struct rmq_flusher flusher;
     struct rmq_recovery recovery;
-    _Atomic int64_t raw_end; /* end of bytes appended raw: messages wait until they are dispatched */
-    _Atomic int refusal;     /* RMQ_OK, or the status puts are refused with */
+    _Atomic int64_t
+        raw_end;         /* end of bytes appended raw: messages wait until they are dispatched */
+    _Atomic int refusal; /* RMQ_OK, or the status puts are refused with */
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
 
 /* Locks, loads, recovers, starts. RMQ_LOCKED: err->at_offset is the holder's pid, 0 when unknown.
  * RMQ_CORRUPT: see recover.h. On failure everything is let go of again. */
-int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **store, struct rmq_error *err);
-/* Dispatches and flushes what there is, writes the checkpoint, removes the abort marker when all of that went well,
- * frees the store. Mapped files that are pinned live on. The status tells how flushing went; the store is gone anyway. */
+int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **store,
+                   struct rmq_error *err);
+/* Dispatches and flushes what there is, writes the checkpoint, removes the abort marker when all of
+ * that went well, frees the store. Mapped files that are pinned live on. The status tells how
+ * flushing went; the store is gone anyway. */
 int rmq_store_close(struct rmq_store *store, struct rmq_error *err);
-/* As if the process had died here: threads end, nothing is flushed, the abort marker stays. For tests of recovery. */
+/* As if the process had died here: threads end, nothing is flushed, the abort marker stays. For
+ * tests of recovery. */
 void rmq_store_abandon(struct rmq_store *store);
 
 /* RMQ_OK, RMQ_FORKED. */
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err);
-/* As rmq_commit_log_put; more statuses: RMQ_READ_ONLY, RMQ_NOT_WRITABLE (a failure, or refused by rmq_store_refuse). */
-int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count, bool together,
-                  struct rmq_receipt *receipts, size_t *stored, struct rmq_error *err);
-int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size, struct rmq_error *err);
-/* Whether puts are refused, and why: RMQ_OK, RMQ_NOT_WRITABLE (role), RMQ_NO_SPACE (disk over its limit). */
+/* As rmq_commit_log_put; more statuses: RMQ_READ_ONLY, RMQ_NOT_WRITABLE (a failure, or refused by
+ * rmq_store_refuse). */
+int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count,
+                  bool together, struct rmq_receipt *receipts, size_t *stored,
+                  struct rmq_error *err);
+int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size,
+                         struct rmq_error *err);
+/* Whether puts are refused, and why: RMQ_OK, RMQ_NOT_WRITABLE (role), RMQ_NO_SPACE (disk over its
+ * limit). */
 void rmq_store_refuse(struct rmq_store *store, int status);
 
 /* Everything stored before the call can be read (up to the dispatch limit). */
-int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms, struct rmq_error *err);
+int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
+                              struct rmq_error *err);
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
 
-/* Ends the log at offset, which must be the start of a record or the end. Queues and index follow. On return nothing
- * behind offset comes back, whatever happens. RMQ_OUT_OF_RANGE: offset is below the log's start, or inside of a
- * record. At or behind the end: nothing to do. */
+/* Ends the log at offset, which must be the start of a record or the end. Queues and index follow.
+ * On return nothing behind offset comes back, whatever happens. RMQ_OUT_OF_RANGE: offset is below
+ * the log's start, or inside of a record. At or behind the end: nothing to do. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
 /* Removes the first file_count commit log files (never the last) and what points into them. */
 int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_error *err);

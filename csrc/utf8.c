@@ -7,8 +7,8 @@ static bool is_continuation(uint8_t byte)
     return (byte & 0xC0) == 0x80;
 }
 
-/* Whether second may follow first in a sequence of three or four bytes. Surrogates (0xED 0xA0..0xBF) may: Java
- * rejects them only when the sequence is complete, and then as one. */
+/* Whether second may follow first in a sequence of three or four bytes. Surrogates (0xED
+ * 0xA0..0xBF) may: Java rejects them only when the sequence is complete, and then as one. */
 static bool may_follow(uint8_t first, uint8_t second)
 {
     if (!is_continuation(second))
@@ -56,7 +56,8 @@ size_t rmq_utf8_decode(const uint8_t *text, size_t left, uint32_t *character)
 /* Whether the bytes that decoded to character are its own encoding. */
 static bool is_sound(const uint8_t *text, size_t taken, uint32_t character)
 {
-    return character != RMQ_UTF8_REPLACEMENT || (taken == 3 && memcmp(text, "\xEF\xBF\xBD", 3) == 0);
+    return character != RMQ_UTF8_REPLACEMENT ||
+           (taken == 3 && memcmp(text, "\xEF\xBF\xBD", 3) == 0);
 }
 
 static size_t ascii_run(const uint8_t *text, size_t size)

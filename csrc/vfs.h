@@ -1,8 +1,9 @@
 /* vfs.h -- the only door to the file system.
  *
- * The core opens no file by itself: each operation goes through a struct rmq_vfs, so that tests can hand in a
- * faulty twin (vfs_fault.c) in place of the POSIX one (vfs_posix.c). All offsets and sizes are bytes. Paths are
- * absolute or relative to the working directory, NUL-terminated. Functions are safe to call from any thread.
+ * The core opens no file by itself: each operation goes through a struct rmq_vfs, so that tests can
+ * hand in a faulty twin (vfs_fault.c) in place of the POSIX one (vfs_posix.c). All offsets and
+ * sizes are bytes. Paths are absolute or relative to the working directory, NUL-terminated.
+ * Functions are safe to call from any thread.
  */
 #ifndef RMQ_VFS_H
 #define RMQ_VFS_H
@@ -20,7 +21,7 @@ enum rmq_open_flag {
 };
 
 enum rmq_advice {
-    RMQ_ADVISE_WILL_NEED,      /* read ahead */
+    RMQ_ADVISE_WILL_NEED, /* read ahead */
     RMQ_ADVISE_SEQUENTIAL,
     RMQ_ADVISE_DONT_NEED,
     RMQ_ADVISE_POPULATE_WRITE, /* fault pages in for writing without changing them; a hint */
@@ -45,39 +46,46 @@ typedef int rmq_list_visit(void *context, const char *name, bool is_directory);
 
 struct rmq_vfs {
     /* RMQ_NOT_FOUND when the file or a folder of its path is missing. */
-    int (*open)(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd, struct rmq_error *err);
+    int (*open)(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
+                struct rmq_error *err);
     /* The descriptor is gone whatever the result. */
     int (*close)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
-    int (*stat)(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info, struct rmq_error *err);
+    int (*stat)(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info,
+                struct rmq_error *err);
     /* Reads up to size bytes; *got is smaller only at the end of the file. */
     int (*read)(struct rmq_vfs *vfs, int fd, void *buffer, size_t size, int64_t at, size_t *got,
                 struct rmq_error *err);
     /* Writes everything or fails; after a failure any part may have been written. */
-    int (*write)(struct rmq_vfs *vfs, int fd, const void *data, size_t size, int64_t at, struct rmq_error *err);
+    int (*write)(struct rmq_vfs *vfs, int fd, const void *data, size_t size, int64_t at,
+                 struct rmq_error *err);
     int (*resize)(struct rmq_vfs *vfs, int fd, int64_t size, struct rmq_error *err);
-    /* Reserves blocks for [at, at + size) without changing bytes or file size, so that a later store through a
-     * mapping cannot fail for want of space. Where the file system has no such call, blocks are reserved by
-     * writing zeros, so the range must not hold data yet. */
+    /* Reserves blocks for [at, at + size) without changing bytes or file size, so that a later
+     * store through a mapping cannot fail for want of space. Where the file system has no such
+     * call, blocks are reserved by writing zeros, so the range must not hold data yet. */
     int (*allocate)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
     /* Makes [at, at + size) read as zeros, by freeing the blocks where that is possible. */
     int (*zero)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
     /* First offset >= at that may hold data; the file's size when only holes follow. */
-    int (*next_data)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, struct rmq_error *err);
-    /* Data and what is needed to find it are on the device when this returns RMQ_OK, stores through mappings of
-     * the file included. After a failure nothing is known of unsynced bytes, and a later success says nothing
-     * about them. */
+    int (*next_data)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
+                     struct rmq_error *err);
+    /* Data and what is needed to find it are on the device when this returns RMQ_OK, stores through
+     * mappings of the file included. After a failure nothing is known of unsynced bytes, and a
+     * later success says nothing about them. */
     int (*sync)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
-    /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base + size), widened to
-     * whole pages. */
+    /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base +
+     * size), widened to whole pages. */
     int (*sync_map)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);
-    int (*map)(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base, struct rmq_error *err);
+    int (*map)(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base,
+               struct rmq_error *err);
     int (*unmap)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);
     /* base is page aligned down by the callee; failures of hints are ignored, LOCK may fail. */
-    int (*advise)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq_advice advice, struct rmq_error *err);
+    int (*advise)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq_advice advice,
+                  struct rmq_error *err);
     int (*rename)(struct rmq_vfs *vfs, const char *from, const char *to, struct rmq_error *err);
     /* Missing is RMQ_NOT_FOUND. */
     int (*unlink)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
-    /* Makes the folder and its parents; one that is there is RMQ_OK. New folders are synced into their parents. */
+    /* Makes the folder and its parents; one that is there is RMQ_OK. New folders are synced into
+     * their parents. */
     int (*make_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     /* Removes an empty folder. */
     int (*remove_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
@@ -85,8 +93,9 @@ struct rmq_vfs {
     int (*sync_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     int (*list)(struct rmq_vfs *vfs, const char *path, rmq_list_visit *visit, void *context,
                 struct rmq_error *err);
-    /* Exclusive advisory lock of byte 0, which java.nio's FileLock also takes, held by the open file until its
-     * descriptor is closed: a second one in the same process conflicts too. RMQ_LOCKED with the holder's pid in *holder (0 when unknown). */
+    /* Exclusive advisory lock of byte 0, which java.nio's FileLock also takes, held by the open
+     * file until its descriptor is closed: a second one in the same process conflicts too.
+     * RMQ_LOCKED with the holder's pid in *holder (0 when unknown). */
     int (*lock)(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_error *err);
     int (*disk_usage)(struct rmq_vfs *vfs, const char *path, struct rmq_disk_usage *usage,
                       struct rmq_error *err);
@@ -112,14 +121,15 @@ enum rmq_vfs_call {
     RMQ_CALL_DIRECTORY, /* make, remove, sync, list */
 };
 
-/* A twin of the POSIX door that counts calls and fails chosen ones. Free it with rmq_vfs_fault_free after
- * everything opened through it is closed. */
+/* A twin of the POSIX door that counts calls and fails chosen ones. Free it with rmq_vfs_fault_free
+ * after everything opened through it is closed. */
 struct rmq_vfs *rmq_vfs_fault_new(void);
 void rmq_vfs_fault_free(struct rmq_vfs *vfs);
-/* Calls number first .. first + count - 1 of this kind (counted from 0 since arming) fail with os_errno.
- * A failing write stores the first short_bytes bytes all the same. Arming again replaces the plan. */
-void rmq_vfs_fault_arm(struct rmq_vfs *vfs, enum rmq_vfs_call call, int64_t first, int64_t count, int os_errno,
-                       size_t short_bytes);
+/* Calls number first .. first + count - 1 of this kind (counted from 0 since arming) fail with
+ * os_errno. A failing write stores the first short_bytes bytes all the same. Arming again replaces
+ * the plan. */
+void rmq_vfs_fault_arm(struct rmq_vfs *vfs, enum rmq_vfs_call call, int64_t first, int64_t count,
+                       int os_errno, size_t short_bytes);
 /* How many calls of this kind were made since arming. */
 int64_t rmq_vfs_fault_count(struct rmq_vfs *vfs, enum rmq_vfs_call call);
 

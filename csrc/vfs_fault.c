@@ -21,12 +21,18 @@ struct fault {
     size_t short_bytes;
 };
 
-static struct fault *fault_of(struct rmq_vfs *vfs) { return (struct fault *)vfs; }
+static struct fault *fault_of(struct rmq_vfs *vfs)
+{
+    return (struct fault *)vfs;
+}
 
-static struct rmq_vfs *inner_of(struct rmq_vfs *vfs) { return fault_of(vfs)->inner; }
+static struct rmq_vfs *inner_of(struct rmq_vfs *vfs)
+{
+    return fault_of(vfs)->inner;
+}
 
-/* Counts a call and returns the errno it fails with, 0 when it goes through. *stored is what of a failing write is
- * stored all the same. */
+/* Counts a call and returns the errno it fails with, 0 when it goes through. *stored is what of a
+ * failing write is stored all the same. */
 static int count_call(struct rmq_vfs *vfs, enum rmq_vfs_call call, size_t *stored)
 {
     struct fault *fault = fault_of(vfs);
@@ -55,13 +61,14 @@ static int fail_planned(struct rmq_error *err, int os_errno, const char *act)
 }
 
 /* Counts the call and hands it on unless the plan says it fails. */
-#define COUNTED(call, name, ...)                      \
-    int os_errno = count_call(vfs, (call), NULL);     \
-    if (os_errno != 0)                                \
-        return fail_planned(err, os_errno, #name);    \
+#define COUNTED(call, name, ...)                   \
+    int os_errno = count_call(vfs, (call), NULL);  \
+    if (os_errno != 0)                             \
+        return fail_planned(err, os_errno, #name); \
     return inner_of(vfs)->name(inner_of(vfs), __VA_ARGS__, err)
 
-static int fault_open(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd, struct rmq_error *err)
+static int fault_open(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
+                      struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_OPEN, open, path, flags, fd);
 }
@@ -71,13 +78,14 @@ static int fault_close(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
     return inner_of(vfs)->close(inner_of(vfs), fd, err);
 }
 
-static int fault_stat(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info, struct rmq_error *err)
+static int fault_stat(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info,
+                      struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_ANY, stat, path, info);
 }
 
-static int fault_read(struct rmq_vfs *vfs, int fd, void *buffer, size_t size, int64_t at, size_t *got,
-                      struct rmq_error *err)
+static int fault_read(struct rmq_vfs *vfs, int fd, void *buffer, size_t size, int64_t at,
+                      size_t *got, struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_READ, read, fd, buffer, size, at, got);
 }
@@ -100,7 +108,8 @@ static int fault_resize(struct rmq_vfs *vfs, int fd, int64_t size, struct rmq_er
     COUNTED(RMQ_CALL_RESIZE, resize, fd, size);
 }
 
-static int fault_allocate(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
+static int fault_allocate(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                          struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_ALLOCATE, allocate, fd, at, size);
 }
@@ -110,7 +119,8 @@ static int fault_zero(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, str
     COUNTED(RMQ_CALL_ZERO, zero, fd, at, size);
 }
 
-static int fault_next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, struct rmq_error *err)
+static int fault_next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
+                           struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_ANY, next_data, fd, at, found);
 }
@@ -142,7 +152,8 @@ static int fault_advise(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum r
     return inner_of(vfs)->advise(inner_of(vfs), base, size, advice, err);
 }
 
-static int fault_rename(struct rmq_vfs *vfs, const char *from, const char *to, struct rmq_error *err)
+static int fault_rename(struct rmq_vfs *vfs, const char *from, const char *to,
+                        struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_RENAME, rename, from, to);
 }
@@ -226,8 +237,8 @@ void rmq_vfs_fault_free(struct rmq_vfs *vfs)
     free(vfs);
 }
 
-void rmq_vfs_fault_arm(struct rmq_vfs *vfs, enum rmq_vfs_call call, int64_t first, int64_t count, int os_errno,
-                       size_t short_bytes)
+void rmq_vfs_fault_arm(struct rmq_vfs *vfs, enum rmq_vfs_call call, int64_t first, int64_t count,
+                       int os_errno, size_t short_bytes)
 {
     assert(first >= 0 && count >= 0);
     assert(os_errno > 0 || count == 0);

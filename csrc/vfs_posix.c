@@ -22,9 +22,9 @@
 #endif
 
 /* Runs a call that returns -1 and sets errno until no signal interrupts it. */
-#define RETRY(result, call)                        \
-    do                                             \
-        (result) = (call);                         \
+#define RETRY(result, call) \
+    do                      \
+        (result) = (call);  \
     while ((result) == -1 && errno == EINTR)
 
 /* A failed call about a path: what is missing is RMQ_NOT_FOUND, unlike all other refusals. */
@@ -46,14 +46,15 @@ static int fail_fd(struct rmq_error *err, const char *act, int fd)
 
 static int fail_range(struct rmq_error *err, const char *act, int fd, int64_t at, int64_t size)
 {
-    int status = rmq_fail_os(err, errno, "%s %lld bytes at %lld of descriptor %d", act, (long long)size,
-                             (long long)at, fd);
+    int status = rmq_fail_os(err, errno, "%s %lld bytes at %lld of descriptor %d", act,
+                             (long long)size, (long long)at, fd);
     if (err)
         err->at_offset = at;
     return status;
 }
 
-static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd, struct rmq_error *err)
+static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
+                     struct rmq_error *err)
 {
     (void)vfs;
     int mode = O_CLOEXEC | (flags & RMQ_OPEN_WRITE ? O_RDWR : O_RDONLY) |
@@ -65,14 +66,17 @@ static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int 
 static int close_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     (void)vfs;
-    /* A forked child shares the open file, and would keep its lock for as long as the child lives. */
+    /* A forked child shares the open file, and would keep its lock for as long as the child lives.
+     */
     struct flock byte = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     (void)fcntl(fd, F_OFD_SETLK, &byte);
-    /* Not repeated after EINTR: Linux has released the number by then, and another thread may own it. */
+    /* Not repeated after EINTR: Linux has released the number by then, and another thread may own
+     * it. */
     return close(fd) == -1 && errno != EINTR ? fail_fd(err, "close", fd) : RMQ_OK;
 }
 
-static int stat_path(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info, struct rmq_error *err)
+static int stat_path(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info,
+                     struct rmq_error *err)
 {
     (void)vfs;
     struct stat status;
@@ -101,7 +105,8 @@ static int read_at(struct rmq_vfs *vfs, int fd, void *buffer, size_t size, int64
     return RMQ_OK;
 }
 
-static int write_at(struct rmq_vfs *vfs, int fd, const void *data, size_t size, int64_t at, struct rmq_error *err)
+static int write_at(struct rmq_vfs *vfs, int fd, const void *data, size_t size, int64_t at,
+                    struct rmq_error *err)
 {
     (void)vfs;
     assert(at >= 0);
@@ -153,8 +158,8 @@ static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, st
 }
 
 /* fallocate, or zeros where the file system has no such call. */
-static int change_blocks(struct rmq_vfs *vfs, int fd, int mode, int64_t at, int64_t size, const char *act,
-                         struct rmq_error *err)
+static int change_blocks(struct rmq_vfs *vfs, int fd, int mode, int64_t at, int64_t size,
+                         const char *act, struct rmq_error *err)
 {
     assert(at >= 0 && size >= 0);
     if (size == 0)
@@ -168,14 +173,16 @@ static int change_blocks(struct rmq_vfs *vfs, int fd, int mode, int64_t at, int6
     return fail_range(err, act, fd, at, size);
 }
 
-static int allocate_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
+static int allocate_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                          struct rmq_error *err)
 {
     return change_blocks(vfs, fd, FALLOC_FL_KEEP_SIZE, at, size, "allocate", err);
 }
 
 static int zero_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
 {
-    return change_blocks(vfs, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, size, "zero", err);
+    return change_blocks(vfs, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, size, "zero",
+                         err);
 }
 
 static int next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, struct rmq_error *err)
@@ -208,14 +215,17 @@ static int sync_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq
     size_t inside_page = (uintptr_t)base % (size_t)sysconf(_SC_PAGESIZE);
     int result;
     RETRY(result, msync(base - inside_page, (size_t)size + inside_page, MS_SYNC));
-    return result == -1 ? rmq_fail_os(err, errno, "sync a mapping of %lld bytes", (long long)size) : RMQ_OK;
+    return result == -1 ? rmq_fail_os(err, errno, "sync a mapping of %lld bytes", (long long)size)
+                        : RMQ_OK;
 }
 
-static int map_file(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base, struct rmq_error *err)
+static int map_file(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base,
+                    struct rmq_error *err)
 {
     (void)vfs;
     assert(size > 0);
-    void *address = mmap(NULL, (size_t)size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    void *address =
+        mmap(NULL, (size_t)size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
     if (address == MAP_FAILED)
         return fail_range(err, "map", fd, 0, size);
     *base = address;
@@ -353,8 +363,8 @@ static bool entry_is_directory(DIR *directory, const struct dirent *entry)
     return fstatat(dirfd(directory), entry->d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
 }
 
-static int list_directory(struct rmq_vfs *vfs, const char *path, rmq_list_visit *visit, void *context,
-                          struct rmq_error *err)
+static int list_directory(struct rmq_vfs *vfs, const char *path, rmq_list_visit *visit,
+                          void *context, struct rmq_error *err)
 {
     (void)vfs;
     DIR *directory = opendir(path);
@@ -380,8 +390,9 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
 {
     (void)vfs;
     *holder = 0;
-    /* A lock of the open file, not of the process: it keeps out a second store in this process too, and a Java
-     * broker's process lock, and closing another descriptor of the file does not drop it. */
+    /* A lock of the open file, not of the process: it keeps out a second store in this process too,
+     * and a Java broker's process lock, and closing another descriptor of the file does not drop
+     * it. */
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     int result;
     RETRY(result, fcntl(fd, F_OFD_SETLK, &byte));
@@ -392,10 +403,12 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
     /* Holders of a lock of their open file show as process -1. */
     if (fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK && byte.l_pid > 0)
         *holder = byte.l_pid;
-    return rmq_fail(err, RMQ_LOCKED, 0, "descriptor %d is locked by process %lld", fd, (long long)*holder);
+    return rmq_fail(err, RMQ_LOCKED, 0, "descriptor %d is locked by process %lld", fd,
+                    (long long)*holder);
 }
 
-static int disk_usage(struct rmq_vfs *vfs, const char *path, struct rmq_disk_usage *usage, struct rmq_error *err)
+static int disk_usage(struct rmq_vfs *vfs, const char *path, struct rmq_disk_usage *usage,
+                      struct rmq_error *err)
 {
     (void)vfs;
     struct statvfs status;

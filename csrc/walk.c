@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Records looked at in one call when few are wanted, so that the caller hears from the walk now and then. */
+/* Records looked at in one call when few are wanted, so that the caller hears from the walk now and
+ * then. */
 #define LOOKED_AT_MAX 4096
 
 static int64_t minimum(int64_t a, int64_t b)
@@ -12,8 +13,8 @@ static int64_t minimum(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store, const struct rmq_walk_options *options,
-                   struct rmq_error *err)
+int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store,
+                   const struct rmq_walk_options *options, struct rmq_error *err)
 {
     memset(walk, 0, sizeof *walk);
     int status = rmq_store_check(store, err);
@@ -25,13 +26,14 @@ int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store, const struct 
         walk->options.start = 0;
     if (!options->by_queue) {
         struct rmq_file_queue *files = &store->log.files;
-        unsigned checks = RMQ_CHECK_PLACE | (options->check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u);
+        unsigned checks = RMQ_CHECK_PLACE |
+                          (options->check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u);
         walk->options.stop = minimum(options->stop, rmq_file_queue_end(files));
         rmq_scan_begin(&walk->scan, files, walk->options.start, walk->options.stop, checks);
         return RMQ_OK;
     }
-    struct rmq_queue *queue =
-        rmq_queue_table_find(&store->queues, options->topic.data, options->topic.size, options->queue_id);
+    struct rmq_queue *queue = rmq_queue_table_find(&store->queues, options->topic.data,
+                                                   options->topic.size, options->queue_id);
     if (!queue)
         return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", options->queue_id,
                         (int)options->topic.size, options->topic.data);
@@ -58,7 +60,8 @@ void rmq_walk_finish(struct rmq_walk *walk)
 
 static bool is_in_time(const struct rmq_walk_options *options, const struct rmq_record *record)
 {
-    return record->store_timestamp >= options->begin_ms && record->store_timestamp < options->end_ms;
+    return record->store_timestamp >= options->begin_ms &&
+           record->store_timestamp < options->end_ms;
 }
 
 /* ---- over the commit log ---- */
@@ -67,22 +70,25 @@ static bool is_wanted(const struct rmq_walk_options *options, const struct rmq_r
 {
     if (options->queue_id >= 0 && record->queue_id != options->queue_id)
         return false;
-    if (options->topic.data && ((size_t)record->topic_size != options->topic.size ||
-                                memcmp(record->topic, options->topic.data, options->topic.size) != 0))
+    if (options->topic.data &&
+        ((size_t)record->topic_size != options->topic.size ||
+         memcmp(record->topic, options->topic.data, options->topic.size) != 0))
         return false;
     if (!is_in_time(options, record))
         return false;
     if (options->tag_count == 0)
         return true;
-    struct rmq_slice tags = rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
+    struct rmq_slice tags =
+        rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
     for (size_t i = 0; tags.data && i < options->tag_count; ++i)
-        if (tags.size == options->tags[i].size && memcmp(tags.data, options->tags[i].data, tags.size) == 0)
+        if (tags.size == options->tags[i].size &&
+            memcmp(tags.data, options->tags[i].data, tags.size) == 0)
             return true;
     return false;
 }
 
-/* Records of one log tend to be of like size: what is read four records ahead is probably near. A wrong guess costs
- * nothing, and no address faults. */
+/* Records of one log tend to be of like size: what is read four records ahead is probably near. A
+ * wrong guess costs nothing, and no address faults. */
 static void prefetch_ahead(const struct rmq_record *record)
 {
     uintptr_t ahead = (uintptr_t)record->data + 4 * (uintptr_t)record->total_size;
@@ -91,8 +97,10 @@ static void prefetch_ahead(const struct rmq_record *record)
     __builtin_prefetch((const void *)(ahead + 64));
 }
 
-/* Records up to the first place that is none, the end of the file, or a limit. The status is that of the scan. */
-static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes, struct rmq_error *err)
+/* Records up to the first place that is none, the end of the file, or a limit. The status is that
+ * of the scan. */
+static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
+                   struct rmq_error *err)
 {
     int64_t bytes = 0;
     for (size_t seen = 0; walk->count < max_count && seen < LOOKED_AT_MAX; ++seen) {
@@ -129,8 +137,9 @@ static int pass_over(struct rmq_walk *walk, struct rmq_error *err)
     }
     if (!walk->options.skip_corrupt) {
         if (scan->verdict != RMQ_SCAN_BAD)
-            return rmq_fail(err, RMQ_CORRUPT, from, "no record at offset %" PRId64 ", although the log goes on to %"
-                            PRId64, from, rmq_file_queue_end(scan->files));
+            return rmq_fail(err, RMQ_CORRUPT, from,
+                            "no record at offset %" PRId64 ", although the log goes on to %" PRId64,
+                            from, rmq_file_queue_end(scan->files));
         return rmq_fail(err, RMQ_CORRUPT, scan->error.at_offset, "%s", scan->error.detail);
     }
     int status = RMQ_OK;
@@ -147,7 +156,8 @@ static int pass_over(struct rmq_walk *walk, struct rmq_error *err)
     return RMQ_OK;
 }
 
-static int next_of_log(struct rmq_walk *walk, size_t max_count, int64_t max_bytes, struct rmq_error *err)
+static int next_of_log(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
+                       struct rmq_error *err)
 {
     int status = collect(walk, max_count, max_bytes, err);
     if (status == RMQ_OK || walk->count > 0)
@@ -167,8 +177,8 @@ static int pass_over_unit(struct rmq_walk *walk)
     const struct rmq_walk_options *options = &walk->options;
     struct rmq_unit unit;
     size_t count = 0;
-    struct rmq_queue *queue = rmq_queue_table_find(&walk->store->queues, options->topic.data, options->topic.size,
-                                                   options->queue_id);
+    struct rmq_queue *queue = rmq_queue_table_find(&walk->store->queues, options->topic.data,
+                                                   options->topic.size, options->queue_id);
     assert(queue);
     int64_t next = walk->offset + 1;
     if (rmq_queue_read(queue, walk->offset, &unit, 1, &count, NULL) == RMQ_OK && count == 1 &&
@@ -185,13 +195,15 @@ static int follow(struct rmq_walk *walk, const struct rmq_get_result *result)
     int64_t next = minimum(result->next_offset, walk->options.stop);
     if (next <= walk->offset)
         return RMQ_END;
-    if (result->status == RMQ_GET_OFFSET_TOO_SMALL || result->status == RMQ_GET_MESSAGE_WAS_REMOVING)
+    if (result->status == RMQ_GET_OFFSET_TOO_SMALL ||
+        result->status == RMQ_GET_MESSAGE_WAS_REMOVING)
         walk->counts.expired += next - walk->offset;
     walk->offset = next;
     return RMQ_OK;
 }
 
-static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_bytes, struct rmq_error *err)
+static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
+                         struct rmq_error *err)
 {
     const struct rmq_walk_options *options = &walk->options;
     if (walk->offset >= options->stop)
@@ -223,9 +235,11 @@ static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_by
         const struct rmq_found *found = &walk->found[i];
         if (i + 2 < result.count)
             __builtin_prefetch(walk->found[i + 2].data);
-        status = rmq_record_decode(found->data, (size_t)found->size, found->physical_offset, RMQ_CHECK_FORM, record, err);
+        status = rmq_record_decode(found->data, (size_t)found->size, found->physical_offset,
+                                   RMQ_CHECK_FORM, record, err);
         if (status != RMQ_OK) /* it was a record a moment ago, when it was found */
-            return rmq_fail(err, RMQ_CORRUPT, found->physical_offset, "record at %" PRId64 " was overwritten while read",
+            return rmq_fail(err, RMQ_CORRUPT, found->physical_offset,
+                            "record at %" PRId64 " was overwritten while read",
                             found->physical_offset);
         if (is_in_time(options, record))
             walk->offsets[walk->count++] = found->queue_offset;

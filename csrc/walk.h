@@ -1,9 +1,9 @@
 /* walk.h -- a range of records in portions, chosen by queue, tags and time.
  *
- * One walk goes over the commit log between two physical offsets, the other over one queue between two queue offsets. Both
- * end where the store ended when they began. Records of a portion are decoded, stay pinned until the next portion is
- * asked for, and were checked in form and place. Deleted records are passed over and counted; corrupt ones too, or they
- * end the walk.
+ * One walk goes over the commit log between two physical offsets, the other over one queue between
+ * two queue offsets. Both end where the store ended when they began. Records of a portion are
+ * decoded, stay pinned until the next portion is asked for, and were checked in form and place.
+ * Deleted records are passed over and counted; corrupt ones too, or they end the walk.
  */
 #ifndef RMQ_WALK_H
 #define RMQ_WALK_H
@@ -19,11 +19,11 @@ struct rmq_walk_options {
     int32_t queue_id;             /* -1: every queue; a queue needs one */
     const struct rmq_slice *tags; /* records with one of these tags; none: all records */
     size_t tag_count;
-    int64_t start; /* queue or physical offset of the first record */
-    int64_t stop;  /* records at or behind it are left out */
+    int64_t start;    /* queue or physical offset of the first record */
+    int64_t stop;     /* records at or behind it are left out */
     int64_t begin_ms; /* store timestamps in [begin_ms, end_ms) */
     int64_t end_ms;
-    bool check_crc;    /* body and property CRC; a record that fails is corrupt */
+    bool check_crc; /* body and property CRC; a record that fails is corrupt */
     bool skip_corrupt;
 };
 
@@ -31,7 +31,8 @@ struct rmq_walk_options {
 struct rmq_walk_counts {
     _Atomic int64_t skipped;       /* corrupt places; units with a queue */
     _Atomic int64_t skipped_bytes; /* of them; 0 with a queue */
-    _Atomic int64_t expired;       /* offsets from start on that were deleted: bytes, or messages of a queue */
+    _Atomic int64_t
+        expired; /* offsets from start on that were deleted: bytes, or messages of a queue */
 };
 
 struct rmq_walk {
@@ -51,13 +52,15 @@ struct rmq_walk {
 };
 
 /* RMQ_NOT_FOUND: no such queue. RMQ_FORKED. */
-int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store, const struct rmq_walk_options *options,
-                   struct rmq_error *err);
-/* Fills records and count, with at most max_count records (at least 1) of which all but the first keep the sum of sizes
- * within max_bytes. RMQ_OK with a count of 0: nothing was wanted so far, go on. RMQ_END: the walk is over.
- * RMQ_CORRUPT: err names the place; asking again meets it again. */
-int rmq_walk_next(struct rmq_walk *walk, size_t max_count, int64_t max_bytes, struct rmq_error *err);
-/* Takes back the records of this portion from number index on: the next portion begins with them. */
+int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store,
+                   const struct rmq_walk_options *options, struct rmq_error *err);
+/* Fills records and count, with at most max_count records (at least 1) of which all but the first
+ * keep the sum of sizes within max_bytes. RMQ_OK with a count of 0: nothing was wanted so far, go
+ * on. RMQ_END: the walk is over. RMQ_CORRUPT: err names the place; asking again meets it again. */
+int rmq_walk_next(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
+                  struct rmq_error *err);
+/* Takes back the records of this portion from number index on: the next portion begins with them.
+ */
 void rmq_walk_back(struct rmq_walk *walk, size_t index);
 /* Lets go of the records of this portion; one file stays pinned, where the walk stands. */
 void rmq_walk_let_go(struct rmq_walk *walk);
