@@ -2,11 +2,12 @@
  *
  *   at  size  field of `checkpoint` (4096 bytes, rest zero)
  *   0   8     physic_timestamp: store timestamp up to which the commit log is flushed
- *   8   8     logics_timestamp: store timestamp up to which consume queues are flushed (5.5) or
- * dispatched (5.3) 16  8     index_timestamp: last timestamp of the last index file that is closed
- * and flushed 24  8     master_flushed_offset 32  8     confirm_offset 40  8
- * logics_physical_offset: start of the last record covered by a complete flush of the queues; 5.5
- * only
+ *   8   8     logics_timestamp: as above, consume queues flushed (5.5) or dispatched (5.3)
+ *   16  8     index_timestamp: last timestamp of the last index file that is closed and flushed
+ *   24  8     master_flushed_offset
+ *   32  8     confirm_offset
+ *   40  8     logics_physical_offset: start of the last record covered by a complete flush of the
+ *             queues; 5.5 only
  *
  * Source: StoreCheckpoint of RocketMQ 5.3.3 and 5.5.0. The file `abort` is there while a store is
  * open for writing; its text is the process id. Found at opening it means that the store was not
