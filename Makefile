@@ -2,6 +2,9 @@
 # make test    all tests
 # make lint    ruff, rules and layout
 # make types   mypy strict, and the stubs against the extension
+# make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
+# make fuzz    the C core under fuzzing for SECONDS=600; findings go to build/fuzz/findings
+# make soak    kills, faults, races and fuzzing in their long forms, for hours; RMQ_SEED repeats a run
 # make clean   removes everything made here, .venv included
 
 # The first interpreter that is 3.11 or newer and can make a virtual environment and an extension.
@@ -17,10 +20,14 @@ BIN := $(VENV)/bin
 # Installed first, so that the extension is built once and not again outside pip's own sandbox.
 BUILD_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
+PEERS = import tomllib; \
+	extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+	print(*(name for name in extras["bench"] if not name.startswith("rmqstore")))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
 NATIVE := $(wildcard csrc/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
-.PHONY: demo test lint types clean
+.PHONY: bench clean demo fuzz lint soak test types
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/extension
@@ -38,6 +45,21 @@ types: $(VENV)/extension
 	$(BIN)/python -m mypy.stubtest rmqstore._native.core --mypy-config-file pyproject.toml \
 		--allowlist tests/house/stubtest.allow --ignore-unused-allowlist
 
+bench: $(VENV)/extension $(VENV)/peers
+	$(BIN)/python -m pytest benchmarks
+	$(BIN)/python -m benchmarks.report $(BENCH)
+
+fuzz: $(VENV)/installed
+	$(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),600)
+
+# Ends at the first failure, whose seed and test it names.
+soak: $(VENV)/extension
+	@echo "RMQ_SEED=$(RMQ_SEED)"
+	RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest -x -o faulthandler_timeout=0 \
+		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz || \
+		{ echo "once more: RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest" \
+		"--hypothesis-seed=$(RMQ_SEED) TEST, with the name of the failed test" >&2; exit 1; }
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	rm -f rmqstore/_native/*.so
@@ -49,6 +71,11 @@ $(VENV)/installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) $$($(BIN)/python -c '$(BUILD_REQUIRES)')
 	$(INSTALL) --no-build-isolation --editable '.[test]'
+	touch $@
+
+# A peer that cannot be installed is left out of the report, with the reason.
+$(VENV)/peers: $(VENV)/installed
+	for peer in $$($(BIN)/python -c '$(PEERS)'); do $(INSTALL) "$$peer" || true; done
 	touch $@
 
 $(VENV)/extension: $(VENV)/installed $(NATIVE)

@@ -142,6 +142,25 @@ static int errno_of(int status)
     }
 }
 
+/* What was just copied may have been cut meanwhile, by this process or another. There is no taking
+ * back single rows, so the whole batch goes. */
+static int check_unchanged(struct rmq_arrow_stream *stream, size_t taken, struct rmq_error *err)
+{
+    atomic_thread_fence(memory_order_acquire);
+    if (!stream->walk.store->read_only && !atomic_load(&stream->walk.store->was_cut))
+        return RMQ_OK;
+    for (size_t i = 0; i < taken; ++i) {
+        const struct rmq_record *record = &stream->walk.records[i];
+        if (!rmq_record_head_is_unchanged(record)) {
+            rmq_columns_restart(&stream->columns);
+            return rmq_fail(err, RMQ_CORRUPT, record->physical_offset,
+                            "record at %lld was cut from the log while it was read; refresh",
+                            (long long)record->physical_offset);
+        }
+    }
+    return RMQ_OK;
+}
+
 /* Rows until the batch is full (RMQ_OK), or the walk is over (RMQ_END) or failed; there may be rows
  * in each case. */
 static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
@@ -160,6 +179,8 @@ static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
         if (status == RMQ_OK)
             status =
                 rmq_columns_append(columns, stream->walk.records, stream->walk.count, &taken, err);
+        if (status == RMQ_OK)
+            status = check_unchanged(stream, taken, err);
         if (status != RMQ_OK)
             return status;
         if (taken < stream->walk.count) {
@@ -213,7 +234,9 @@ static int get_schema(struct ArrowArrayStream *consumer, struct ArrowSchema *out
 {
     struct rmq_arrow_stream *stream = consumer->private_data;
     memset(out, 0, sizeof *out);
-    return errno_of(rmq_arrow_schema(&stream->columns, out, NULL));
+    /* Whoever asks get_last_error why is told. */
+    struct rmq_error *err = stream->error.status == RMQ_OK ? &stream->error : NULL;
+    return errno_of(rmq_arrow_schema(&stream->columns, out, err));
 }
 
 static const char *get_last_error(struct ArrowArrayStream *consumer)

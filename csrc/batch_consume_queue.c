@@ -8,11 +8,13 @@
 #define WINDOW (64 << 10)
 #define BATCH_SIZE_MAX 32767
 
+/* To a reader in another process the size makes a unit: it is stored last and loaded first. */
 static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
 {
     (void)number;
-    unit->physical_offset = rmq_get_i64(bytes);
     unit->size = rmq_get_i32(bytes + 8);
+    atomic_thread_fence(memory_order_acquire);
+    unit->physical_offset = rmq_get_i64(bytes);
     unit->tags_code = rmq_get_i64(bytes + 12);
     unit->store_timestamp = rmq_get_i64(bytes + 20);
     unit->queue_offset = rmq_get_i64(bytes + 28);
@@ -24,13 +26,14 @@ static const struct rmq_unit_layout LAYOUT = {RMQ_BATCH_UNIT_SIZE, decode};
 static void encode(uint8_t *bytes, const struct rmq_unit *unit)
 {
     rmq_put_i64(bytes, unit->physical_offset);
-    rmq_put_i32(bytes + 8, unit->size);
     rmq_put_i64(bytes + 12, unit->tags_code);
     rmq_put_i64(bytes + 20, unit->store_timestamp);
     rmq_put_i64(bytes + 28, unit->queue_offset);
     rmq_put_i16(bytes + 36, (int16_t)unit->batch_size);
     rmq_put_i32(bytes + 38, -1);
     rmq_put_i32(bytes + 42, 0);
+    atomic_thread_fence(memory_order_release);
+    rmq_put_i32(bytes + 8, unit->size);
 }
 
 static bool is_sane(const struct rmq_unit *unit)
@@ -106,6 +109,15 @@ void rmq_batch_consume_queue_close(struct rmq_batch_consume_queue *queue)
     rmq_file_queue_close(&queue->files);
 }
 
+static int no_unit(const struct rmq_batch_consume_queue *queue, int64_t number,
+                   struct rmq_error *err)
+{
+    return rmq_fail(err, RMQ_CORRUPT, number * RMQ_BATCH_UNIT_SIZE,
+                    "batch consume queue %s: no unit at byte %" PRId64
+                    "; rebuild it with rmqstore repair",
+                    queue->files.options.directories[0], number * RMQ_BATCH_UNIT_SIZE);
+}
+
 /* ---- finding and setting the end ---- */
 
 struct bounds {
@@ -125,8 +137,11 @@ static int find_bounds(struct rmq_batch_consume_queue *queue, int64_t limit, int
     if (status != RMQ_OK || bounds->end == first)
         return status;
     status = rmq_unit_read(&queue->files, &LAYOUT, first, first + 1, &unit, &count, err);
-    if (status == RMQ_OK && count)
+    if (status == RMQ_OK && count) {
+        if (!is_sane(&unit))
+            return no_unit(queue, first, err);
         bounds->min = unit.queue_offset;
+    }
     if (status == RMQ_OK)
         status =
             rmq_unit_read(&queue->files, &LAYOUT, bounds->end - 1, bounds->end, &unit, &count, err);
@@ -201,6 +216,8 @@ int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_
         status = rmq_unit_read(&queue->files, &LAYOUT, found, found + 1, &unit, &count, err);
         if (status != RMQ_OK)
             return status;
+        if (count && (!is_sane(&unit) || unit.queue_offset > min))
+            return no_unit(queue, found, err);
         if (count)
             min = unit.queue_offset;
     }
@@ -267,6 +284,18 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
 
 /* ---- reading ---- */
 
+/* How many of the leading units can be, each behind the one before it and before max. */
+static size_t count_in_order(const struct rmq_unit *units, size_t count, int64_t max)
+{
+    int64_t next = 0;
+    for (size_t i = 0; i < count; ++i) {
+        if (!is_sane(&units[i]) || units[i].queue_offset < next || units[i].queue_offset >= max)
+            return i;
+        next = units[i].queue_offset + units[i].batch_size;
+    }
+    return count;
+}
+
 int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset,
                                  struct rmq_unit *units, size_t capacity, size_t *count,
                                  struct rmq_error *err)
@@ -285,12 +314,31 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
     /* max is lowered before anything is cut: what was copied from behind a lowered max may be half
      * gone. */
     atomic_thread_fence(memory_order_acquire);
-    max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
-    while (*count && (!is_sane(&units[*count - 1]) || units[*count - 1].queue_offset >= max))
-        --*count;
+    int64_t left = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
+    size_t read = *count;
+    *count = count_in_order(units, read, left);
+    if (status == RMQ_OK && read > 0 && *count == 0 && left == max)
+        return no_unit(queue, found, err);
     if (*count && found == first && units[0].queue_offset > queue_offset)
         *count = 0;
     return status;
+}
+
+int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int64_t queue_offset)
+{
+    int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
+    int64_t end = end_number(queue), found = end;
+    (void)rmq_unit_search(&queue->files, &LAYOUT, first_number(queue), end, judge_queue_offset,
+                          queue_offset, &found, NULL);
+    for (; found < end; ++found) {
+        struct rmq_unit unit;
+        size_t count = 0;
+        if (rmq_unit_read(&queue->files, &LAYOUT, found, found + 1, &unit, &count, NULL) ==
+                RMQ_OK &&
+            count_in_order(&unit, count, max) == 1 && unit.queue_offset > queue_offset)
+            return unit.queue_offset;
+    }
+    return max;
 }
 
 int rmq_batch_consume_queue_flush(struct rmq_batch_consume_queue *queue, struct rmq_error *err)

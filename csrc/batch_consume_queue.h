@@ -45,10 +45,14 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
                                      struct rmq_error *err);
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err);
-/* Units from the one that holds queue_offset on. */
+/* Units from the one that holds queue_offset on, as far as they are in order. RMQ_CORRUPT: that one
+ * is none. */
 int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset,
                                  struct rmq_unit *units, size_t capacity, size_t *count,
                                  struct rmq_error *err);
+/* Where the first unit begins that is whole and lies behind queue_offset, which no unit holds; max
+ * when there is none. */
+int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int64_t queue_offset);
 int rmq_batch_consume_queue_flush(struct rmq_batch_consume_queue *queue, struct rmq_error *err);
 
 #endif

@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include "bytes.h"
+#include "crc32.h"
 
 #define FIELDS_SIZE 48
+#define MARKED_SIZE 60
 
 _Static_assert(FIELDS_SIZE == 6 * 8 && FIELDS_SIZE <= RMQ_CHECKPOINT_SIZE, "checkpoint layout");
+_Static_assert(MARKED_SIZE == FIELDS_SIZE + 8 + 4, "checkpoint layout");
 
 /* Brings a name just made or removed to the device. */
 static int sync_parent(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
@@ -42,10 +45,10 @@ static int file_size(struct rmq_vfs *vfs, const char *path, int64_t *size, struc
 int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint,
                         bool *found, struct rmq_error *err)
 {
-    uint8_t bytes[FIELDS_SIZE];
+    uint8_t bytes[MARKED_SIZE];
     size_t got = 0;
     int fd = -1;
-    *checkpoint = (struct rmq_checkpoint){0};
+    *checkpoint = (struct rmq_checkpoint){.flushed_offset = -1};
     *found = false;
     int status = vfs->open(vfs, path, 0, &fd, err);
     if (status == RMQ_NOT_FOUND)
@@ -54,7 +57,7 @@ int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkp
         return status;
     status = vfs->read(vfs, fd, bytes, sizeof bytes, 0, &got, err);
     (void)vfs->close(vfs, fd, NULL);
-    if (status != RMQ_OK || got < sizeof bytes)
+    if (status != RMQ_OK || got < FIELDS_SIZE)
         return status;
     checkpoint->physic_timestamp = rmq_get_i64(bytes);
     checkpoint->logics_timestamp = rmq_get_i64(bytes + 8);
@@ -62,6 +65,10 @@ int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkp
     checkpoint->master_flushed_offset = rmq_get_i64(bytes + 24);
     checkpoint->confirm_offset = rmq_get_i64(bytes + 32);
     checkpoint->logics_physical_offset = rmq_get_i64(bytes + 40);
+    if (got == MARKED_SIZE &&
+        (uint32_t)rmq_get_i32(bytes + 56) == rmq_crc32(0, bytes, MARKED_SIZE - 4) &&
+        rmq_get_i64(bytes + 48) >= 0)
+        checkpoint->flushed_offset = rmq_get_i64(bytes + 48);
     *found = true;
     return RMQ_OK;
 }
@@ -95,14 +102,17 @@ static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data,
 int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
                          const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
 {
-    uint8_t bytes[FIELDS_SIZE];
+    uint8_t bytes[MARKED_SIZE];
+    size_t size = checkpoint->flushed_offset < 0 ? FIELDS_SIZE : MARKED_SIZE;
     rmq_put_i64(bytes, checkpoint->physic_timestamp);
     rmq_put_i64(bytes + 8, checkpoint->logics_timestamp);
     rmq_put_i64(bytes + 16, checkpoint->index_timestamp);
     rmq_put_i64(bytes + 24, checkpoint->master_flushed_offset);
     rmq_put_i64(bytes + 32, checkpoint->confirm_offset);
     rmq_put_i64(bytes + 40, checkpoint->logics_physical_offset);
-    return write_synced(vfs, path, bytes, sizeof bytes, RMQ_CHECKPOINT_SIZE, false, err);
+    rmq_put_i64(bytes + 48, checkpoint->flushed_offset);
+    rmq_put_i32(bytes + 56, (int32_t)rmq_crc32(0, bytes, MARKED_SIZE - 4));
+    return write_synced(vfs, path, bytes, size, RMQ_CHECKPOINT_SIZE, false, err);
 }
 
 int rmq_abort_exists(struct rmq_vfs *vfs, const char *path, bool *exists, struct rmq_error *err)

@@ -8,6 +8,11 @@
  *   32  8     confirm_offset
  *   40  8     logics_physical_offset: start of the last record covered by a complete flush of the
  *             queues; 5.5 only
+ *   48  8     flushed_offset: all records that end at or below it are durable
+ *   56  4     CRC-32 of the bytes before it
+ *
+ * Bytes 48 to 59 are of this library; RocketMQ neither reads nor writes them. Where it wrote the
+ * fields before them since, the CRC is wrong, and they count as missing.
  *
  * Source: StoreCheckpoint of RocketMQ 5.3.3 and 5.5.0. The file `abort` is there while a store is
  * open for writing; its text is the process id. Found at opening it means that the store was not
@@ -27,14 +32,15 @@ struct rmq_checkpoint {
     int64_t master_flushed_offset;
     int64_t confirm_offset;
     int64_t logics_physical_offset;
+    int64_t flushed_offset; /* -1: the file does not tell */
 };
 
-/* Missing or shorter than 48 bytes: RMQ_OK, all zero and *found false; recovery then scans the
- * whole log, which is always right. */
+/* Missing or shorter than 48 bytes: RMQ_OK, all zero but flushed_offset and *found false; recovery
+ * then scans the whole log, which is always right. */
 int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint,
                         bool *found, struct rmq_error *err);
-/* Writes in place (48 bytes lie in one sector) and syncs; makes the file when it is missing. Bytes
- * from 48 on stay. */
+/* Writes in place (60 bytes lie in one sector) and syncs; makes the file when it is missing. Bytes
+ * from 60 on stay, and those from 48 on when flushed_offset is -1. */
 int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
                          const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
 

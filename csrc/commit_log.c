@@ -8,8 +8,15 @@
 
 #include "crc32.h"
 
-/* Messages judged and summed per turn of the put lock. */
-#define RMQ_PUT_CHUNK 32
+/* Messages judged at a time; a call of no more judges each once. */
+#define RMQ_PUT_CHUNK 128
+/* Bytes of records after which a call of many lets others have the put lock. */
+#define RMQ_TURN_SIZE 32768
+/* The next file is made once this part of a file is used: making one means a journal commit, which
+ * may have to wait for all that is being flushed. */
+#define RMQ_PREPARE_PART 8
+#define RMQ_CACHE_LINE 64
+#define RMQ_FETCH_MAX 2048
 /* Light queues one message may go to. */
 #define RMQ_LIGHT_MAX 64
 
@@ -20,16 +27,53 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Reserves and faults in [from, upto) of the file. Failures are not reported here: the writer meets
- * them itself. */
-static void warm_range(struct rmq_mapped_file *file, int64_t from, int64_t upto, bool lock)
+/* Has zeros on the device up to `upto`. The sync goes through a descriptor of its own: an error of
+ * the device is then told to the flusher's as well, and need not be looked at here. */
+static void write_ahead(struct rmq_mapped_file *file, int64_t upto)
 {
-    if (upto <= from || rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, NULL) != RMQ_OK)
+    struct rmq_vfs *vfs = file->vfs;
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_acquire);
+    int status = RMQ_OK;
+    int fd = -1;
+    if (reserved >= upto)
         return;
-    uint8_t *base = rmq_mapped_file_base(file);
-    (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_POPULATE_WRITE, NULL);
+    for (int64_t at = reserved; at < upto && status == RMQ_OK;) {
+        at = min_i64(upto, at + RMQ_WRITTEN_WINDOW);
+        status = rmq_mapped_file_reserve_written(file, at, 1, NULL);
+    }
+    if (vfs->open(vfs, file->path, RMQ_OPEN_WRITE, &fd, NULL) == RMQ_OK) {
+        (void)vfs->sync(vfs, fd, NULL);
+        (void)vfs->close(vfs, fd, NULL);
+    }
+}
+
+/* Makes [from, upto) of the file ready to be stored to. Failures are not reported here: the writer
+ * meets them itself. */
+static void warm_range(struct rmq_commit_log *log, struct rmq_mapped_file *file, int64_t from,
+                       int64_t upto, bool lock)
+{
+    if (upto <= from)
+        return;
+    if (atomic_load_explicit(&log->writes_ahead, memory_order_relaxed)) {
+        write_ahead(file, upto);
+    } else {
+        if (rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, NULL) != RMQ_OK)
+            return;
+        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from,
+                                RMQ_ADVISE_POPULATE_WRITE, NULL);
+    }
     if (lock)
-        (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_LOCK, NULL);
+        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from,
+                                RMQ_ADVISE_LOCK, NULL);
+}
+
+/* What the writer needs reserved, and some more. */
+static int reserve(struct rmq_commit_log *log, struct rmq_mapped_file *file, int64_t upto,
+                   struct rmq_error *err)
+{
+    if (atomic_load_explicit(&log->writes_ahead, memory_order_relaxed))
+        return rmq_mapped_file_reserve_written(file, upto, RMQ_WRITTEN_WINDOW, err);
+    return rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, err);
 }
 
 /* Makes the file behind the last one unless it is there. The caller holds warm_lock. */
@@ -45,25 +89,47 @@ static void prepare_next(struct rmq_commit_log *log, int64_t start)
         return;
     }
     bool whole = log->options.warm_whole_file;
-    warm_range(log->prepared, 0,
+    warm_range(log, log->prepared, 0,
                whole ? log->prepared->size : min_i64(log->prepared->size, RMQ_WARM_AHEAD), whole);
 }
 
-/* One round: pages ahead of the end, then the next file once half of this one is used. */
-static void warm(struct rmq_commit_log *log, int64_t *warmed)
+/* What the warmer knows of its last round. */
+struct warmth {
+    int64_t upto; /* pages are warm below this offset */
+    int64_t end;
+    int64_t waits;
+};
+
+/* Zeros are written ahead while few bytes come to each wait for a sync. */
+static void choose_way(struct rmq_commit_log *log, struct warmth *warmth, int64_t end)
+{
+    int64_t waits = atomic_load_explicit(&log->waits, memory_order_relaxed);
+    if (end > warmth->end && !log->options.write_ahead)
+        atomic_store_explicit(&log->writes_ahead,
+                              (end - warmth->end) / RMQ_WAIT_SIZE_WORTH_ZEROS <
+                                  waits - warmth->waits,
+                              memory_order_relaxed);
+    warmth->end = end;
+    warmth->waits = waits;
+}
+
+/* One round: pages ahead of the end, then the next file. */
+static void warm(struct rmq_commit_log *log, struct warmth *warmth)
 {
     struct rmq_mapped_file *last = NULL;
     int64_t end = rmq_file_queue_end(&log->files);
     if (rmq_file_queue_start(&log->files) < 0 ||
         rmq_file_queue_pin(&log->files, end > 0 ? end - 1 : 0, &last, NULL))
         return;
+    choose_way(log, warmth, end);
     int64_t wrote = end - last->start;
     int64_t goal = min_i64(last->size, wrote + RMQ_WARM_AHEAD);
-    int64_t from =
-        *warmed > end && *warmed < last->start + last->size ? *warmed - last->start : wrote;
-    warm_range(last, from, goal, false);
-    *warmed = last->start + goal;
-    if (wrote > last->size / 2 || last->size <= 2 * RMQ_WARM_AHEAD) {
+    int64_t from = warmth->upto > end && warmth->upto < last->start + last->size
+                       ? warmth->upto - last->start
+                       : wrote;
+    warm_range(log, last, from, goal, false);
+    warmth->upto = last->start + goal;
+    if (wrote > last->size / RMQ_PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) {
         pthread_mutex_lock(&log->warm_lock);
         /* The log rolls and is cut under this lock only. Were it to have moved on meanwhile, the
          * file behind `last` would be one with records in it. */
@@ -78,11 +144,11 @@ static void warm(struct rmq_commit_log *log, int64_t *warmed)
 static void *run_warmer(void *argument)
 {
     struct rmq_commit_log *log = argument;
-    int64_t warmed = 0;
+    struct warmth warmth = {0};
     pthread_mutex_lock(&log->warm_lock);
     while (!log->stop) {
         pthread_mutex_unlock(&log->warm_lock);
-        warm(log, &warmed);
+        warm(log, &warmth);
         pthread_mutex_lock(&log->warm_lock);
         if (!log->stop && rmq_file_queue_end(&log->files) <= atomic_load(&log->warm_at)) {
             /* The bound is for a wake-up that came between warm() and here. */
@@ -112,11 +178,9 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
     log->stop = false;
     atomic_init(&log->locked_since_ms, 0);
     atomic_init(&log->warm_at, 0);
-    pthread_mutexattr_t adaptive;
-    pthread_mutexattr_init(&adaptive);
-    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-    pthread_mutex_init(&log->put_lock, &adaptive);
-    pthread_mutexattr_destroy(&adaptive);
+    atomic_init(&log->waits, 0);
+    atomic_init(&log->writes_ahead, options->write_ahead);
+    atomic_init(&log->put_lock.is_held, false);
     pthread_mutex_init(&log->warm_lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -150,7 +214,6 @@ void rmq_commit_log_stop(struct rmq_commit_log *log)
         rmq_mapped_file_unpin(log->prepared);
         log->prepared = NULL;
     }
-    pthread_mutex_destroy(&log->put_lock);
     pthread_mutex_destroy(&log->warm_lock);
     pthread_cond_destroy(&log->warm_wanted);
 }
@@ -194,7 +257,7 @@ static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
     assert(left >= RMQ_BLANK_SIZE);
     int status = rmq_mapped_file_map(last, err);
     if (status == RMQ_OK)
-        status = rmq_mapped_file_reserve(last, wrote + RMQ_BLANK_SIZE, RMQ_RESERVE_WINDOW, err);
+        status = reserve(log, last, wrote + RMQ_BLANK_SIZE, err);
     if (status != RMQ_OK)
         return status;
     rmq_blank_encode(rmq_mapped_file_base(last) + wrote, (int32_t)left);
@@ -223,7 +286,7 @@ static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
             return status;
     }
     if (wrote + size > atomic_load_explicit(&last->reserved, memory_order_relaxed)) {
-        int status = rmq_mapped_file_reserve(last, wrote + size, RMQ_RESERVE_WINDOW, err);
+        int status = reserve(log, last, wrote + size, err);
         if (status != RMQ_OK)
             return status;
     }
@@ -259,16 +322,26 @@ static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_re
     return RMQ_OK;
 }
 
+static int judge_topic(const struct rmq_message *message, struct rmq_error *err)
+{
+    if (!rmq_topic_is_storable(message->topic, message->topic_size) ||
+        memchr(message->topic, RMQ_NAME_VALUE_SEPARATOR, message->topic_size))
+        return rmq_fail(
+            err, RMQ_MESSAGE_ILLEGAL, -1,
+            "topic of %zu bytes: a topic has 1 to 255 bytes, no '/', no NUL, no byte 1, "
+            "and is not \".\" or \"..\"",
+            message->topic_size);
+    return RMQ_OK;
+}
+
+/* The topic is judged already. */
 static int judge(const struct rmq_commit_log *log, const struct rmq_message *message,
                  struct planned *planned, struct rmq_error *err)
 {
-    if (!rmq_topic_is_storable(message->topic, message->topic_size) || message->queue_id < 0)
-        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
-                        "topic of %zu bytes, queue %d: a topic has 1 to 255 bytes, no "
-                        "'/', no NUL and is not \".\" or \"..\"; a queue id is not negative",
-                        message->topic_size, message->queue_id);
-    if (memchr(message->topic, RMQ_NAME_VALUE_SEPARATOR, message->topic_size) ||
-        (message->properties_size && memchr(message->properties, 0, message->properties_size)))
+    if (message->queue_id < 0)
+        return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1, "topic %.*s: queue %d is negative",
+                        (int)message->topic_size, message->topic, message->queue_id);
+    if (message->properties_size && memchr(message->properties, 0, message->properties_size))
         return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
                         "topic %.*s: properties may not hold a NUL byte", (int)message->topic_size,
                         message->topic);
@@ -380,60 +453,94 @@ static int find_queue(struct rmq_commit_log *log, const struct rmq_message *mess
     return status;
 }
 
-/* Places one message; the caller holds the put lock. */
-static int place(struct rmq_commit_log *log, const struct rmq_message *given,
-                 struct planned *planned, int64_t now_ms, struct rmq_queue **queue,
-                 struct rmq_receipt *receipt, struct rmq_error *err)
+/* Asks for the memory of the next record, should it be of this one's size: the lock of the next put
+ * waits until this record has left the processor, which would then fetch line by line. */
+static void fetch_ahead(const uint8_t *at, int32_t size)
 {
-    int status = find_queue(log, given, planned, queue, err);
-    if (status != RMQ_OK)
-        return status;
-    int64_t next = atomic_load_explicit(&(*queue)->next_offset, memory_order_relaxed);
-    struct rmq_placement placement = {
-        .queue_offset = planned->count ? next : 0,
-        .store_timestamp = given->store_timestamp ? given->store_timestamp : now_ms,
-        .body_crc = planned->body_crc,
-    };
-    const struct rmq_message *message = given;
-    struct rmq_message extended;
-    struct added added;
-    added.light_count = 0;
-    if (planned->is_light || planned->is_inner) {
-        extended = *given;
-        status = add_properties(log, &extended, planned, placement.queue_offset, &added, err);
-        if (status != RMQ_OK)
-            return status;
-        message = &extended;
-    }
+    const uint8_t *end = at + (size < RMQ_FETCH_MAX ? size : RMQ_FETCH_MAX);
+    for (; at < end; at += RMQ_CACHE_LINE)
+        __builtin_prefetch(at, 1, 3);
+}
+
+/* Encodes one message at the end of the log; the caller holds the put lock. */
+static int append(struct rmq_commit_log *log, const struct rmq_message *message,
+                  const struct planned *planned, int64_t now_ms, struct rmq_queue *queue,
+                  struct rmq_receipt *receipt, struct rmq_error *err)
+{
     uint8_t *out;
-    status = make_room(log, planned->plan.total_size, &out, err);
+    int status = make_room(log, planned->plan.total_size, &out, err);
     if (status != RMQ_OK)
         return status;
     struct rmq_mapped_file *last = log->files.last;
     int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
-    placement.physical_offset = last->start + wrote;
+    int64_t next = atomic_load_explicit(&queue->next_offset, memory_order_relaxed);
+    int64_t queue_offset = planned->count ? next : 0;
+    int64_t store_timestamp = message->store_timestamp ? message->store_timestamp : now_ms;
+    struct rmq_placement placement = {.queue_offset = queue_offset,
+                                      .physical_offset = last->start + wrote,
+                                      .store_timestamp = store_timestamp,
+                                      .body_crc = planned->body_crc};
+    fetch_ahead(out + planned->plan.total_size, planned->plan.total_size);
     rmq_record_encode(out, message, &planned->plan, &placement);
     rmq_file_queue_advance(&log->files, wrote + planned->plan.total_size);
-
     if (planned->count)
-        atomic_store_explicit(&(*queue)->next_offset, next + planned->count, memory_order_relaxed);
-    for (size_t i = 0; i < added.light_count; ++i)
-        atomic_fetch_add(&added.light[i]->next_offset, 1);
-    receipt->physical_offset = placement.physical_offset;
-    receipt->queue_offset = placement.queue_offset;
-    receipt->store_timestamp = placement.store_timestamp;
+        atomic_store_explicit(&queue->next_offset, next + planned->count, memory_order_relaxed);
+    /* Not from the placement: loads wider than the stores before them wait for the record to leave
+     * the processor. */
+    receipt->physical_offset = last->start + wrote;
+    receipt->queue_offset = queue_offset;
+    receipt->store_timestamp = store_timestamp;
     receipt->size = planned->plan.total_size;
     return RMQ_OK;
 }
 
+/* A message that gets properties which are known under the lock only. */
+static int append_with_properties(struct rmq_commit_log *log, const struct rmq_message *message,
+                                  struct planned *planned, int64_t now_ms, struct rmq_queue *queue,
+                                  struct rmq_receipt *receipt, struct rmq_error *err)
+{
+    struct rmq_message extended = *message;
+    struct added added;
+    int64_t next = atomic_load_explicit(&queue->next_offset, memory_order_relaxed);
+    int status = add_properties(log, &extended, planned, planned->count ? next : 0, &added, err);
+    if (status == RMQ_OK)
+        status = append(log, &extended, planned, now_ms, queue, receipt, err);
+    for (size_t i = 0; i < added.light_count && status == RMQ_OK; ++i)
+        atomic_fetch_add(&added.light[i]->next_offset, 1);
+    return status;
+}
+
+/* Places one message; the caller holds the put lock. */
+static int place(struct rmq_commit_log *log, const struct rmq_message *message,
+                 struct planned *planned, int64_t now_ms, struct rmq_queue **queue,
+                 struct rmq_receipt *receipt, struct rmq_error *err)
+{
+    int status = find_queue(log, message, planned, queue, err);
+    if (status != RMQ_OK)
+        return status;
+    if (planned->is_light || planned->is_inner)
+        return append_with_properties(log, message, planned, now_ms, *queue, receipt, err);
+    return append(log, message, planned, now_ms, *queue, receipt, err);
+}
+
 /* ---- putting ---- */
 
-static int prepare_chunk(const struct rmq_commit_log *log, const struct rmq_message *messages,
-                         size_t first, size_t count, struct planned *planned, int64_t *size,
-                         struct rmq_error *err)
+/* Judges messages[first .. first + count). */
+static int judge_all(const struct rmq_commit_log *log, const struct rmq_message *messages,
+                     size_t first, size_t count, struct planned *planned, int64_t *size,
+                     struct rmq_error *err)
 {
+    const char *topic = NULL;
+    size_t topic_size = 0;
     for (size_t i = 0; i < count; ++i) {
-        int status = judge(log, &messages[first + i], &planned[i], err);
+        const struct rmq_message *message = &messages[first + i];
+        int status = RMQ_OK;
+        if (message->topic != topic || message->topic_size != topic_size)
+            status = judge_topic(message, err);
+        topic = message->topic;
+        topic_size = message->topic_size;
+        if (status == RMQ_OK)
+            status = judge(log, message, &planned[i], err);
         if (status != RMQ_OK) {
             if (err)
                 err->at_offset = (int64_t)(first + i);
@@ -444,13 +551,8 @@ static int prepare_chunk(const struct rmq_commit_log *log, const struct rmq_mess
     return RMQ_OK;
 }
 
-static void sum_bodies(const struct rmq_message *messages, size_t count, struct planned *planned)
-{
-    for (size_t i = 0; i < count; ++i)
-        planned[i].body_crc = rmq_crc32_java(messages[i].body, messages[i].body_size);
-}
-
-static int lock_puts(struct rmq_commit_log *log, int64_t *now_ms, struct rmq_error *err)
+static int begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
+                      struct rmq_error *err)
 {
     int64_t limit = log->options.page_cache_busy_ms;
     int64_t since = atomic_load_explicit(&log->locked_since_ms, memory_order_relaxed);
@@ -462,14 +564,37 @@ static int lock_puts(struct rmq_commit_log *log, int64_t *now_ms, struct rmq_err
                             " ms (osPageCacheBusyTimeOutMills)",
                             held, limit);
     }
-    pthread_mutex_lock(&log->put_lock);
+    rmq_spin_lock(&log->put_lock);
     *now_ms = rmq_clock_now(log->clock);
+    if (is_long)
+        atomic_store_explicit(&log->locked_since_ms, rmq_monotonic_ms(), memory_order_relaxed);
     return RMQ_OK;
 }
 
-static size_t chunk_of(size_t count, size_t done)
+static void end_turn(struct rmq_commit_log *log, bool is_long)
 {
-    return count - done < RMQ_PUT_CHUNK ? count - done : RMQ_PUT_CHUNK;
+    if (is_long)
+        atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
+    rmq_spin_unlock(&log->put_lock);
+}
+
+static int put_one(struct rmq_commit_log *log, const struct rmq_message *message,
+                   struct rmq_receipt *receipt, size_t *stored, struct rmq_error *err)
+{
+    struct planned planned;
+    struct rmq_queue *queue = NULL;
+    int64_t now_ms = 0, size = 0;
+    int status = judge_all(log, message, 0, 1, &planned, &size, err);
+    if (status != RMQ_OK)
+        return status;
+    planned.body_crc = rmq_crc32_java(message->body, message->body_size);
+    status = begin_turn(log, false, &now_ms, err);
+    if (status != RMQ_OK)
+        return status;
+    status = place(log, message, &planned, now_ms, &queue, receipt, err);
+    end_turn(log, false);
+    *stored = status == RMQ_OK;
+    return status;
 }
 
 /* All messages in one file: room for the sum of them is made before the first. */
@@ -483,54 +608,114 @@ static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rm
     return make_room(log, size, &unused, err);
 }
 
+/* A call of several messages on its way into the log. */
+struct putting {
+    struct rmq_commit_log *log;
+    const struct rmq_message *messages;
+    struct rmq_receipt *receipts;
+    size_t done; /* messages in the log */
+    struct rmq_queue *queue;
+    int64_t now_ms;
+};
+
+/* Places messages until `size` bytes of records are in the log or `last` is reached; the caller
+ * holds the lock. Each body is summed and copied in one go: while the sum of the next one is taken,
+ * the bytes stored before leave the processor. */
+static int place_some(struct putting *putting, struct planned *planned, size_t last, int64_t size,
+                      struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    for (int64_t placed = 0; putting->done < last && placed < size; ++planned) {
+        const struct rmq_message *message = &putting->messages[putting->done];
+        planned->body_crc = rmq_crc32_java(message->body, message->body_size);
+        status = place(putting->log, message, planned, putting->now_ms, &putting->queue,
+                       &putting->receipts[putting->done], err);
+        if (status != RMQ_OK)
+            break;
+        placed += planned->plan.total_size;
+        ++putting->done;
+    }
+    return status;
+}
+
+/* planned holds count messages from putting->done on. */
+static int put_chunk(struct putting *putting, struct planned *planned, size_t count,
+                     struct rmq_error *err)
+{
+    size_t first = putting->done, last = first + count;
+    int status = RMQ_OK;
+    while (putting->done < last && status == RMQ_OK) {
+        status = begin_turn(putting->log, true, &putting->now_ms, err);
+        if (status != RMQ_OK)
+            break;
+        status = place_some(putting, planned + (putting->done - first), last, RMQ_TURN_SIZE, err);
+        end_turn(putting->log, true);
+    }
+    return status;
+}
+
+static size_t chunk_of(size_t count, size_t done)
+{
+    return count - done < RMQ_PUT_CHUNK ? count - done : RMQ_PUT_CHUNK;
+}
+
+/* In one turn, so that nothing of others lies in between, and in one file. */
+static int put_together(struct putting *putting, struct planned *planned, size_t count,
+                        int64_t size, struct rmq_error *err)
+{
+    struct rmq_commit_log *log = putting->log;
+    int64_t ignored = 0;
+    int status = begin_turn(log, true, &putting->now_ms, err);
+    if (status != RMQ_OK)
+        return status;
+    status = make_room_for_all(log, size, err);
+    while (putting->done < count && status == RMQ_OK) {
+        size_t chunk = chunk_of(count, putting->done);
+        if (count > RMQ_PUT_CHUNK)
+            status =
+                judge_all(log, putting->messages, putting->done, chunk, planned, &ignored, err);
+        if (status == RMQ_OK)
+            status = place_some(putting, planned, putting->done + chunk, INT64_MAX, err);
+    }
+    end_turn(log, true);
+    return status;
+}
+
+static int put_many(struct putting *putting, size_t count, bool together, struct rmq_error *err)
+{
+    struct planned planned[RMQ_PUT_CHUNK];
+    int64_t size = 0;
+    int status = RMQ_OK;
+    /* A first pass judges everything, so that a refused message leaves nothing of its call behind.
+     */
+    for (size_t at = 0; at < count && status == RMQ_OK; at += RMQ_PUT_CHUNK)
+        status = judge_all(putting->log, putting->messages, at, chunk_of(count, at), planned, &size,
+                           err);
+    if (status == RMQ_OK && together)
+        return put_together(putting, planned, count, size, err);
+    while (putting->done < count && status == RMQ_OK) {
+        size_t chunk = chunk_of(count, putting->done);
+        if (count > RMQ_PUT_CHUNK)
+            status = judge_all(putting->log, putting->messages, putting->done, chunk, planned,
+                               &size, err);
+        if (status == RMQ_OK)
+            status = put_chunk(putting, planned, chunk, err);
+    }
+    return status;
+}
+
 int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count,
                        bool together, struct rmq_receipt *receipts, size_t *stored,
                        struct rmq_error *err)
 {
-    struct planned planned[RMQ_PUT_CHUNK];
-    struct rmq_queue *queue = NULL;
-    int64_t now_ms = 0, size = 0;
-    int status = RMQ_OK;
+    int status;
     *stored = 0;
-
-    /* A first pass judges everything, so that a refused message leaves nothing of its call behind.
-     */
-    for (size_t done = 0; done < count && status == RMQ_OK; done += RMQ_PUT_CHUNK)
-        status = prepare_chunk(log, messages, done, chunk_of(count, done), planned, &size, err);
-    if (status != RMQ_OK || count == 0)
-        return status;
-
-    bool locked = false;
-    for (size_t done = 0; done < count && status == RMQ_OK; done += RMQ_PUT_CHUNK) {
-        size_t chunk = chunk_of(count, done);
-        int64_t ignored = 0;
-        if (count > RMQ_PUT_CHUNK)
-            status = prepare_chunk(log, messages, done, chunk, planned, &ignored, err);
-        sum_bodies(messages + done, chunk, planned);
-        if (status == RMQ_OK && !locked) {
-            status = lock_puts(log, &now_ms, err);
-            locked = status == RMQ_OK;
-            if (locked)
-                atomic_store_explicit(&log->locked_since_ms, count > 1 ? rmq_monotonic_ms() : 0,
-                                      memory_order_relaxed);
-            if (locked && together && done == 0)
-                status = make_room_for_all(log, size, err);
-        }
-        for (size_t i = 0; i < chunk && status == RMQ_OK; ++i) {
-            status = place(log, &messages[done + i], &planned[i], now_ms, &queue,
-                           &receipts[done + i], err);
-            if (status == RMQ_OK)
-                ++*stored;
-        }
-        if (locked && !together) {
-            atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
-            pthread_mutex_unlock(&log->put_lock);
-            locked = false;
-        }
-    }
-    if (locked) {
-        atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
-        pthread_mutex_unlock(&log->put_lock);
+    if (count == 1) {
+        status = put_one(log, messages, receipts, stored, err);
+    } else {
+        struct putting putting = {.log = log, .messages = messages, .receipts = receipts};
+        status = put_many(&putting, count, together, err);
+        *stored = putting.done;
     }
     if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
         wake_warmer(log);
@@ -547,7 +732,7 @@ static int append_part(struct rmq_commit_log *log, const uint8_t *data, size_t s
     int64_t part = min_i64((int64_t)size, last->size - wrote);
     int status = rmq_mapped_file_map(last, err);
     if (status == RMQ_OK)
-        status = rmq_mapped_file_reserve(last, wrote + part, RMQ_RESERVE_WINDOW, err);
+        status = reserve(log, last, wrote + part, err);
     if (status != RMQ_OK)
         return status;
     memcpy(rmq_mapped_file_base(last) + wrote, data, (size_t)part);
@@ -560,7 +745,7 @@ int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint
                               size_t size, struct rmq_error *err)
 {
     int status = RMQ_OK;
-    pthread_mutex_lock(&log->put_lock);
+    rmq_spin_lock(&log->put_lock);
     bool is_empty = log->files.last == NULL;
     int64_t end = rmq_file_queue_end(&log->files);
     if (at < 0 || (!is_empty && at != end))
@@ -584,7 +769,7 @@ int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint
         data += taken;
         size -= taken;
     }
-    pthread_mutex_unlock(&log->put_lock);
+    rmq_spin_unlock(&log->put_lock);
     if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
         wake_warmer(log);
     return status;

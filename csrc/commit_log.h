@@ -4,7 +4,8 @@
  * and its place, is encoded straight into the mapped file, and becomes visible by moving the end.
  * What can be done before (judging the message, the CRC of its body) is done before. A second
  * thread, the warmer, makes the next file and faults pages in ahead of the writer, so that an
- * append normally makes no system call.
+ * append normally makes no system call. While puts wait for syncs it writes and syncs zeros ahead
+ * instead: the disk then has to write a page, and no journal.
  *
  * Placement: a record is put where 8 more bytes follow it in the file; otherwise a blank record
  * fills the file and the record opens the next one. Source: CommitLog and its
@@ -17,10 +18,16 @@
 #include "file_queue.h"
 #include "queue_table.h"
 #include "record.h"
+#include "spin_lock.h"
 
-/* How far the warmer keeps pages ready ahead of the end, and how much it reserves at a time. */
+/* How far the warmer keeps pages ready ahead of the end, and how much is reserved at a time: by
+ * allocation, and by writing zeros, which takes longer. */
 #define RMQ_WARM_AHEAD (8 << 20)
 #define RMQ_RESERVE_WINDOW (4 << 20)
+#define RMQ_WRITTEN_WINDOW (256 << 10)
+/* Writing zeros ahead makes the disk write everything twice; with fewer bytes than this to each
+ * wait for a sync, the shorter syncs are worth it. */
+#define RMQ_WAIT_SIZE_WORTH_ZEROS (128 << 10)
 
 struct rmq_receipt {
     int64_t physical_offset;
@@ -33,6 +40,7 @@ struct rmq_commit_log_options {
     struct rmq_record_limits limits;
     bool multi_dispatch;        /* honour INNER_MULTI_DISPATCH */
     bool warm_whole_file;       /* fault in a whole new file, lock it in memory */
+    bool write_ahead;           /* puts wait for syncs as a rule: always write zeros ahead */
     int64_t page_cache_busy_ms; /* a put lock held longer by another writer refuses new messages; 0:
                                    never */
 };
@@ -43,7 +51,7 @@ struct rmq_commit_log {
     struct rmq_queue_table *queues;
     struct rmq_clock *clock;
 
-    pthread_mutex_t put_lock;
+    struct rmq_spin_lock put_lock;
     _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
 
     /* The warmer. */
@@ -54,6 +62,8 @@ struct rmq_commit_log {
     struct rmq_mapped_file *prepared; /* the next file, made ahead */
     bool stop;
     _Atomic int64_t warm_at; /* an end beyond this offset wakes the warmer */
+    _Atomic int64_t waits;   /* for syncs, since opening */
+    _Atomic bool writes_ahead;
 };
 
 /* log->files must be open and recovered. The warmer starts at once unless the queue is read-only.

@@ -66,10 +66,12 @@ int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *
 
 /* ---- the simple unit ---- */
 
+/* To a reader in another process the size makes a unit: it is stored last and loaded first. */
 static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
 {
-    unit->physical_offset = rmq_get_i64(bytes);
     unit->size = rmq_get_i32(bytes + 8);
+    atomic_thread_fence(memory_order_acquire);
+    unit->physical_offset = rmq_get_i64(bytes);
     unit->tags_code = rmq_get_i64(bytes + 12);
     unit->queue_offset = number;
     unit->store_timestamp = -1;
@@ -81,8 +83,16 @@ static const struct rmq_unit_layout LAYOUT = {RMQ_UNIT_SIZE, decode};
 static inline void encode(uint8_t *bytes, int64_t physical_offset, int32_t size, int64_t tags_code)
 {
     rmq_put_i64(bytes, physical_offset);
-    rmq_put_i32(bytes + 8, size);
     rmq_put_i64(bytes + 12, tags_code);
+    atomic_thread_fence(memory_order_release);
+    rmq_put_i32(bytes + 8, size);
+}
+
+static inline bool holds(const uint8_t *bytes, int64_t physical_offset, int32_t size,
+                         int64_t tags_code)
+{
+    return rmq_get_i64(bytes) == physical_offset && rmq_get_i32(bytes + 8) == size &&
+           rmq_get_i64(bytes + 12) == tags_code;
 }
 
 static enum rmq_unit_side judge_end(const struct rmq_unit *unit, int64_t log_end)
@@ -135,6 +145,8 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .file_size = size,
                                              .window = size < WINDOW ? size : WINDOW,
                                              .read_only = read_only};
+    queue->is_rewound = false;
+    queue->stale_end = 0;
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
         set_bounds(queue, first_number(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE,
@@ -226,23 +238,65 @@ static int find_min(struct rmq_consume_queue *queue, int64_t first, int64_t end,
     return RMQ_OK;
 }
 
-int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
-                              struct rmq_error *err)
+/* Maps a file of which most is likely to be a hole. Around a fault the kernel would fill the hole
+ * with pages of zeros, 6 MB for a queue of one message. */
+static int map_sparse(struct rmq_mapped_file *file, struct rmq_error *err)
 {
-    const struct rmq_mapped_file *last = queue->files.last;
+    int status = rmq_mapped_file_map(file, err);
+    if (status == RMQ_OK)
+        status = file->vfs->advise(file->vfs, rmq_mapped_file_base(file), file->size,
+                                   RMQ_ADVISE_RANDOM, err);
+    return status;
+}
+
+/* The number behind the last unit that can have been written: what follows reads as zeros. */
+static int find_limit(struct rmq_mapped_file *last, int64_t *limit, struct rmq_error *err)
+{
+    int64_t end = 0;
+    int status = rmq_mapped_file_extent_end(last, &end, err);
+    if (status == RMQ_OK && end < last->size)
+        status = map_sparse(last, err);
+    int64_t units = end / RMQ_UNIT_SIZE + (end % RMQ_UNIT_SIZE != 0);
+    *limit = last->start / RMQ_UNIT_SIZE + units;
+    return status;
+}
+
+static int find_bounds(struct rmq_consume_queue *queue, int64_t log_end, bool rewind,
+                       struct rmq_error *err)
+{
+    struct rmq_mapped_file *last = queue->files.last;
     int64_t first = first_number(queue), min = 0, end = 0, physical_end = -1;
     if (last) {
-        int64_t limit = (last->start + last->size) / RMQ_UNIT_SIZE;
-        int status = find_end(queue, first, limit, log_end, &end, &physical_end, err);
+        int64_t limit = 0;
+        int status = find_limit(last, &limit, err);
+        if (status == RMQ_OK)
+            status = find_end(queue, first, limit, log_end, &end, &physical_end, err);
         if (status == RMQ_OK)
             status = find_min(queue, first, end, &min, err);
-        if (status == RMQ_OK && !queue->files.options.read_only)
+        if (status == RMQ_OK && rewind) {
+            rmq_file_queue_rewind(&queue->files, end * RMQ_UNIT_SIZE);
+            queue->is_rewound = true;
+            queue->stale_end = limit;
+        } else if (status == RMQ_OK && !queue->files.options.read_only) {
             status = cut(queue, end, err);
+        }
         if (status != RMQ_OK)
             return status;
     }
     set_bounds(queue, min, end, physical_end);
     return RMQ_OK;
+}
+
+int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
+                              struct rmq_error *err)
+{
+    return find_bounds(queue, log_end, false, err);
+}
+
+int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
+                             struct rmq_error *err)
+{
+    return find_bounds(queue, log_end, true, err);
 }
 
 int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
@@ -252,11 +306,15 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
     int64_t min = rmq_consume_queue_min(queue);
     int64_t end = max,
             physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
-    if (physical_end <= log_end || !queue->files.last)
+    if (!queue->files.last || (physical_end <= log_end && !queue->is_rewound))
         return RMQ_OK;
-    int status = find_end(queue, first_number(queue), max, log_end, &end, &physical_end, err);
-    if (status != RMQ_OK || end == max)
+    int status = RMQ_OK;
+    if (physical_end > log_end)
+        status = find_end(queue, first_number(queue), max, log_end, &end, &physical_end, err);
+    if (status != RMQ_OK || (end == max && !queue->is_rewound))
         return status;
+    queue->is_rewound = false;
+    queue->stale_end = 0;
     set_bounds(queue, min < end ? min : end, end, physical_end);
     return cut(queue, end, err);
 }
@@ -295,12 +353,15 @@ static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int6
         at = 0;
     }
     if (status == RMQ_OK)
-        status = rmq_mapped_file_map(last, err);
+        status = at == 0 ? map_sparse(last, err) : rmq_mapped_file_map(last, err);
     if (status != RMQ_OK)
         return status;
     int64_t room = (last->size - at) / RMQ_UNIT_SIZE;
     int64_t upto = at + (units < room ? units : room) * RMQ_UNIT_SIZE;
-    return rmq_mapped_file_reserve(last, upto, files->options.window, err);
+    /* A queue that has many units is given as much room again: calls are few, and no more than half
+     * of it is in vain. */
+    int64_t window = files->options.window > at ? files->options.window : at;
+    return rmq_mapped_file_reserve(last, upto, window, err);
 }
 
 /* Writes fill units up to queue_offset. An empty queue stays empty: min moves with max. */
@@ -385,7 +446,9 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
         return status;
     assert(last->start + at == queue_offset * RMQ_UNIT_SIZE);
 
-    encode(rmq_mapped_file_base(last) + at, physical_offset, size, tags_code);
+    uint8_t *bytes = rmq_mapped_file_base(last) + at;
+    if (queue_offset >= queue->stale_end || !holds(bytes, physical_offset, size, tags_code))
+        encode(bytes, physical_offset, size, tags_code);
     rmq_file_queue_advance(&queue->files, at + RMQ_UNIT_SIZE);
     atomic_store_explicit(&queue->physical_end, physical_offset + size, memory_order_release);
     atomic_store_explicit(&queue->max_offset, queue_offset + 1, memory_order_release);

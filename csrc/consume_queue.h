@@ -64,6 +64,8 @@ struct rmq_consume_queue {
     _Atomic int64_t min_offset;   /* first queue offset whose record is kept */
     _Atomic int64_t max_offset;   /* next queue offset to be written */
     _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
+    bool is_rewound;              /* units behind max may be left in the files */
+    int64_t stale_end;            /* number behind the last of them */
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
@@ -81,6 +83,12 @@ void rmq_consume_queue_close(struct rmq_consume_queue *queue);
  * becomes the first unit that is no fill unit. */
 int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
                               struct rmq_error *err);
+
+/* As rmq_consume_queue_recover, but leaves the units behind the end in the files: whoever appends
+ * the same ones again stores nothing, and so has nothing to write to the device.
+ * rmq_consume_queue_truncate, which must follow, cuts what was not appended again. */
+int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
+                             struct rmq_error *err);
 
 /* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing
  * changes. The first unit of an empty queue starts it at queue_offset, after fill units from the

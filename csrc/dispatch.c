@@ -3,8 +3,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "bytes.h"
 
@@ -14,6 +17,9 @@
 #define RMQ_IDLE_NAP_US 50
 #define RMQ_IDLE_NAPS 40
 #define RMQ_PARK_MS 50
+/* A disk without room does not keep a store from closing for longer; the abort marker then stays.
+ */
+#define RMQ_STOP_PATIENCE_MS 10000
 
 /* ---- one record ---- */
 
@@ -24,17 +30,47 @@ static void raise_next(struct rmq_queue *queue, int64_t offset)
     }
 }
 
+/* The place for a queue among the recent ones, which holds that queue, another, or none. Queues
+ * stay where they are for as long as their table, and finding one there costs a hash and two or
+ * three cache misses. */
+static struct rmq_queue **recall(struct rmq_dispatcher *dispatcher, const char *topic,
+                                 size_t topic_size, int32_t queue_id)
+{
+    unsigned last = topic_size > 0 ? (uint8_t)topic[topic_size - 1] : 0;
+    unsigned place = (unsigned)queue_id + last * 4u + (unsigned)topic_size;
+    return &dispatcher->recent[place % RMQ_RECENT_QUEUES];
+}
+
+static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t topic_size,
+                     int32_t queue_id)
+{
+    return queue && queue->queue_id == queue_id && queue->topic_size == topic_size &&
+           memcmp(queue->topic, topic, topic_size) == 0;
+}
+
+/* Every message of a queue took a record of the log, or its share of one that holds many. A turned
+ * bit could otherwise ask for a gap as large as the disk. */
+static bool is_possible(const struct rmq_unit *unit, bool is_batch)
+{
+    int64_t records = unit->physical_offset / RMQ_RECORD_SIZE_MIN;
+    return unit->queue_offset >= 0 && unit->queue_offset / (is_batch ? INT16_MAX : 1) <= records;
+}
+
 static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size,
                  int32_t queue_id, bool is_batch, const struct rmq_unit *unit, unsigned parts,
                  struct rmq_error *err)
 {
-    struct rmq_queue *queue = NULL;
-    if (unit->queue_offset < 0)
+    struct rmq_queue **recent = recall(dispatcher, topic, topic_size, queue_id);
+    int status = RMQ_OK;
+    if (!is_possible(unit, is_batch))
         return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
-                        "record at %" PRId64 " has the queue offset %" PRId64,
+                        "record at %" PRId64 " has the queue offset %" PRId64
+                        ", which no record there can have; see rmqstore repair",
                         unit->physical_offset, unit->queue_offset);
-    int status =
-        rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch, &queue, err);
+    if (!is_queue(*recent, topic, topic_size, queue_id))
+        status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch,
+                                     recent, err);
+    struct rmq_queue *queue = *recent;
     if (status == RMQ_INVALID)
         return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
                           log alone. */
@@ -139,8 +175,9 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
             .physical_offset = record->physical_offset,
             .store_timestamp = record->store_timestamp,
         };
-        status = rmq_index_put(dispatcher->index, &request, rmq_clock_now(dispatcher->clock),
-                               &rolled, err);
+        int64_t now_ms =
+            rmq_index_may_roll(dispatcher->index, &request) ? rmq_clock_now(dispatcher->clock) : 0;
+        status = rmq_index_put(dispatcher->index, &request, now_ms, &rolled, err);
     }
     if (rolled >= 0)
         atomic_store_explicit(&dispatcher->index_timestamp, rolled, memory_order_release);
@@ -237,16 +274,19 @@ static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct 
     *moved = false;
     if (offset < start)
         offset = start; /* What expired before it was dispatched is gone from the log. */
-    if (start < 0 || offset >= limit)
+    if (start < 0)
         return RMQ_OK;
-    struct rmq_mapped_file *file = NULL;
-    int status = rmq_file_queue_pin(&dispatcher->log->files, offset, &file, err);
-    if (status == RMQ_NOT_FOUND)
-        return RMQ_OK; /* Expired this moment. */
-    if (status != RMQ_OK)
-        return status;
-    status = dispatch_chunk(dispatcher, file, limit, &offset, err);
-    rmq_mapped_file_unpin(file);
+    int status = RMQ_OK;
+    if (offset < limit) {
+        struct rmq_mapped_file *file = NULL;
+        status = rmq_file_queue_pin(&dispatcher->log->files, offset, &file, err);
+        if (status == RMQ_NOT_FOUND)
+            return RMQ_OK; /* Expired this moment. */
+        if (status != RMQ_OK)
+            return status;
+        status = dispatch_chunk(dispatcher, file, limit, &offset, err);
+        rmq_mapped_file_unpin(file);
+    }
     if (offset != before) {
         *moved = true;
         publish(dispatcher, offset);
@@ -255,6 +295,13 @@ static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct 
 }
 
 /* ---- the thread ---- */
+
+/* Whether every other thread of the process has passed a fence (or, to begin with, whether they can
+ * be made to). Not in a sandbox that forbids the call. */
+static bool membarrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+}
 
 /* Sleeps a little, then long; the caller holds the lock. */
 static void idle(struct rmq_dispatcher *dispatcher, int *naps)
@@ -271,15 +318,12 @@ static void idle(struct rmq_dispatcher *dispatcher, int *naps)
         return;
     }
     atomic_store_explicit(&dispatcher->parked, true, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (rmq_dispatcher_limit(dispatcher) <= atomic_load(&dispatcher->dispatched_offset)) {
-        struct timespec at = rmq_monotonic_after(RMQ_PARK_MS);
-        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
-    } else {
-        /* No room on the disk, or half a record: look again soon, not at once. */
-        struct timespec at = rmq_monotonic_after(1);
-        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
-    }
+    bool may_park = dispatcher->has_barrier && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    /* No room on the disk, or half a record: look again soon, not at once. */
+    if (rmq_dispatcher_limit(dispatcher) > atomic_load(&dispatcher->dispatched_offset))
+        may_park = false;
+    struct timespec at = rmq_monotonic_after(may_park ? RMQ_PARK_MS : 1);
+    pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
     atomic_store_explicit(&dispatcher->parked, false, memory_order_relaxed);
 }
 
@@ -288,10 +332,12 @@ static void *run(void *argument)
     struct rmq_dispatcher *dispatcher = argument;
     int naps = 0;
     pthread_mutex_lock(&dispatcher->lock);
-    while (!dispatcher->stop) {
+    for (;;) {
         struct rmq_error error;
         bool moved = false;
         if (dispatcher->pause || atomic_load(&dispatcher->failure->status) != RMQ_OK) {
+            if (dispatcher->stop)
+                break;
             dispatcher->resting = true;
             pthread_cond_broadcast(&dispatcher->progressed);
             pthread_cond_wait(&dispatcher->wanted, &dispatcher->lock);
@@ -303,9 +349,14 @@ static void *run(void *argument)
         if (status != RMQ_OK && status != RMQ_NO_SPACE)
             rmq_failure_set(dispatcher->failure, &error);
         pthread_mutex_lock(&dispatcher->lock);
-        if (moved)
+        if (moved) {
             naps = 0;
-        else if (!dispatcher->stop && !dispatcher->pause)
+            continue;
+        }
+        /* What is left is half a record, or waits for room on the disk. */
+        if (dispatcher->stop && (status == RMQ_OK || rmq_monotonic_ms() >= dispatcher->stop_by_ms))
+            break;
+        if (!dispatcher->pause)
             idle(dispatcher, &naps);
     }
     dispatcher->resting = true;
@@ -340,6 +391,7 @@ void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_lo
 
 int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
 {
+    dispatcher->has_barrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
     int error = pthread_create(&dispatcher->thread, NULL, run, dispatcher);
     if (error)
         return rmq_fail_os(err, error, "starting the dispatcher thread");
@@ -351,11 +403,9 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
 {
     if (!dispatcher->has_thread)
         return;
-    /* A bound, so that a disk without room does not keep a store from closing; the abort marker
-     * then stays. */
-    (void)rmq_dispatcher_wait(dispatcher, rmq_dispatcher_limit(dispatcher), 10000, NULL);
     pthread_mutex_lock(&dispatcher->lock);
     dispatcher->stop = true;
+    dispatcher->stop_by_ms = rmq_monotonic_ms() + RMQ_STOP_PATIENCE_MS;
     pthread_cond_signal(&dispatcher->wanted);
     pthread_mutex_unlock(&dispatcher->lock);
     pthread_join(dispatcher->thread, NULL);

@@ -20,6 +20,8 @@
 /* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10):
  * see flusher.h. */
 #define RMQ_INDEX_LOG_FILES_MAX 5
+/* Queues remembered by the dispatcher; a power of two. */
+#define RMQ_RECENT_QUEUES 64
 
 struct rmq_dispatch_options {
     bool multi_dispatch;
@@ -36,6 +38,7 @@ struct rmq_dispatcher {
     struct rmq_clock *clock;
     struct rmq_failure *failure;
     struct rmq_dispatch_options options;
+    struct rmq_queue *recent[RMQ_RECENT_QUEUES]; /* of whoever enters records; see recall */
 
     _Atomic int64_t dispatched_offset; /* everything below is entered */
     _Atomic int64_t confirm_offset;    /* -1: no such bound */
@@ -52,7 +55,9 @@ struct rmq_dispatcher {
     pthread_cond_t progressed; /* dispatched_offset moved, or the thread came to rest */
     _Atomic int waiters;
     _Atomic bool parked;
-    bool stop;
+    bool has_barrier; /* the thread can make every other one pass a fence */
+    bool stop;        /* once everything is entered, at the latest at stop_by_ms */
+    int64_t stop_by_ms;
     bool pause;
     bool resting; /* the thread is outside of any record */
 };
@@ -77,10 +82,12 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
 /* Where dispatching may go at most. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
 
-/* Wakes the thread when it sleeps; cheap when it does not. */
+/* Wakes the thread when it sleeps; cheap when it does not. The fence between what was stored and
+ * the look at `parked` is the sleeper's business: here it would wait until a whole record has left
+ * the processor, at every put. */
 static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
 {
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&dispatcher->parked, memory_order_relaxed))
         pthread_cond_signal(&dispatcher->wanted);
 }

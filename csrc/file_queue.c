@@ -64,6 +64,7 @@ static int join(char *out, size_t capacity, const char *directory, const char *n
 
 static int insert(struct rmq_file_queue *queue, struct rmq_mapped_file *file, struct rmq_error *err)
 {
+    assert(queue->ahead == 0);
     if (queue->count == queue->capacity) {
         size_t capacity = queue->capacity ? queue->capacity * 2 : 8;
         struct rmq_mapped_file **files = realloc(queue->files, capacity * sizeof *files);
@@ -152,6 +153,7 @@ static int load_one(struct loading *loading, const char *name, int64_t start)
     struct rmq_mapped_file_options options = {.vfs = queue->options.vfs,
                                               .start = start,
                                               .size = queue->options.file_size,
+                                              .identity = info.identity,
                                               .writable = loading->writable,
                                               .keep_descriptor = queue->options.keep_descriptor};
     struct rmq_mapped_file *file = NULL;
@@ -274,11 +276,11 @@ int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queu
 
 void rmq_file_queue_close(struct rmq_file_queue *queue)
 {
-    for (size_t i = 0; i < queue->count; ++i)
+    for (size_t i = 0; i < queue->count + queue->ahead; ++i)
         rmq_mapped_file_unpin(queue->files[i]);
     free(queue->files);
     queue->files = NULL;
-    queue->count = queue->capacity = 0;
+    queue->count = queue->capacity = queue->ahead = 0;
     queue->last = NULL;
     if (queue->options.directories)
         free_names(queue->options.directories, queue->options.directory_count);
@@ -296,11 +298,15 @@ int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err)
     pthread_mutex_lock(&queue->lock);
     size_t kept = 0;
     for (size_t i = 0; i < queue->count; ++i) {
+        struct rmq_mapped_file *file = queue->files[i];
         struct rmq_file_info info;
-        if (vfs->stat(vfs, queue->files[i]->path, &info, NULL) == RMQ_NOT_FOUND)
-            rmq_mapped_file_unpin(queue->files[i]);
+        /* A writer that cuts and goes on makes another file of the same name. */
+        int found = vfs->stat(vfs, file->path, &info, NULL);
+        if (found == RMQ_NOT_FOUND || (found == RMQ_OK && info.identity != file->identity) ||
+            atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0)
+            rmq_mapped_file_unpin(file);
         else
-            queue->files[kept++] = queue->files[i];
+            queue->files[kept++] = file;
     }
     queue->count = kept;
     int status = load_all(queue, true, err);
@@ -408,9 +414,27 @@ int rmq_file_queue_discard(struct rmq_file_queue *queue, struct rmq_mapped_file 
     return status;
 }
 
+/* The next file of a rewound queue. */
+static void take_ahead(struct rmq_file_queue *queue)
+{
+    struct rmq_mapped_file *file = queue->files[queue->count];
+    assert(file->start == queue->last->start + queue->options.file_size);
+    rmq_mapped_file_set_end(file, 0);
+    pthread_mutex_lock(&queue->lock);
+    ++queue->count;
+    --queue->ahead;
+    publish(queue);
+    pthread_mutex_unlock(&queue->lock);
+}
+
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err)
 {
+    if (queue->ahead > 0) {
+        assert(!ready);
+        take_ahead(queue);
+        return RMQ_OK;
+    }
     int64_t size = queue->options.file_size;
     int64_t start = queue->last ? queue->last->start + size : offset - offset % size;
     struct rmq_mapped_file *file = ready;
@@ -467,7 +491,7 @@ int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err)
 /* Takes the last file out of the array, unlinked on the device. */
 static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
 {
-    struct rmq_mapped_file *file = queue->files[queue->count - 1];
+    struct rmq_mapped_file *file = queue->files[queue->count + queue->ahead - 1];
     int status = rmq_mapped_file_unlink(file, err);
     if (status != RMQ_OK)
         return status;
@@ -475,11 +499,31 @@ static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
     /* One by one from the back: a crash in between must never leave a hole. */
     status = vfs->sync_directory(vfs, directory_for(queue, file->start), err);
     pthread_mutex_lock(&queue->lock);
-    --queue->count;
+    --*(queue->ahead > 0 ? &queue->ahead : &queue->count);
     publish(queue);
     pthread_mutex_unlock(&queue->lock);
     rmq_mapped_file_unpin(file);
     return status;
+}
+
+void rmq_file_queue_rewind(struct rmq_file_queue *queue, int64_t offset)
+{
+    assert(!queue->options.read_only);
+    pthread_mutex_lock(&queue->lock);
+    while (queue->count > 1 && queue->files[queue->count - 1]->start >= offset) {
+        --queue->count;
+        ++queue->ahead;
+    }
+    if (queue->count > 0) {
+        struct rmq_mapped_file *last = queue->files[queue->count - 1];
+        int64_t end = offset > last->start ? offset - last->start : 0;
+        rmq_mapped_file_set_end(last, end < last->size ? end : last->size);
+    }
+    publish(queue);
+    int64_t end = rmq_file_queue_end(queue);
+    if (rmq_file_queue_flushed(queue) > end)
+        atomic_store_explicit(&queue->flushed_offset, end, memory_order_release);
+    pthread_mutex_unlock(&queue->lock);
 }
 
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
@@ -489,6 +533,8 @@ int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct
     pthread_mutex_lock(&queue->flush_lock);
     /* A first file that begins at offset stays, empty: its name is all that tells where the queue
      * goes on, unless that is 0. */
+    while (status == RMQ_OK && queue->ahead > 0)
+        status = drop_last(queue, err);
     while (status == RMQ_OK && queue->count > 0 &&
            queue->files[queue->count - 1]->start >= offset &&
            !(queue->count == 1 && queue->files[0]->start == offset && offset > 0))
@@ -545,6 +591,7 @@ int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struc
 {
     int status = RMQ_OK;
     struct rmq_vfs *vfs = queue->options.vfs;
+    assert(queue->ahead == 0);
     while (status == RMQ_OK && count-- > 0) {
         struct rmq_mapped_file *file = NULL;
         pthread_mutex_lock(&queue->lock);
@@ -572,7 +619,7 @@ int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     int status = RMQ_OK;
     pthread_mutex_lock(&queue->flush_lock);
-    while (status == RMQ_OK && queue->count > 0)
+    while (status == RMQ_OK && queue->count + queue->ahead > 0)
         status = drop_last(queue, err);
     atomic_store_explicit(&queue->flushed_offset, 0, memory_order_release);
     pthread_mutex_unlock(&queue->flush_lock);

@@ -34,6 +34,7 @@ struct rmq_file_queue {
     pthread_mutex_t lock;                  /* files, count, capacity */
     struct rmq_mapped_file **files;        /* by start */
     size_t count, capacity;
+    size_t ahead;                 /* files behind `count` in the array: see rmq_file_queue_rewind */
     struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */
     _Atomic int64_t start_offset; /* first byte kept; -1 when there is no file */
     _Atomic int64_t end_offset;   /* behind the last byte written; 0 when there is no file */
@@ -49,8 +50,9 @@ int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queu
 /* Lets go of every file; pinned ones live on. Does not flush. */
 void rmq_file_queue_close(struct rmq_file_queue *queue);
 
-/* Looks for new files and ones gone, as a reader beside another process's writer must. Read-only
- * queues only. */
+/* Looks for files that are new, gone, or others of the same name, as a reader beside another
+ * process's writer must. Read-only queues only. RMQ_CORRUPT may be the sight of a writer at work:
+ * try again. */
 int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* Pins the mapped file that holds offset. RMQ_NOT_FOUND: no file does (start_offset and end of
@@ -103,6 +105,12 @@ int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
  * leaves a queue that ends at or behind offset. At a start above 0 the first file stays, empty, so
  * that the place is kept; below it every file goes. Beyond the end of files: nothing to do. */
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
+
+/* Moves the end back to offset and leaves all bytes as they are, for a writer that is about to
+ * store most of them anew. The first file stays; rmq_file_queue_roll takes later ones as they are,
+ * and rmq_file_queue_truncate, which must follow, unlinks what was not taken. Blocks count as not
+ * reserved. */
+void rmq_file_queue_rewind(struct rmq_file_queue *queue, int64_t offset);
 
 /* Lets a read-only queue end at offset: positions only, files behind it are let go of until the
  * next refresh. */

@@ -12,53 +12,141 @@
 
 /* ---- group commit ---- */
 
-/* Syncs the log for all that wait; the caller holds the lock, which is let go of meanwhile. */
+/* Takes the waiters whose sync is over out of the queue; the caller holds the lock. The first of
+ * the others leads next. */
+static struct rmq_flush_waiter *take_finished(struct rmq_flusher *flusher, bool failed,
+                                              struct rmq_flush_waiter **leader)
+{
+    struct rmq_file_queue *files = &flusher->log->files;
+    int64_t flushed = rmq_file_queue_flushed(files), end = rmq_file_queue_end(files);
+    struct rmq_flush_waiter *waiter = flusher->waiters, *finished = NULL;
+    struct rmq_flush_waiter **finished_end = &finished;
+    flusher->waiters = NULL;
+    flusher->waiters_end = &flusher->waiters;
+    *leader = NULL;
+    for (struct rmq_flush_waiter *next; waiter; waiter = next) {
+        next = waiter->next;
+        waiter->next = NULL;
+        bool is_over = failed || waiter->offset <= flushed || waiter->offset > end;
+        if (!is_over && *leader) {
+            *flusher->waiters_end = waiter;
+            flusher->waiters_end = &waiter->next;
+            continue;
+        }
+        waiter->is_queued = false;
+        waiter->leads = !is_over;
+        if (!is_over) {
+            *leader = waiter;
+        } else {
+            *finished_end = waiter;
+            finished_end = &waiter->next;
+        }
+    }
+    return finished;
+}
+
+/* Syncs the log for all that have written by now. The caller set `syncing` and does not hold the
+ * lock. */
 static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
-    assert(!flusher->syncing);
-    flusher->syncing = true;
-    pthread_mutex_unlock(&flusher->lock);
     int status = rmq_file_queue_flush(&flusher->log->files, err);
-    pthread_mutex_lock(&flusher->lock);
-    flusher->syncing = false;
     if (status != RMQ_OK)
         rmq_failure_set(flusher->failure, err);
-    pthread_cond_broadcast(&flusher->flushed);
+    struct rmq_flush_waiter *leader;
+    pthread_mutex_lock(&flusher->lock);
+    struct rmq_flush_waiter *waiter = take_finished(flusher, status != RMQ_OK, &leader);
+    flusher->syncing = leader != NULL;
+    pthread_mutex_unlock(&flusher->lock);
+    if (leader)
+        rmq_event_set(&leader->woken);
+    /* A waiter that is woken may be gone. */
+    for (struct rmq_flush_waiter *next; waiter; waiter = next) {
+        next = waiter->next;
+        rmq_event_set(&waiter->woken);
+    }
+    return status == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
+}
+
+static void leave_queue(struct rmq_flusher *flusher, struct rmq_flush_waiter *waiter)
+{
+    struct rmq_flush_waiter **at = &flusher->waiters;
+    while (*at != waiter)
+        at = &(*at)->next;
+    *at = waiter->next;
+    if (flusher->waiters_end == &waiter->next)
+        flusher->waiters_end = at;
+}
+
+/* Queues up behind the leader; the caller holds the lock, which is let go of. *leads tells whether
+ * the next sync is the caller's to do. RMQ_FLUSH_TIMEOUT. */
+static int queue_up(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, bool *leads,
+                    struct rmq_error *err)
+{
+    struct rmq_flush_waiter waiter = {.offset = offset, .is_queued = true};
+    *flusher->waiters_end = &waiter;
+    flusher->waiters_end = &waiter.next;
+    pthread_mutex_unlock(&flusher->lock);
+    bool is_woken = rmq_event_wait(&waiter.woken, timeout_ms);
+    if (!is_woken) {
+        pthread_mutex_lock(&flusher->lock);
+        if (waiter.is_queued)
+            leave_queue(flusher, &waiter);
+        else
+            is_woken = true;
+        pthread_mutex_unlock(&flusher->lock);
+        /* Taken out of the queue, and about to be woken. */
+        while (is_woken && !rmq_event_wait(&waiter.woken, timeout_ms)) {
+        }
+    }
+    *leads = is_woken && waiter.leads;
+    return is_woken ? RMQ_OK
+                    : rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
+                               "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
+}
+
+static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
+                 struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &flusher->log->files;
+    struct rmq_error own;
+    if (!err)
+        err = &own;
+    int status = RMQ_OK;
+    bool leads = false;
+    while (leads || rmq_file_queue_flushed(files) < offset) {
+        if (!leads) {
+            pthread_mutex_lock(&flusher->lock);
+            status = rmq_failure_check(flusher->failure, err);
+            if (status == RMQ_OK && rmq_file_queue_end(files) < offset)
+                status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                                  "offset %lld was cut from the log, which ends at %lld",
+                                  (long long)offset, (long long)rmq_file_queue_end(files));
+            leads = status == RMQ_OK && !flusher->syncing;
+            flusher->syncing = flusher->syncing || leads;
+            if (status == RMQ_OK && !leads)
+                status = queue_up(flusher, offset, timeout_ms, &leads, err);
+            else
+                pthread_mutex_unlock(&flusher->lock);
+            if (status != RMQ_OK)
+                break;
+        }
+        if (leads) {
+            leads = false;
+            status = lead(flusher, err);
+            if (status != RMQ_OK)
+                break;
+        }
+    }
+    /* A store that acknowledges after flushing shows messages only now. */
+    rmq_dispatcher_nudge(flusher->dispatcher);
     return status;
 }
 
 int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                      struct rmq_error *err)
 {
-    struct rmq_file_queue *files = &flusher->log->files;
-    struct rmq_error own;
-    if (!err)
-        err = &own;
-    if (rmq_file_queue_flushed(files) >= offset)
-        return RMQ_OK;
-    int status = RMQ_OK;
-    struct timespec until = rmq_monotonic_after(timeout_ms);
-    pthread_mutex_lock(&flusher->lock);
-    while (rmq_file_queue_flushed(files) < offset && status == RMQ_OK) {
-        status = rmq_failure_check(flusher->failure, err);
-        if (status == RMQ_OK && rmq_file_queue_end(files) < offset)
-            status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
-                              "offset %lld was cut from the log, which ends at %lld",
-                              (long long)offset, (long long)rmq_file_queue_end(files));
-        if (status != RMQ_OK)
-            break;
-        if (!flusher->syncing)
-            status =
-                lead(flusher, err) == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
-        else if (pthread_cond_timedwait(&flusher->flushed, &flusher->lock, &until) == ETIMEDOUT &&
-                 rmq_file_queue_flushed(files) < offset)
-            status = rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
-                              "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
-    }
-    pthread_mutex_unlock(&flusher->lock);
-    /* A store that acknowledges after flushing shows messages only now. */
-    rmq_dispatcher_nudge(flusher->dispatcher);
-    return status;
+    atomic_fetch_add_explicit(&flusher->log->waits, 1, memory_order_relaxed);
+    return reach(flusher, offset, timeout_ms, err);
 }
 
 /* ---- the checkpoint ---- */
@@ -144,6 +232,8 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
         checkpoint->confirm_offset = log_end;
     if (checkpoint->master_flushed_offset > log_end)
         checkpoint->master_flushed_offset = log_end;
+    if (checkpoint->flushed_offset > log_end)
+        checkpoint->flushed_offset = log_end;
     checkpoint->index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
     pthread_mutex_unlock(&flusher->checkpoint_lock);
     return rmq_flusher_save(flusher, err);
@@ -151,18 +241,30 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
 
 /* ---- flushing ---- */
 
+/* Recovery takes a log that ends before the mark for damaged, so it names the end of a record. */
+static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
+{
+    int64_t flushed = rmq_file_queue_flushed(&flusher->log->files);
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    flusher->checkpoint.flushed_offset = dispatched < flushed ? dispatched : flushed;
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+}
+
 static int flush_log(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
 {
     struct rmq_file_queue *files = &flusher->log->files;
+    int64_t dispatched = atomic_load(&flusher->dispatcher->dispatched_offset);
     int64_t timestamp = atomic_load(&flusher->dispatcher->last_timestamp);
     int64_t last = atomic_load(&flusher->dispatcher->last_offset);
     int64_t end = rmq_file_queue_end(files);
     int64_t flushed = rmq_file_queue_flushed(files);
     int status = RMQ_OK;
     if (end / RMQ_FLUSH_PAGE - flushed / RMQ_FLUSH_PAGE >= least_pages && end > flushed)
-        status = rmq_flusher_wait(flusher, end, RMQ_FLUSH_PATIENCE_MS, err);
+        status = reach(flusher, end, RMQ_FLUSH_PATIENCE_MS, err);
     if (status == RMQ_OK && last >= 0 && rmq_file_queue_flushed(files) > last)
         note_log_flushed(flusher, timestamp);
+    if (status == RMQ_OK)
+        mark_flushed(flusher, dispatched);
     return status;
 }
 
@@ -189,11 +291,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
     return status;
 }
 
-int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
+static int flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
 {
-    struct rmq_error own;
-    if (!err)
-        err = &own;
     int status = rmq_failure_check(flusher->failure, err);
     if (status == RMQ_OK)
         status = flush_log(flusher, 0, err);
@@ -206,6 +305,15 @@ int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
     status = rmq_flusher_save(flusher, err);
     if (status != RMQ_OK && status != RMQ_NO_SPACE)
         rmq_failure_set(flusher->failure, err);
+    return status;
+}
+
+int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    struct rmq_error own;
+    pthread_mutex_lock(&flusher->round_lock);
+    int status = flush_all(flusher, err ? err : &own);
+    pthread_mutex_unlock(&flusher->round_lock);
     return status;
 }
 
@@ -254,8 +362,8 @@ static bool is_checkpoint_far_behind(struct rmq_flusher *flusher)
                RMQ_CHECKPOINT_LOG_FILES_MAX;
 }
 
-static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms,
-                struct rmq_error *err)
+static int flush_due(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms,
+                     struct rmq_error *err)
 {
     const struct rmq_flusher_options *options = &flusher->options;
     int status = RMQ_OK;
@@ -276,6 +384,14 @@ static int turn(struct rmq_flusher *flusher, struct timers *timers, int64_t now_
         if (status == RMQ_NO_SPACE)
             status = RMQ_OK;
     }
+    return status;
+}
+
+static int turn(struct rmq_flusher *flusher, struct timers *timers, struct rmq_error *err)
+{
+    pthread_mutex_lock(&flusher->round_lock);
+    int status = flush_due(flusher, timers, rmq_monotonic_ms(), err);
+    pthread_mutex_unlock(&flusher->round_lock);
     return status;
 }
 
@@ -302,7 +418,7 @@ static void *run(void *argument)
         pthread_mutex_unlock(&flusher->lock);
         struct rmq_error error;
         if (atomic_load(&flusher->failure->status) == RMQ_OK &&
-            turn(flusher, &timers, rmq_monotonic_ms(), &error) != RMQ_OK)
+            turn(flusher, &timers, &error) != RMQ_OK)
             rmq_failure_set(flusher->failure, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
@@ -329,14 +445,15 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
     flusher->queues = queues;
     flusher->dispatcher = dispatcher;
     flusher->failure = failure;
+    flusher->waiters_end = &flusher->waiters;
     flusher->checkpoint = flusher->written = *checkpoint;
     atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
+    pthread_mutex_init(&flusher->round_lock, NULL);
     pthread_mutex_init(&flusher->lock, NULL);
     pthread_mutex_init(&flusher->checkpoint_lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&flusher->flushed, &monotonic);
     pthread_cond_init(&flusher->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     return RMQ_OK;
@@ -366,8 +483,8 @@ void rmq_flusher_stop(struct rmq_flusher *flusher)
 void rmq_flusher_destroy(struct rmq_flusher *flusher)
 {
     assert(!flusher->has_thread);
-    pthread_cond_destroy(&flusher->flushed);
     pthread_cond_destroy(&flusher->wanted);
+    pthread_mutex_destroy(&flusher->round_lock);
     pthread_mutex_destroy(&flusher->lock);
     pthread_mutex_destroy(&flusher->checkpoint_lock);
     free((char *)flusher->options.checkpoint_path);

@@ -1,7 +1,8 @@
 /* flusher.h -- when bytes reach the device, and the checkpoint that says so.
  *
  * A writer that asked for durability waits in rmq_flusher_wait: the first to come syncs for all
- * that wait behind it (group commit without a hand-over to another thread). A thread of its own
+ * that have written by then (group commit without a hand-over to another thread). Those who come
+ * during a sync queue up, and the first of them leads the next one. A thread of its own
  * flushes what nobody waits for: the commit log by pages and interval, queues likewise, index and
  * queues as a whole at the thorough interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then
  * the checkpoint. A failing sync is kept in failure.h and never retried into a success.
@@ -15,6 +16,7 @@
 
 #include "checkpoint.h"
 #include "dispatch.h"
+#include "event.h"
 
 /* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
  * among them, and throws the newest index file away. That file begins less than
@@ -41,6 +43,15 @@ struct rmq_flusher_options {
     const char *checkpoint_path;
 };
 
+/* Somebody who waits for a sync that another thread leads; lies on its stack. */
+struct rmq_flush_waiter {
+    int64_t offset;
+    struct rmq_flush_waiter *next;
+    struct rmq_event woken;
+    bool is_queued; /* false once it is woken: to lead, or because its sync is over */
+    bool leads;
+};
+
 struct rmq_flusher {
     struct rmq_flusher_options options; /* the path is the flusher's own copy */
     struct rmq_vfs *vfs;
@@ -49,10 +60,13 @@ struct rmq_flusher {
     struct rmq_dispatcher *dispatcher;
     struct rmq_failure *failure;
 
+    /* A round of flushing, or the cutting of the log: a round that went on beside a cut would note
+     * in the checkpoint what is gone. */
+    pthread_mutex_t round_lock;
     pthread_mutex_t lock;
-    pthread_cond_t flushed; /* the log's flushed offset moved, or a sync failed */
-    pthread_cond_t wanted;  /* the thread shall stop */
-    bool syncing;           /* somebody leads a sync of the log */
+    pthread_cond_t wanted; /* the thread shall stop */
+    bool syncing;          /* somebody leads a sync of the log, or is woken to */
+    struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
     bool stop;
     pthread_t thread;
     bool has_thread;

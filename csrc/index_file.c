@@ -12,7 +12,6 @@
 #include "hash.h"
 
 #define ENTRY_WINDOW (1LL << 20)
-#define NAME_SIZE 18
 #define NAME_TRIES 1000
 
 _Static_assert(RMQ_INDEX_ENTRY_SIZE == 4 + 8 + 4 + 4, "entry layout");
@@ -97,14 +96,14 @@ struct loading {
     struct rmq_index *index;
     size_t *skipped;
     struct rmq_error *err;
-    char empty_name[NAME_SIZE + 8];  /* newest of the zero-length files */
-    char newest_name[NAME_SIZE + 8]; /* newest of the others */
+    char empty_name[RMQ_INDEX_NAME_SIZE + 8];  /* newest of the zero-length files */
+    char newest_name[RMQ_INDEX_NAME_SIZE + 8]; /* newest of the others */
 };
 
 static bool is_index_name(const char *name)
 {
     size_t size = strspn(name, "0123456789");
-    return size == NAME_SIZE - 1 && name[size] == '\0';
+    return size == RMQ_INDEX_NAME_SIZE - 1 && name[size] == '\0';
 }
 
 static int path_of(const struct rmq_index *index, const char *name, char path[PATH_MAX],
@@ -141,7 +140,7 @@ static int visit(void *context, const char *name, bool is_directory)
         return status == RMQ_NOT_FOUND ? RMQ_OK : status;
     char *newest = info.size ? loading->newest_name : loading->empty_name;
     if (strcmp(name, newest) > 0)
-        memcpy(newest, name, NAME_SIZE);
+        memcpy(newest, name, RMQ_INDEX_NAME_SIZE);
     if (info.size == 0)
         return RMQ_OK;
     if (info.size != index_file_size(index)) {
@@ -283,10 +282,49 @@ void rmq_index_close(struct rmq_index *index)
     pthread_mutex_destroy(&index->lock);
 }
 
-/* A header that tells of no entries may itself be what did not reach the device. */
-static bool is_blank(const struct rmq_index *index, struct rmq_mapped_file *file)
+/* A header that tells of no entries, or of others than are there, may itself be what did not reach
+ * the device. */
+static bool is_doubtful(const struct rmq_index *index, struct rmq_mapped_file *file)
 {
-    return rmq_index_next_entry(index, file) <= 1;
+    int32_t next = rmq_index_next_entry(index, file);
+    if (next <= 1 || next > index->options.entry_count)
+        return true;
+    const uint8_t *base = rmq_mapped_file_base(file);
+    return rmq_get_i64(base + rmq_index_entry_at(index, 1) + 4) !=
+               rmq_index_header(file, RMQ_INDEX_BEGIN_OFFSET) ||
+           rmq_get_i64(base + rmq_index_entry_at(index, next - 1) + 4) !=
+               rmq_index_header(file, RMQ_INDEX_END_OFFSET);
+}
+
+static size_t count_safe(const struct rmq_index *index, int64_t safe_timestamp,
+                         int64_t safe_physical_offset)
+{
+    size_t safe = 0;
+    while (safe < index->count && !is_doubtful(index, index->files[safe]) &&
+           rmq_index_header(index->files[safe], RMQ_INDEX_END_OFFSET) < safe_physical_offset &&
+           rmq_index_header(index->files[safe], RMQ_INDEX_END_TIMESTAMP) <= safe_timestamp)
+        ++safe;
+    return safe;
+}
+
+/* What has to be entered again when files number safe and up are gone. */
+static int64_t begin_behind(const struct rmq_index *index, size_t safe)
+{
+    int64_t from = INT64_MAX;
+    for (size_t i = safe; i < index->count; ++i) {
+        struct rmq_mapped_file *file = index->files[i];
+        int64_t begin = rmq_index_header(file, RMQ_INDEX_BEGIN_OFFSET);
+        if (is_doubtful(index, file))
+            begin = safe > 0 ? rmq_index_header(index->files[safe - 1], RMQ_INDEX_END_OFFSET) : 0;
+        from = begin < from ? begin : from;
+    }
+    return from;
+}
+
+int64_t rmq_index_unsafe_begin(struct rmq_index *index, int64_t safe_timestamp,
+                               int64_t safe_physical_offset)
+{
+    return begin_behind(index, count_safe(index, safe_timestamp, safe_physical_offset));
 }
 
 int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
@@ -294,35 +332,18 @@ int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
                              struct rmq_error *err)
 {
     assert(!index->options.read_only);
-    bool lost_header = false;
-    size_t safe = 0;
-    *rebuild_from = INT64_MAX;
-    while (safe < index->count && !is_blank(index, index->files[safe]) &&
-           rmq_index_header(index->files[safe], RMQ_INDEX_END_OFFSET) < safe_physical_offset &&
-           rmq_index_header(index->files[safe], RMQ_INDEX_END_TIMESTAMP) <= safe_timestamp)
-        ++safe;
+    size_t safe = count_safe(index, safe_timestamp, safe_physical_offset);
+    *rebuild_from = begin_behind(index, safe);
     /* Those behind the first unsafe one go with it, though a clock set back may make them look
      * older: a record that lies before the last one of the index is taken for entered. */
     for (size_t i = index->count; i-- > safe;) {
         struct rmq_mapped_file *file = index->files[i];
-        int64_t begin = rmq_index_header(file, RMQ_INDEX_BEGIN_OFFSET);
-        bool has_entries = !is_blank(index, file);
         if (file == index->newest)
             index->newest = NULL;
         int status = unlink_synced(index, file, err);
         if (status != RMQ_OK)
             return status;
-        lost_header |= !has_entries;
-        if (has_entries && begin < *rebuild_from)
-            *rebuild_from = begin;
         remove_at(index, i);
-    }
-    if (lost_header) {
-        int64_t kept = rmq_index_last_physical_offset(index);
-        if (kept < 0)
-            kept = 0;
-        if (kept < *rebuild_from)
-            *rebuild_from = kept;
     }
     return RMQ_OK;
 }
@@ -362,7 +383,7 @@ void rmq_index_file_name(int64_t now_ms, char out[18])
     localtime_r(&seconds, &local);
     /* Years of other than four digits do not occur; the modulo shows the compiler that the text
      * fits. */
-    snprintf(out, NAME_SIZE, "%04u%02u%02u%02u%02u%02u%03u",
+    snprintf(out, RMQ_INDEX_NAME_SIZE, "%04u%02u%02u%02u%02u%02u%03u",
              (unsigned)(local.tm_year + 1900) % 10000u, (unsigned)(local.tm_mon + 1) % 100u,
              (unsigned)local.tm_mday % 100u, (unsigned)local.tm_hour % 100u,
              (unsigned)local.tm_min % 100u, (unsigned)local.tm_sec % 100u,
@@ -370,9 +391,9 @@ void rmq_index_file_name(int64_t now_ms, char out[18])
 }
 
 /* Adds one to a name as a number: digits are all RocketMQ asks of it beyond its order. */
-static void next_name(char name[NAME_SIZE])
+static void next_name(char name[RMQ_INDEX_NAME_SIZE])
 {
-    for (int i = NAME_SIZE - 2; i >= 0; --i) {
+    for (int i = RMQ_INDEX_NAME_SIZE - 2; i >= 0; --i) {
         if (name[i] != '9') {
             ++name[i];
             return;
@@ -386,12 +407,12 @@ static int choose_path(struct rmq_index *index, const struct rmq_mapped_file *la
                        char path[PATH_MAX], struct rmq_error *err)
 {
     struct rmq_vfs *vfs = index->options.vfs;
-    char name[NAME_SIZE];
+    char name[RMQ_INDEX_NAME_SIZE];
     rmq_index_file_name(now_ms, name);
     if (last) {
         const char *last_name = strrchr(last->path, '/') + 1;
         if (strcmp(name, last_name) <= 0) {
-            memcpy(name, last_name, NAME_SIZE);
+            memcpy(name, last_name, RMQ_INDEX_NAME_SIZE);
             next_name(name);
         }
     }
@@ -407,6 +428,22 @@ static int choose_path(struct rmq_index *index, const struct rmq_mapped_file *la
     return rmq_fail(err, RMQ_CORRUPT, -1, "%s and %d names before it are taken", path, NAME_TRIES);
 }
 
+/* A file that could neither be finished nor taken back would lie before the next one, where it
+ * looks like damage. */
+static int remove_unfinished(struct rmq_index *index, struct rmq_error *err)
+{
+    char path[PATH_MAX];
+    if (!*index->unfinished)
+        return RMQ_OK;
+    int status = path_of(index, index->unfinished, path, err);
+    if (status == RMQ_OK)
+        status = index->options.vfs->unlink(index->options.vfs, path, err);
+    if (status != RMQ_OK && status != RMQ_NOT_FOUND)
+        return status;
+    *index->unfinished = '\0';
+    return RMQ_OK;
+}
+
 /* Adds the file that follows the last one and makes it the writer's. */
 static int make_newest(struct rmq_index *index, int64_t now_ms, struct rmq_error *err)
 {
@@ -417,9 +454,13 @@ static int make_newest(struct rmq_index *index, int64_t now_ms, struct rmq_error
     struct rmq_mapped_file *file = NULL, *last = pin_last(index);
     int status = vfs->make_directory(vfs, index->options.directory, err);
     if (status == RMQ_OK)
-        status = choose_path(index, last, now_ms, path, err);
+        status = remove_unfinished(index, err);
     if (status == RMQ_OK)
+        status = choose_path(index, last, now_ms, path, err);
+    if (status == RMQ_OK) {
+        memcpy(index->unfinished, strrchr(path, '/') + 1, RMQ_INDEX_NAME_SIZE);
         status = rmq_mapped_file_create(path, &options, &file, err);
+    }
     if (status == RMQ_OK) {
         status = rmq_mapped_file_reserve(file, rmq_index_entry_at(index, 1), ENTRY_WINDOW, err);
         if (status == RMQ_OK)
@@ -439,6 +480,7 @@ static int make_newest(struct rmq_index *index, int64_t now_ms, struct rmq_error
             status = insert_last(index, file, err);
         if (status == RMQ_OK) {
             index->newest = file;
+            *index->unfinished = '\0';
         } else {
             (void)rmq_mapped_file_unlink(file, NULL);
             rmq_mapped_file_unpin(file);
@@ -548,6 +590,9 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
     if (request->physical_offset < rmq_index_header(index->newest, RMQ_INDEX_END_OFFSET))
         return RMQ_OK;
 
+    bool has_tag = index->options.tag_keys && request->tags.data && request->tags.size > 0;
+    if (!request->unique_key.data && !request->keys.data && !has_tag)
+        return RMQ_OK;
     int32_t prefix =
         rmq_java_hash(rmq_java_hash(0, request->topic.data, request->topic.size), "#", 1);
     if (request->unique_key.data) {
@@ -567,8 +612,7 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
         keys += step;
         left -= step;
     }
-    if (status == RMQ_OK && index->options.tag_keys && request->tags.data &&
-        request->tags.size > 0) {
+    if (status == RMQ_OK && has_tag) {
         int32_t hash =
             rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
         status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);

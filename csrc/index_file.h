@@ -49,12 +49,15 @@ struct rmq_index_request {
     int64_t store_timestamp;
 };
 
+#define RMQ_INDEX_NAME_SIZE 18 /* 17 digits and a NUL */
+
 struct rmq_index {
     struct rmq_index_options options; /* the folder name is a copy of its own */
     pthread_mutex_t lock;             /* the array of files, not their contents */
     struct rmq_mapped_file **files;   /* oldest first */
     size_t count, capacity;
     struct rmq_mapped_file *newest; /* the writer's; NULL when the next put must make a file */
+    char unfinished[RMQ_INDEX_NAME_SIZE]; /* its making failed; it may be there still */
 };
 
 /* ---- the bytes of a mapped file, which readers look at while the writer stores ---- */
@@ -125,12 +128,15 @@ void rmq_index_close(struct rmq_index *index);
 /* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset
  * or was written after safe_timestamp (its last timestamp > safe_timestamp), and all behind it,
  * newest first; *rebuild_from is the smallest first physical offset of the files removed, INT64_MAX
- * when none was. Files without entries go too, for a header that tells of none may be what did not
- * reach the device; records behind the last one kept must then be entered again. The files kept get
- * no further entries when the newest went. */
+ * when none was. Files whose header tells of no entries, or of others than are there, go too, for
+ * it may be what did not reach the device; records behind the last one kept must then be entered
+ * again. The files kept get no further entries when the newest went. */
 int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
                              int64_t safe_physical_offset, int64_t *rebuild_from,
                              struct rmq_error *err);
+/* The *rebuild_from that rmq_index_discard_unsafe would tell. */
+int64_t rmq_index_unsafe_begin(struct rmq_index *index, int64_t safe_timestamp,
+                               int64_t safe_physical_offset);
 
 /* Physical offset of the last record in the index, -1 when it is empty. */
 int64_t rmq_index_last_physical_offset(struct rmq_index *index);
@@ -145,11 +151,24 @@ int64_t rmq_index_newest_begin(struct rmq_index *index);
 int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *request, int64_t now_ms,
                   int64_t *rolled_timestamp, struct rmq_error *err);
 
+/* Whether putting the record may make a file, so that now_ms counts: the clock is dear. */
+static inline bool rmq_index_may_roll(const struct rmq_index *index,
+                                      const struct rmq_index_request *request)
+{
+    /* The unique key and the tag, and keys of one byte with spaces between them. */
+    size_t entries_max = 2 + (request->keys.size + 1) / 2;
+    return !index->newest || (size_t)(index->options.entry_count -
+                                      rmq_index_next_entry(index, index->newest)) <= entries_max;
+}
+
 /* Syncs the newest file. */
 int rmq_index_flush(struct rmq_index *index, struct rmq_error *err);
 /* Closes the newest file to further entries: the next put starts another. Syncs it; its last
  * timestamp goes to *rolled_timestamp. */
 int rmq_index_roll(struct rmq_index *index, int64_t *rolled_timestamp, struct rmq_error *err);
+/* Looks for files that are new or gone, as a reader beside another process's writer must. Read-only
+ * only. What the newest file holds is seen without it. */
+int rmq_index_refresh(struct rmq_index *index, size_t *skipped, struct rmq_error *err);
 /* Offsets of records with this key and a store time in [begin_ms, end_ms], newest first, at most
  * capacity, by the rules of IndexFile.selectPhyOffset over the files newest to oldest. Hash
  * collisions are not removed. */

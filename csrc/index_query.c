@@ -1,8 +1,30 @@
 /* index_query.c -- lookup in index files, beside the writer. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "hash.h"
 #include "index_file.h"
+
+int rmq_index_refresh(struct rmq_index *index, size_t *skipped, struct rmq_error *err)
+{
+    assert(index->options.read_only);
+    struct rmq_index fresh;
+    int status = rmq_index_open(&fresh, &index->options, skipped, err);
+    if (status != RMQ_OK)
+        return status;
+    pthread_mutex_lock(&index->lock);
+    struct rmq_mapped_file **files = index->files;
+    size_t count = index->count, capacity = index->capacity;
+    index->files = fresh.files;
+    index->count = fresh.count;
+    index->capacity = fresh.capacity;
+    pthread_mutex_unlock(&index->lock);
+    fresh.files = files;
+    fresh.count = count;
+    fresh.capacity = capacity;
+    rmq_index_close(&fresh);
+    return RMQ_OK;
+}
 
 struct search {
     int32_t hash;

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes read at a time where the last one that is not zero is looked for. */
-#define RMQ_LOOK_SIZE 65536
+/* Bytes read at a time where the last one that is not zero is looked for, and zeros written. */
+#define RMQ_PIECE_SIZE 65536
+/* Blocks and pages are multiples of it. */
+#define PAGE_SIZE 4096
 
 static int make(const char *path, const struct rmq_mapped_file_options *options,
                 struct rmq_mapped_file **out, struct rmq_error *err)
@@ -21,6 +23,7 @@ static int make(const char *path, const struct rmq_mapped_file_options *options,
     file->path = copy;
     file->start = options->start;
     file->size = options->size;
+    file->identity = options->identity;
     file->writable = options->writable;
     file->keep_descriptor = options->keep_descriptor && options->writable;
     file->fd = -1;
@@ -126,13 +129,17 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     if (status != RMQ_OK)
         return status;
     struct rmq_vfs *vfs = options->vfs;
-    status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &file->fd, err);
+    /* A left-over file of that name (made ahead, never used) is removed and not emptied: a reader
+     * in another process may have it mapped, and would die of a look behind its end. */
+    status = vfs->unlink(vfs, path, err);
+    if (status == RMQ_OK || status == RMQ_NOT_FOUND)
+        status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE | RMQ_OPEN_EXCLUSIVE,
+                           &file->fd, err);
     if (status == RMQ_OK) {
-        /* A left-over file of that name (made ahead, never used) is emptied, so that it reads as
-         * zeros. */
-        status = vfs->resize(vfs, file->fd, 0, err);
+        status = vfs->resize(vfs, file->fd, options->size, err);
+        /* Otherwise a crash may leave a file of no size before one of the right size. */
         if (status == RMQ_OK)
-            status = vfs->resize(vfs, file->fd, options->size, err);
+            status = vfs->sync(vfs, file->fd, err);
         if (status == RMQ_OK)
             status = map_locked(file, err);
         if (status != RMQ_OK)
@@ -156,8 +163,27 @@ static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size
     return status;
 }
 
-int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
-                            struct rmq_error *err)
+/* Zeros, for the file behind a mapping: bytes at and behind `at` were never stored. */
+static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                              struct rmq_error *err)
+{
+    static const uint8_t zeros[RMQ_PIECE_SIZE];
+    int status = open_descriptor(file, err);
+    while (status == RMQ_OK && size > 0) {
+        int64_t part = size < (int64_t)sizeof zeros ? size : (int64_t)sizeof zeros;
+        status = file->vfs->write(file->vfs, file->fd, zeros, (size_t)part, at, err);
+        at += part;
+        size -= part;
+    }
+    close_unless_kept(file);
+    return status;
+}
+
+typedef int reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                          struct rmq_error *err);
+
+static int reserve_by(reserve_range *reserve, struct rmq_mapped_file *file, int64_t upto,
+                      int64_t window, struct rmq_error *err)
 {
     assert(file->writable && upto <= file->size && window > 0);
     if (upto <= atomic_load_explicit(&file->reserved, memory_order_acquire))
@@ -168,17 +194,29 @@ int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t 
     int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
     if (upto > reserved) {
         int64_t goal = upto > file->size - window ? file->size : upto + window;
-        status = reserve_locked(file, reserved, goal - reserved, err);
+        status = reserve(file, reserved, goal - reserved, err);
         if (status == RMQ_NO_SPACE && goal > upto) {
             /* The window is a convenience; what is asked for may still fit. */
             goal = upto;
-            status = reserve_locked(file, reserved, goal - reserved, err);
+            status = reserve(file, reserved, goal - reserved, err);
         }
         if (status == RMQ_OK)
             atomic_store_explicit(&file->reserved, goal, memory_order_release);
     }
     pthread_mutex_unlock(&file->lock);
     return status;
+}
+
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                            struct rmq_error *err)
+{
+    return reserve_by(reserve_locked, file, upto, window, err);
+}
+
+int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                                    struct rmq_error *err)
+{
+    return reserve_by(write_zeros_locked, file, upto, window, err);
 }
 
 int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
@@ -197,12 +235,10 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
     int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_acquire);
     if (wrote <= flushed)
         return RMQ_OK;
-    int status;
-    if (file->keep_descriptor && file->fd >= 0)
-        status = file->vfs->sync(file->vfs, file->fd, err);
-    else
-        status = file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed,
-                                     wrote - flushed, err);
+    /* Not the whole file: pages made ready ahead of the writer would be written, zeros, and have to
+     * be made ready anew. */
+    int status =
+        file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed, wrote - flushed, err);
     if (status == RMQ_OK)
         atomic_store_explicit(&file->flushed, wrote, memory_order_release);
     return status;
@@ -231,7 +267,7 @@ static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
 static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
                          struct rmq_error *err)
 {
-    uint8_t bytes[RMQ_LOOK_SIZE];
+    uint8_t bytes[RMQ_PIECE_SIZE];
     int64_t at = from;
     *end = from;
     while (at < file->size) {
@@ -241,7 +277,10 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
         if (at >= file->size)
             return RMQ_OK;
         size_t got = 0;
-        status = file->vfs->read(file->vfs, file->fd, bytes, sizeof bytes, at, &got, err);
+        /* Little more than what is in memory already, mostly: reading far into a sparse file would
+         * fill memory with its zeros. */
+        size_t size = at % PAGE_SIZE ? (size_t)(PAGE_SIZE - at % PAGE_SIZE) : sizeof bytes;
+        status = file->vfs->read(file->vfs, file->fd, bytes, size, at, &got, err);
         if (status != RMQ_OK || got == 0)
             return status;
         int64_t last = last_byte(bytes, 0, (int64_t)got);
@@ -250,6 +289,38 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
         at += (int64_t)got;
     }
     return RMQ_OK;
+}
+
+/* Whether there is data at or behind an offset is a question of one call, and the answer changes
+ * once. */
+static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
+{
+    int64_t low = 0, high = file->size;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, found = 0;
+        middle -= middle % PAGE_SIZE;
+        int status = file->vfs->next_data(file->vfs, file->fd, middle, &found, err);
+        if (status != RMQ_OK)
+            return status;
+        /* Before the place asked about lies the end of a file that another process made shorter. */
+        if (found >= file->size || found < middle)
+            high = middle;
+        else
+            low = found - found % PAGE_SIZE + PAGE_SIZE;
+    }
+    *end = low < file->size ? low : file->size;
+    return RMQ_OK;
+}
+
+int rmq_mapped_file_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
+{
+    pthread_mutex_lock(&file->lock);
+    int status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_extent_end(file, end, err);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    return status;
 }
 
 int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
@@ -284,6 +355,10 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
         if (status == RMQ_OK)
             status = file->vfs->sync(file->vfs, file->fd, err);
     }
+    /* Freed blocks must be reserved anew before anything is stored in them. Under the lock: what
+     * another thread reserves meanwhile lies behind. */
+    if (status == RMQ_OK && atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
+        atomic_store_explicit(&file->reserved, end, memory_order_release);
     close_unless_kept(file);
     pthread_mutex_unlock(&file->lock);
     if (status != RMQ_OK)
@@ -293,9 +368,6 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
     atomic_store_explicit(&file->wrote, end, memory_order_release);
     if (flushed > end)
         atomic_store_explicit(&file->flushed, end, memory_order_release);
-    /* Freed blocks must be reserved anew before anything is stored in them. */
-    if (atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
-        atomic_store_explicit(&file->reserved, end, memory_order_release);
     return RMQ_OK;
 }
 

@@ -366,7 +366,13 @@ static int cut_ext(struct rmq_queue *queue, struct rmq_error *err)
             last = rmq_ext_is_address(units[i].tags_code) ? units[i].tags_code : last;
         stop = from;
     }
-    return rmq_consume_queue_ext_truncate(&queue->ext, last, err);
+    int status = rmq_consume_queue_ext_truncate(&queue->ext, last, err);
+    if (status != RMQ_NOT_FOUND)
+        return status;
+    return rmq_fail(err, RMQ_CORRUPT, rmq_ext_offset(last),
+                    "consume queue %s/%d refers to byte %lld of its extension, where no unit is; "
+                    "rebuild it with rmqstore repair",
+                    queue->topic, queue->queue_id, (long long)rmq_ext_offset(last));
 }
 
 int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
@@ -382,6 +388,14 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
             status = cut_ext(queue, err);
     }
     return status;
+}
+
+int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
+{
+    /* Units with an extension hold an address in it that may become another one. */
+    if (!is_ready(queue) || queue->is_batch || queue->has_ext)
+        return rmq_queue_recover(queue, log_end, err);
+    return rmq_consume_queue_rewind(&queue->simple, log_end, err);
 }
 
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err)
@@ -435,16 +449,26 @@ int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_erro
     return status;
 }
 
-/* Puts the code itself in place of an address. */
-static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t count,
+/* Puts the code itself in place of an address. Units from the first one without its place in the
+ * extension on are left out. */
+static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t *count,
                        struct rmq_error *err)
 {
     uint8_t buffer[RMQ_EXT_UNIT_SIZE_MAX];
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < *count; ++i) {
         struct rmq_ext_unit ext;
         if (!rmq_ext_is_address(units[i].tags_code))
             continue;
         int status = rmq_consume_queue_ext_read(&queue->ext, units[i].tags_code, buffer, &ext, err);
+        if (status == RMQ_NOT_FOUND) {
+            *count = i;
+            if (i > 0 || units[i].queue_offset >= rmq_queue_max(queue))
+                return RMQ_OK;
+            return rmq_fail(err, RMQ_CORRUPT, units[i].physical_offset,
+                            "consume queue %s/%d: unit %lld has no place in the extension; rebuild "
+                            "it with rmqstore repair",
+                            queue->topic, queue->queue_id, (long long)units[i].queue_offset);
+        }
         if (status != RMQ_OK)
             return status;
         units[i].tags_code = ext.tags_code;
@@ -464,7 +488,7 @@ int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_uni
                                             err);
     int status = rmq_consume_queue_read(&queue->simple, queue_offset, units, capacity, count, err);
     if (status == RMQ_OK && queue->has_ext)
-        status = resolve_ext(queue, units, *count, err);
+        status = resolve_ext(queue, units, count, err);
     return status;
 }
 

@@ -82,6 +82,8 @@ int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err);
 /* The verbs of both queue forms. Offsets are queue offsets, log_end and log_start physical ones. */
 int rmq_queue_open(struct rmq_queue_table *table, struct rmq_queue *queue, struct rmq_error *err);
 int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
+/* As rmq_queue_recover, to be followed by rmq_queue_truncate: see rmq_consume_queue_rewind. */
+int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
 /* unit->tags_code is the code itself; with an extension its address is what the queue stores. */
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
 int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);

@@ -10,6 +10,8 @@
 
 /* Units copied out of a queue at a time. */
 #define RMQ_UNIT_CHUNK 256
+/* How many units ahead records are fetched into the cache. */
+#define RMQ_UNIT_PREFETCH 3
 /* Offsets asked of the index in one query, whatever the caller wants. */
 #define RMQ_QUERY_MAX 65536
 
@@ -44,9 +46,7 @@ static int decode(struct rmq_store *store, struct rmq_mapped_file *file, int64_t
         return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
                         "offset %" PRId64 " is behind the log's end %" PRId64, offset, end);
     return rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(stop - offset), offset,
-                             RMQ_CHECK_PLACE |
-                                 (check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u),
-                             record, err);
+                             RMQ_CHECK_PLACE | (check_crc ? RMQ_CHECK_READER : 0u), record, err);
 }
 
 int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct rmq_found *found,
@@ -83,6 +83,7 @@ int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct
 
 struct getting {
     struct rmq_store *store;
+    struct rmq_queue *queue;
     const struct rmq_get_request *request;
     struct rmq_found *found;
     struct rmq_get_result *result;
@@ -123,22 +124,56 @@ static bool codes_are_hashes(const struct rmq_get_request *request)
            memcmp(request->topic, schedule, sizeof schedule - 1) != 0;
 }
 
-/* Light queues point at records of other topics. */
-static int check_owner(const struct rmq_get_request *request, const struct rmq_unit *unit,
+/* The place of a record in the queue of its topic, by the rules of dispatching. */
+static bool is_own_unit(const struct getting *getting, const struct rmq_unit *unit,
+                        const struct rmq_record *record)
+{
+    struct rmq_dispatch_properties properties;
+    if (record->queue_id != getting->request->queue_id)
+        return false;
+    if (!getting->queue->is_batch && record->queue_offset == unit->queue_offset)
+        return true;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    bool is_inner =
+        properties.inner_num > 0 && properties.inner_num <= INT16_MAX && properties.inner_base >= 0;
+    return unit->queue_offset == (is_inner ? properties.inner_base : record->queue_offset) &&
+           (!getting->queue->is_batch || unit->batch_size == (is_inner ? properties.inner_num : 1));
+}
+
+/* Light queues point at records of other topics, which name queue and offset. */
+static bool is_light_unit(const struct rmq_get_request *request, const struct rmq_unit *unit,
+                          const struct rmq_record *record)
+{
+    struct rmq_dispatch_properties properties;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    struct rmq_slice names = properties.multi_dispatch, offsets = properties.multi_queue_offset;
+    while (names.data && offsets.data) {
+        const char *name_end = memchr(names.data, ',', names.size);
+        const char *offset_end = memchr(offsets.data, ',', offsets.size);
+        size_t name_size = name_end ? (size_t)(name_end - names.data) : names.size;
+        struct rmq_slice offset = {offsets.data,
+                                   offset_end ? (size_t)(offset_end - offsets.data) : offsets.size};
+        int64_t value = -1;
+        if (name_size == request->topic_size &&
+            memcmp(names.data, request->topic, name_size) == 0 && rmq_parse_i64(offset, &value) &&
+            value == unit->queue_offset)
+            return true;
+        names = name_end ? (struct rmq_slice){name_end + 1, names.size - name_size - 1}
+                         : (struct rmq_slice){NULL, 0};
+        offsets = offset_end ? (struct rmq_slice){offset_end + 1, offsets.size - offset.size - 1}
+                             : (struct rmq_slice){NULL, 0};
+    }
+    return false;
+}
+
+static int check_owner(const struct getting *getting, const struct rmq_unit *unit,
                        const struct rmq_record *record, struct rmq_error *err)
 {
+    const struct rmq_get_request *request = getting->request;
     bool is_own = (size_t)record->topic_size == request->topic_size &&
                   memcmp(record->topic, request->topic, request->topic_size) == 0;
-    bool fits = record->total_size == unit->size;
-    if (fits && is_own)
-        fits = record->queue_id == request->queue_id &&
-               (unit->batch_size > 1 || record->queue_offset == unit->queue_offset ||
-                (record->sys_flag & RMQ_FLAG_INNER_BATCH));
-    else if (fits)
-        fits = rmq_properties_find(record->properties, (size_t)record->properties_size,
-                                   "INNER_MULTI_DISPATCH")
-                   .size > 0;
-    if (fits)
+    if (record->total_size == unit->size &&
+        (is_own ? is_own_unit(getting, unit, record) : is_light_unit(request, unit, record)))
         return RMQ_OK;
     return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                     "consume queue %.*s/%d: unit %" PRId64 " points at another "
@@ -178,11 +213,19 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
     if (status == RMQ_OK)
         status = decode(getting->store, getting->file, unit->physical_offset, request->check_crc,
                         &record, err);
-    if (status == RMQ_END)
+    if (status == RMQ_END || status == RMQ_NOT_FOUND || status == RMQ_OUT_OF_RANGE)
         status = rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
-                          "no record at physical offset %" PRId64, unit->physical_offset);
+                          "consume queue %.*s/%d: unit %" PRId64 " points at physical offset "
+                          "%" PRId64 ", where no record is; rebuild it with rmqstore repair",
+                          (int)request->topic_size, request->topic, request->queue_id,
+                          unit->queue_offset, unit->physical_offset);
     if (status == RMQ_OK)
-        status = check_owner(request, unit, &record, err);
+        status = check_owner(getting, unit, &record, err);
+    /* Where the log is being cut, the queue's end went before it. */
+    if (status == RMQ_CORRUPT && unit->queue_offset >= rmq_queue_max(getting->queue)) {
+        *take = ENOUGH;
+        return RMQ_OK;
+    }
     if (status != RMQ_OK || !tag_wanted(request, &record))
         return status;
     rmq_mapped_file_pin(getting->file);
@@ -196,7 +239,23 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
     return RMQ_OK;
 }
 
-static int take_units(struct getting *getting, struct rmq_queue *queue, struct rmq_error *err)
+/* Units say where records lie before anything looks at them. No address faults here. */
+static inline void prefetch_unit(const struct getting *getting, const struct rmq_unit *unit)
+{
+    struct rmq_mapped_file *file = getting->file;
+    if (!file || unit->physical_offset < file->start ||
+        unit->physical_offset - file->start >= file->size)
+        return;
+    uintptr_t head =
+        (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
+    uintptr_t end = head + (uintptr_t)unit->size;
+    __builtin_prefetch((const void *)head);
+    __builtin_prefetch((const void *)(head + 64));
+    __builtin_prefetch((const void *)(end - 64));
+    __builtin_prefetch((const void *)(end - 1));
+}
+
+static int take_units(struct getting *getting, struct rmq_error *err)
 {
     struct rmq_unit units[RMQ_UNIT_CHUNK];
     struct rmq_get_result *result = getting->result;
@@ -204,7 +263,7 @@ static int take_units(struct getting *getting, struct rmq_queue *queue, struct r
     while (offset < result->max_offset && getting->messages < getting->request->max_count) {
         size_t count = 0;
         size_t room = getting->request->max_count - getting->messages;
-        int status = rmq_queue_read(queue, offset, units,
+        int status = rmq_queue_read(getting->queue, offset, units,
                                     room < RMQ_UNIT_CHUNK ? room : RMQ_UNIT_CHUNK, &count, err);
         if (status != RMQ_OK)
             return status;
@@ -215,6 +274,8 @@ static int take_units(struct getting *getting, struct rmq_queue *queue, struct r
         }
         for (size_t i = 0; i < count; ++i) {
             enum take take = PASSED;
+            if (i + RMQ_UNIT_PREFETCH < count)
+                prefetch_unit(getting, &units[i + RMQ_UNIT_PREFETCH]);
             status = take_unit(getting, &units[i], &take, err);
             if (status != RMQ_OK || take == ENOUGH)
                 return status;
@@ -264,8 +325,9 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
         return RMQ_OK;
     result->status = RMQ_GET_NO_MATCHED_MESSAGE;
     result->next_offset = request->offset;
-    struct getting getting = {.store = store, .request = request, .found = found, .result = result};
-    status = take_units(&getting, queue, err);
+    struct getting getting = {
+        .store = store, .queue = queue, .request = request, .found = found, .result = result};
+    status = take_units(&getting, err);
     if (getting.file)
         rmq_mapped_file_unpin(getting.file);
     if (result->count > 0)
@@ -275,20 +337,34 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
 
 /* ---- by time ---- */
 
-int64_t rmq_store_time_at(struct rmq_store *store, struct rmq_queue *queue, int64_t queue_offset)
+/* Finds the first unit at or behind *at, before stop, whose record can be read, and its store
+ * time. Units that fill a gap and records that are damaged have none. *at is stop when there is no
+ * such unit. */
+static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t stop, int64_t *at,
+                     int64_t *timestamp, struct rmq_error *err)
 {
-    struct rmq_unit unit;
-    struct rmq_mapped_file *file = NULL;
-    struct rmq_record record;
-    size_t count = 0;
-    int64_t timestamp = -1;
-    if (rmq_queue_read(queue, queue_offset, &unit, 1, &count, NULL) != RMQ_OK || count == 0 ||
-        rmq_unit_is_fill(&unit) || pin(store, unit.physical_offset, &file, NULL) != RMQ_OK)
-        return -1;
-    if (decode(store, file, unit.physical_offset, false, &record, NULL) == RMQ_OK)
-        timestamp = record.store_timestamp;
-    rmq_mapped_file_unpin(file);
-    return timestamp;
+    while (*at < stop) {
+        struct rmq_unit unit;
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        size_t count = 0;
+        int status = rmq_queue_read(queue, *at, &unit, 1, &count, err);
+        if (status == RMQ_OK && count == 1 && !rmq_unit_is_fill(&unit))
+            status = pin(store, unit.physical_offset, &file, err);
+        if (file) {
+            status = decode(store, file, unit.physical_offset, false, &record, NULL);
+            rmq_mapped_file_unpin(file);
+            if (status == RMQ_OK) {
+                *timestamp = record.store_timestamp;
+                return RMQ_OK;
+            }
+        } else if (status != RMQ_OK && status != RMQ_NOT_FOUND) {
+            return status;
+        }
+        int64_t next = count == 1 ? unit.queue_offset + unit.batch_size : stop;
+        *at = next > *at && next < stop ? next : stop;
+    }
+    return RMQ_OK;
 }
 
 int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size,
@@ -303,17 +379,24 @@ int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t 
         return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", queue_id,
                         (int)topic_size, topic);
     int64_t min = rmq_queue_min(queue), max = rmq_queue_max(queue);
-    int64_t low = min, high = max;
+    int64_t low = min, high = max, last = min;
     while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int64_t at = rmq_store_time_at(store, queue, middle);
-        if (at < timestamp || (upper && at == timestamp))
-            low = middle + 1;
-        else
+        int64_t middle = low + (high - low) / 2, at = middle, found = 0;
+        status = find_time(store, queue, high, &at, &found, err);
+        if (status != RMQ_OK)
+            return status;
+        if (at < high && (found < timestamp || (upper && found == timestamp))) {
+            last = at;
+            low = at + 1;
+        } else {
             high = middle;
+        }
     }
-    *offset = !upper ? low : low > min ? low - 1 : min;
-    return RMQ_OK;
+    /* Between here and the first record that is late enough nothing can be read. */
+    int64_t found = 0;
+    status = upper ? RMQ_OK : find_time(store, queue, max, &low, &found, err);
+    *offset = upper ? last : low;
+    return status;
 }
 
 /* ---- by key ---- */
@@ -351,10 +434,11 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Keeps those of the offsets (newest first) that are meant, each once. */
-static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
-                         struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
-                         struct rmq_found *found)
+/* Keeps those of the offsets (newest first) that are meant, each once. An offset that leads to no
+ * record is an entry whose record expired or was cut, or one of a damaged index. */
+static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
+                      struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
+                      struct rmq_found *found, size_t *count, struct rmq_error *err)
 {
     size_t kept = 0;
     for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
@@ -362,16 +446,24 @@ static size_t keep_meant(struct rmq_store *store, const int64_t *offsets, size_t
         bool seen = false;
         for (size_t j = kept; j-- > 0 && !seen;)
             seen = found[j].physical_offset == offsets[i];
-        if (seen || rmq_store_at(store, offsets[i], true, &found[kept], NULL) != RMQ_OK)
+        if (seen)
             continue;
-        int status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0,
-                                       &record, NULL);
+        int status = rmq_store_at(store, offsets[i], true, &found[kept], err);
+        if (status == RMQ_OUT_OF_RANGE || status == RMQ_NOT_FOUND || status == RMQ_CORRUPT)
+            continue;
+        if (status != RMQ_OK) {
+            rmq_found_release(found, kept);
+            return status;
+        }
+        status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0,
+                                   &record, NULL);
         if (status == RMQ_OK && is_meant(&record, topic, key, tag))
             ++kept;
         else
             rmq_found_release(&found[kept], 1);
     }
-    return kept;
+    *count = kept;
+    return RMQ_OK;
 }
 
 int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag,
@@ -402,10 +494,11 @@ int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_
         return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
     status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity,
                              &offset_count, err);
-    if (status == RMQ_OK) {
-        *count = keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found);
+    if (status == RMQ_OK)
+        status =
+            keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found, count, err);
+    if (status == RMQ_OK)
         qsort(found, *count, sizeof *found, ascending);
-    }
     free(offsets);
     return status;
 }

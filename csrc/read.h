@@ -64,12 +64,9 @@ void rmq_found_release(struct rmq_found *found, size_t count);
 int rmq_store_at(struct rmq_store *store, int64_t physical_offset, bool check_crc,
                  struct rmq_found *found, struct rmq_error *err);
 
-/* Store timestamp of the record the queue's unit points at; -1 when it cannot be read. */
-int64_t rmq_store_time_at(struct rmq_store *store, struct rmq_queue *queue, int64_t queue_offset);
-
 /* By store time, between the queue's bounds. Lower: the first message at or after timestamp, the
  * end when all are earlier. Upper: the last one at or before it, the first when all are later.
- * RMQ_NOT_FOUND: no such queue. */
+ * Places without a readable record are passed over. RMQ_NOT_FOUND: no such queue. */
 int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size,
                              int32_t queue_id, int64_t timestamp, bool upper, int64_t *offset,
                              struct rmq_error *err);

@@ -13,6 +13,7 @@
 #define CRC_NAME "__CRC32#"
 #define CRC_NAME_SIZE 8
 #define CRC_DIGITS 10
+#define SECTOR_SIZE 512u
 _Static_assert(CRC_NAME_SIZE + 1 + CRC_DIGITS + 1 == RMQ_PROPERTY_CRC_SIZE, "CRC property layout");
 _Static_assert(FIXED_SIZE + 2 * 8 + 1 + 2 == RMQ_RECORD_SIZE_MIN, "record layout");
 
@@ -141,7 +142,9 @@ void rmq_record_encode(uint8_t *out, const struct rmq_message *message,
     rmq_put_i64(out + 20, placement->queue_offset);
     rmq_put_i64(out + 28, placement->physical_offset);
     rmq_put_i32(out + 36, plan->sys_flag);
-    rmq_put_i64(out + 40, message->born_timestamp);
+    rmq_put_i64(out + 40, message->born_timestamp == RMQ_BORN_WHEN_STORED
+                              ? placement->store_timestamp
+                              : message->born_timestamp);
     uint8_t *to = put_host(out + 48, &message->born_host);
     rmq_put_i64(to, placement->store_timestamp);
     to = put_host(to + 8, &message->store_host);
@@ -183,9 +186,9 @@ void rmq_blank_encode(uint8_t *out, int32_t bytes_left)
 
 /* ---- decoding ---- */
 
-/* What the first bytes of a place say. RMQ_OK: a record of *total_size bytes that are all
- * available. */
-static int decode_head(const uint8_t *data, size_t available, int64_t place,
+/* What the first bytes of a place say. RMQ_OK: a record of *size bytes that are all available. The
+ * size is read once: the next look may find another, where a writer cuts its log. */
+static int decode_head(const uint8_t *data, size_t available, int64_t place, int32_t *size,
                        struct rmq_record *record, struct rmq_error *err)
 {
     record->total_size = 0;
@@ -196,7 +199,9 @@ static int decode_head(const uint8_t *data, size_t available, int64_t place,
                                 (long long)place, available);
         return RMQ_END;
     }
-    int32_t total_size = rmq_get_i32(data);
+    int32_t total_size = *size = rmq_get_i32(data);
+    /* A writer in another process stores the size last. */
+    atomic_thread_fence(memory_order_acquire);
     uint32_t magic = (uint32_t)rmq_get_i32(data + 4);
     if (magic != RMQ_MAGIC_V1 && magic != RMQ_MAGIC_V2) {
         if (magic == RMQ_MAGIC_BLANK) {
@@ -285,23 +290,52 @@ static bool decode_fields(const uint8_t *data, size_t total_size, struct rmq_rec
 }
 
 /* Whether the properties end in a CRC property; *matches says whether it agrees with the bytes
- * before it. */
+ * before it. One byte turned in its name or in a separator beside it does not take the protection
+ * away, for its digits still agree with the record. */
 static bool has_crc_property(const struct rmq_record *record, bool *matches)
 {
+    static const uint8_t separator = RMQ_PROPERTY_SEPARATOR;
     *matches = false;
     if (record->properties_size < RMQ_PROPERTY_CRC_SIZE)
         return false;
     const uint8_t *tail = record->data + record->total_size - RMQ_PROPERTY_CRC_SIZE;
-    bool begins_pair =
-        record->properties_size == RMQ_PROPERTY_CRC_SIZE || tail[-1] == RMQ_PROPERTY_SEPARATOR;
-    if (!begins_pair || memcmp(tail, CRC_NAME "\x01", CRC_NAME_SIZE + 1) != 0 ||
-        tail[RMQ_PROPERTY_CRC_SIZE - 1] != RMQ_PROPERTY_SEPARATOR)
+    bool begins_pair = record->properties_size == RMQ_PROPERTY_CRC_SIZE || tail[-1] == separator;
+    int unlike = !begins_pair + (tail[RMQ_PROPERTY_CRC_SIZE - 1] != separator);
+    for (size_t i = 0; i <= CRC_NAME_SIZE && unlike <= 1; ++i)
+        unlike += tail[i] != (uint8_t)(CRC_NAME "\x01")[i];
+    if (unlike > 1)
         return false;
+    size_t size = (size_t)(tail - record->data);
+    uint32_t crc = begins_pair ? rmq_crc32(0, record->data, size)
+                               : rmq_crc32(rmq_crc32(0, record->data, size - 1), &separator, 1);
     uint8_t expected[RMQ_PROPERTY_CRC_SIZE];
-    put_crc_property(expected,
-                     (uint32_t)rmq_crc32_java(record->data, (size_t)(tail - record->data)));
-    *matches = memcmp(tail, expected, RMQ_PROPERTY_CRC_SIZE) == 0;
-    return true;
+    put_crc_property(expected, crc & 0x7FFFFFFFu);
+    bool agrees = memcmp(tail + CRC_NAME_SIZE + 1, expected + CRC_NAME_SIZE + 1, CRC_DIGITS) == 0;
+    *matches = agrees && unlike == 0;
+    return agrees || unlike == 0;
+}
+
+/* Whether a disk sector, which reached the device whole or not at all, holds nothing of the record
+ * but zeros. Of what lies before the body's end lengths and CRC tell. */
+static bool has_lost_sector(const struct rmq_record *record)
+{
+    const uint8_t *end = record->data + record->total_size;
+    const uint8_t *tail = record->body + record->body_size;
+    /* No properties are two zeros at the end. */
+    const uint8_t *stop = record->properties_size > 0 ? end : end - 2;
+    for (const uint8_t *at = tail + (SECTOR_SIZE - (uintptr_t)tail % SECTOR_SIZE) % SECTOR_SIZE;
+         at < stop; at += SECTOR_SIZE) {
+        size_t size = (size_t)(end - at) < SECTOR_SIZE ? (size_t)(end - at) : SECTOR_SIZE;
+        if (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ends_in_nul(const struct rmq_record *record)
+{
+    return record->topic[record->topic_size - 1] == 0 ||
+           (record->properties_size > 0 && record->properties[record->properties_size - 1] == 0);
 }
 
 static int check_record(const struct rmq_record *record, int64_t place, unsigned checks,
@@ -317,11 +351,18 @@ static int check_record(const struct rmq_record *record, int64_t place, unsigned
                             "record at %lld: body CRC is 0x%08X, stored is 0x%08X",
                             (long long)place, (unsigned)crc, (unsigned)record->body_crc);
     }
+    if ((checks & RMQ_CHECK_LOST) && has_lost_sector(record))
+        return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: a part of it was never written",
+                        (long long)place);
     if (checks & (RMQ_CHECK_PROPERTY_CRC | RMQ_NEED_PROPERTY_CRC)) {
         bool matches;
         if (!has_crc_property(record, &matches)) {
             if (checks & RMQ_NEED_PROPERTY_CRC)
                 return rmq_fail(err, RMQ_CORRUPT, place, "record at %lld: has no CRC property",
+                                (long long)place);
+            if ((checks & RMQ_CHECK_TAIL) && record->topic_size > 0 && ends_in_nul(record))
+                return rmq_fail(err, RMQ_CORRUPT, place,
+                                "record at %lld: topic or properties end in a NUL",
                                 (long long)place);
         } else if (!matches) {
             return rmq_fail(err, RMQ_CORRUPT, place,
@@ -335,16 +376,34 @@ static int check_record(const struct rmq_record *record, int64_t place, unsigned
 int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                       struct rmq_record *record, struct rmq_error *err)
 {
-    int status = decode_head(data, available, place, record, err);
+    int32_t total_size = 0;
+    int status = decode_head(data, available, place, &total_size, record, err);
     if (status != RMQ_OK)
         return status;
-    int32_t total_size = rmq_get_i32(data);
     if (!decode_fields(data, (size_t)total_size, record))
         return rmq_fail(err, RMQ_CORRUPT, place,
                         "record at %lld: its lengths do not add up to its %d bytes",
                         (long long)place, total_size);
     record->total_size = total_size;
     return checks == RMQ_CHECK_FORM ? RMQ_OK : check_record(record, place, checks, err);
+}
+
+bool rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t size)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return memcmp(copy, data, size) == 0;
+}
+
+bool rmq_record_head_is_unchanged(const struct rmq_record *record)
+{
+    atomic_thread_fence(memory_order_acquire);
+    const uint8_t *data = record->data;
+    const uint8_t *store_timestamp = data + 48 + record->born_host.size + 4;
+    return rmq_get_i32(data) == record->total_size && rmq_get_i32(data + 8) == record->body_crc &&
+           rmq_get_i32(data + 12) == record->queue_id &&
+           rmq_get_i64(data + 20) == record->queue_offset &&
+           rmq_get_i64(data + 28) == record->physical_offset &&
+           rmq_get_i64(store_timestamp) == record->store_timestamp;
 }
 
 /* ---- what is derived from a record ---- */

@@ -78,6 +78,10 @@ static inline size_t rmq_host_size(bool v6)
     return v6 ? 20 : 8;
 }
 
+/* The born timestamp of a message that is born when it is stored: one look at the clock, not two.
+ */
+#define RMQ_BORN_WHEN_STORED INT64_MIN
+
 /* A message to encode. Nothing is copied; the memory must stay until the call returns.
  * Zero-initialise, then fill. */
 struct rmq_message {
@@ -92,7 +96,7 @@ struct rmq_message {
     size_t more_properties_size;
     struct rmq_host born_host;
     struct rmq_host store_host;
-    int64_t born_timestamp;
+    int64_t born_timestamp;  /* RMQ_BORN_WHEN_STORED: the store timestamp */
     int64_t store_timestamp; /* 0: the store's clock, read under the put lock */
     int64_t prepared_transaction_offset;
     int32_t queue_id;
@@ -174,6 +178,10 @@ enum rmq_record_check {
     RMQ_CHECK_PROPERTY_CRC = 2, /* checked where present */
     RMQ_NEED_PROPERTY_CRC = 4,  /* a record without it is corrupt */
     RMQ_CHECK_PLACE = 8,        /* the stored physical offset equals `place` */
+    RMQ_CHECK_LOST = 16,        /* no sector of it reads as never written; data is mapped */
+    RMQ_CHECK_TAIL = 32, /* with PROPERTY_CRC, where there is none: topic and properties do not end
+                            in a NUL, as those do that were not written to their end */
+    RMQ_CHECK_READER = RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC | RMQ_CHECK_TAIL,
 };
 
 /* Decodes the record at data, of which available bytes may be read. place is the commit log offset
@@ -185,6 +193,13 @@ enum rmq_record_check {
  * [data, data + available) is read, whatever it holds. */
 int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                       struct rmq_record *record, struct rmq_error *err);
+
+/* Whether the bytes at data are those of the copy taken of them. Asked after copying out of a log
+ * that may be cut and written anew meanwhile: if so, the copy was whole at one moment. */
+bool rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t size);
+/* The same of a record whose parts were copied: a cut, and a record written over this one, change
+ * the fields looked at. */
+bool rmq_record_head_is_unchanged(const struct rmq_record *record);
 
 /* The tags code a consume queue unit of this record carries (store.md 12.2): Java hash of TAGS,
  * sign-extended; or the deliver time for SCHEDULE_TOPIC_XXXX with a delay level. delays_ms[0] is

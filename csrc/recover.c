@@ -59,14 +59,35 @@ static int64_t last_physical_end(struct rmq_queue_table *queues)
     return end;
 }
 
+/* Before index files that begin at offset are dropped: a crash in between must find the way back to
+ * it. */
+static int lower_checkpoint(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                            const struct rmq_recovery_options *options, int64_t offset,
+                            struct rmq_error *err)
+{
+    if (checkpoint->logics_physical_offset <= offset)
+        return RMQ_OK;
+    checkpoint->logics_physical_offset = offset > 0 ? offset : 0;
+    return rmq_checkpoint_write(dispatcher->log->files.options.vfs, options->checkpoint_path,
+                                checkpoint, err);
+}
+
 /* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to
  * begin. */
-static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
-                    int64_t *start, struct rmq_error *err)
+static int distrust(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                    const struct rmq_recovery_options *options, int64_t *start,
+                    struct rmq_error *err)
 {
     int64_t bound = INT64_MAX;
     int status = RMQ_OK;
-    if (dispatcher->index)
+    if (dispatcher->index && dispatcher->index->count == 0) {
+        bound = -1; /* See trust(). */
+    } else if (dispatcher->index) {
+        bound = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp,
+                                       checkpoint->logics_physical_offset);
+        status = lower_checkpoint(dispatcher, checkpoint, options, bound, err);
+    }
+    if (status == RMQ_OK && dispatcher->index)
         status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp,
                                           checkpoint->logics_physical_offset, &bound, err);
     /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0
@@ -76,7 +97,7 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
     if (status == RMQ_OK)
         status = find_start(&dispatcher->log->files, bound, start, err);
     if (status == RMQ_OK)
-        status = each_queue(dispatcher->queues, rmq_queue_recover, *start, err);
+        status = each_queue(dispatcher->queues, rmq_queue_rewind, *start, err);
     return status;
 }
 
@@ -101,41 +122,62 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
 
 /* ---- the walk ---- */
 
-static bool holds_nul(const struct rmq_record *record)
+/* Whether topic or properties of the record at offset hold a NUL. */
+static int holds_nul(struct rmq_file_queue *files, int64_t offset, bool *holds,
+                     struct rmq_error *err)
 {
-    return memchr(record->topic, 0, (size_t)record->topic_size) ||
-           (record->properties_size > 0 &&
-            memchr(record->properties, 0, (size_t)record->properties_size));
+    struct rmq_mapped_file *file = NULL;
+    struct rmq_record record;
+    int status = rmq_file_queue_pin(files, offset, &file, err);
+    if (status != RMQ_OK)
+        return status;
+    int64_t at = offset - file->start;
+    *holds = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), offset,
+                               RMQ_CHECK_FORM, &record, NULL) == RMQ_OK &&
+             (memchr(record.topic, 0, (size_t)record.topic_size) ||
+              (record.properties_size > 0 &&
+               memchr(record.properties, 0, (size_t)record.properties_size)));
+    rmq_mapped_file_unpin(file);
+    return RMQ_OK;
 }
 
 static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
-                struct rmq_scan *scan, struct rmq_recovery *recovery, struct rmq_error *err)
+                int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
+                struct rmq_error *err)
 {
     struct rmq_record record;
-    int64_t last_offset = -1;
-    bool last_is_torn = false;
+    int64_t last_offset = -1, indexed = -1;
     int status;
-    while ((status = rmq_scan_next(scan, &record, err)) == RMQ_OK) {
-        unsigned parts = scan->offset <= options->dispatch_until ? RMQ_TO_QUEUES | RMQ_TO_INDEX
-                                                                 : (unsigned)RMQ_TO_OFFSETS;
+    /* The index takes the keys of its last record once more, since a full disk may have kept it
+     * from taking all; that of a closed store has all. */
+    if (options->was_closed && dispatcher->index)
+        indexed = rmq_index_last_physical_offset(dispatcher->index);
+    while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
+        unsigned parts = ahead->scan.offset <= options->dispatch_until
+                             ? RMQ_TO_QUEUES | RMQ_TO_INDEX
+                             : (unsigned)RMQ_TO_OFFSETS;
+        if (record.physical_offset <= indexed)
+            parts &= ~(unsigned)RMQ_TO_INDEX;
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
         if (status != RMQ_OK)
             return status;
         ++recovery->records;
         last_offset = record.physical_offset;
-        if (!options->was_closed)
-            last_is_torn = holds_nul(&record);
     }
     if (status != RMQ_END)
         return status;
-    recovery->end_offset = scan->offset;
+    recovery->end_offset = ahead->scan.offset;
+    if (options->was_closed || last_offset < durable)
+        return RMQ_OK;
     /* The body's CRC says nothing about what follows the body. A last record whose topic or
      * properties hold a NUL was on its way to the device when the power went. */
-    if (last_is_torn && scan->verdict != RMQ_SCAN_LIMIT) {
+    bool is_torn = false;
+    status = holds_nul(&dispatcher->log->files, last_offset, &is_torn, err);
+    if (status == RMQ_OK && is_torn) {
         recovery->end_offset = last_offset;
         --recovery->records;
     }
-    return RMQ_OK;
+    return status;
 }
 
 /* ---- what lies behind the end ---- */
@@ -232,8 +274,9 @@ static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery
                : status;
 }
 
-/* Files are filled and flushed in order. A whole record at the head of a later file shows that this
- * place was full once: what is wrong here is damage. */
+/* Where the checkpoint does not tell how far the log was flushed. Files are filled and flushed in
+ * order: a whole record at the head of a later file shows that this place was full once, and what
+ * is wrong here is most probably damage. */
 static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t *begin)
 {
     for (size_t i = 0; i < files->count; ++i) {
@@ -287,18 +330,24 @@ int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct
     return status == RMQ_END ? RMQ_OK : status;
 }
 
-static int settle(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
-                  struct rmq_recovery *recovery, struct rmq_error *err)
+static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                  const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                  struct rmq_error *err)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t end = recovery->end_offset;
     int status = save_cut(dispatcher, options, recovery, err);
-    if (status == RMQ_OK)
-        status = rmq_file_queue_truncate(files, end, err);
+    /* Queues first: they may not point behind a log that lost its last file. */
     if (status == RMQ_OK)
         status = each_queue(dispatcher->queues, rmq_queue_truncate, end, err);
     if (status == RMQ_OK)
+        status = rmq_file_queue_truncate(files, end, err);
+    if (status == RMQ_OK)
         status = each_queue(dispatcher->queues, rmq_queue_expire, rmq_file_queue_start(files), err);
+    if (status == RMQ_OK && dispatcher->index &&
+        rmq_index_last_physical_offset(dispatcher->index) >= end)
+        status = lower_checkpoint(dispatcher, checkpoint, options,
+                                  rmq_index_unsafe_begin(dispatcher->index, INT64_MAX, end), err);
     if (status == RMQ_OK)
         status = rmq_recover_index(dispatcher, end, err);
     if (status != RMQ_OK)
@@ -322,13 +371,18 @@ static int settle(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
     return status;
 }
 
-static bool queues_point_somewhere(struct rmq_queue_table *queues, struct rmq_error *err)
+static int recover_without_log(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
 {
-    return each_queue(queues, rmq_queue_recover, INT64_MAX, err) == RMQ_OK &&
-           last_physical_end(queues) > 0;
+    int status = each_queue(dispatcher->queues, rmq_queue_recover, INT64_MAX, err);
+    if (status == RMQ_OK && last_physical_end(dispatcher->queues) > 0)
+        return rmq_fail(err, RMQ_CORRUPT, 0,
+                        "there are queues, but no commit log files under %s: is "
+                        "storePathCommitLog right?",
+                        dispatcher->log->files.options.directories[0]);
+    return status;
 }
 
-int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                 const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                 struct rmq_error *err)
 {
@@ -339,39 +393,35 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *
     memset(recovery, 0, sizeof *recovery);
     recovery->was_closed = options->was_closed;
     atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
-    if (rmq_file_queue_start(files) < 0) {
-        if (queues_point_somewhere(dispatcher->queues, err))
-            return rmq_fail(err, RMQ_CORRUPT, 0,
-                            "there are queues, but no commit log files under %s: is "
-                            "storePathCommitLog right?",
-                            files->options.directories[0]);
-        return RMQ_OK;
-    }
+    if (rmq_file_queue_start(files) < 0)
+        return recover_without_log(dispatcher, err);
     if (options->was_closed) {
         status = trust(dispatcher, &recovery->start_offset, &durable, err);
     } else {
         durable = checkpoint->logics_physical_offset;
-        status = distrust(dispatcher, checkpoint, &recovery->start_offset, err);
+        status = distrust(dispatcher, checkpoint, options, &recovery->start_offset, err);
     }
+    if (checkpoint->flushed_offset > durable)
+        durable = checkpoint->flushed_offset;
     if (status != RMQ_OK)
         return status;
 
-    unsigned checks = RMQ_CHECK_PLACE;
+    unsigned checks = RMQ_CHECK_PLACE | (options->was_closed ? 0u : (unsigned)RMQ_CHECK_LOST);
     if (options->check_crc)
         checks |= options->need_property_crc ? RMQ_NEED_PROPERTY_CRC | RMQ_CHECK_PROPERTY_CRC
                                              : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC;
-    struct rmq_scan scan;
-    rmq_scan_begin(&scan, files, recovery->start_offset, INT64_MAX, checks);
-    status = walk(dispatcher, options, &scan, recovery, err);
+    struct rmq_scan_ahead ahead;
+    rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files), checks);
+    status = walk(dispatcher, options, durable, &ahead, recovery, err);
     int64_t later = 0;
-    if (status == RMQ_OK && recovery->end_offset >= durable &&
+    if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
         later_file_begins(files, recovery->end_offset, &later))
         durable = later;
     if (status == RMQ_OK && recovery->end_offset < durable)
-        status = refuse_damage(&scan, recovery->end_offset, durable, err);
-    rmq_scan_finish(&scan);
+        status = refuse_damage(&ahead.scan, recovery->end_offset, durable, err);
+    rmq_scan_ahead_finish(&ahead);
     if (status == RMQ_OK)
-        status = settle(dispatcher, options, recovery, err);
+        status = settle(dispatcher, checkpoint, options, recovery, err);
     recovery->milliseconds = rmq_monotonic_ms() - began_ms;
     return status;
 }
@@ -433,12 +483,21 @@ int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *
     struct rmq_scan scan;
     struct rmq_record record;
     rmq_scan_begin(&scan, files, from, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
-    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
-    }
+    int64_t last = -1;
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK)
+        last = record.physical_offset;
     int64_t end = scan.offset;
     rmq_scan_finish(&scan);
     if (status != RMQ_END)
         return status;
+    /* Its writer may be in the middle of the last record: see walk(). */
+    bool is_half = false;
+    if (last >= 0) {
+        status = holds_nul(files, last, &is_half, err);
+        if (status != RMQ_OK)
+            return status;
+        end = is_half ? last : end;
+    }
     rmq_file_queue_set_end(files, end);
     status = each_queue(queues, rmq_queue_recover, end, err);
     if (status == RMQ_OK)

@@ -19,7 +19,7 @@
 
 #include "checkpoint.h"
 #include "dispatch.h"
-#include "scan.h"
+#include "scan_ahead.h"
 
 struct rmq_recovery_options {
     bool was_closed;        /* no abort marker was found */
@@ -28,6 +28,7 @@ struct rmq_recovery_options {
     int64_t
         dispatch_until; /* records that end behind it only raise queue offsets; INT64_MAX: none */
     const char *root;   /* for the folder `cut` */
+    const char *checkpoint_path;
 };
 
 struct rmq_recovery {
@@ -42,8 +43,9 @@ struct rmq_recovery {
 };
 
 /* Log files, queues and index are loaded, the dispatcher is not started. On RMQ_OK all positions
- * are set and everything is on the device. RMQ_CORRUPT: damage; err names place and cure. */
-int rmq_recover(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+ * are set and everything is on the device. The checkpoint is lowered, and written, before anything
+ * that it vouches for is dropped. RMQ_CORRUPT: damage; err names place and cure. */
+int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                 const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                 struct rmq_error *err);
 
@@ -53,7 +55,8 @@ int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *
                           struct rmq_error *err);
 
 /* Drops index files with entries at or behind log_end and enters what is left of their range anew.
- */
+ * The checkpoint must vouch for nothing from rmq_index_unsafe_begin on, so that a crash in between
+ * does not leave keys out. */
 int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err);
 
 #endif

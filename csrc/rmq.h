@@ -8,43 +8,51 @@
 #ifndef RMQ_H
 #define RMQ_H
 
-/* Ground: outcomes, bytes, sums, time, and the one door to the file system. */
+/* Not in the order of the alphabet. */
+/* clang-format off */
+
+/* Ground: outcomes, bytes, sums, time, waiting, and the one door to the file system. */
+#include "status.h"
 #include "bytes.h"
-#include "clock.h"
 #include "crc32.h"
 #include "hash.h"
-#include "status.h"
+#include "clock.h"
+#include "spin_lock.h"
+#include "event.h"
 #include "vfs.h"
 
 /* Formats. */
-#include "batch.h"
 #include "properties.h"
 #include "record.h"
+#include "batch.h"
 
 /* Files. */
-#include "file_queue.h"
 #include "mapped_file.h"
+#include "file_queue.h"
 
 /* What lies in them. */
-#include "batch_consume_queue.h"
-#include "checkpoint.h"
 #include "consume_queue.h"
 #include "consume_queue_ext.h"
+#include "batch_consume_queue.h"
 #include "index_file.h"
+#include "checkpoint.h"
 
 /* What happens to a message. */
-#include "commit_log.h"
-#include "dispatch.h"
-#include "failure.h"
-#include "flusher.h"
 #include "queue_table.h"
-#include "read.h"
-#include "recover.h"
+#include "commit_log.h"
+#include "failure.h"
+#include "dispatch.h"
+#include "flusher.h"
 #include "scan.h"
+#include "scan_ahead.h"
+#include "recover.h"
 #include "store.h"
+#include "read.h"
 
 /* Records as columns. */
-#include "arrow_stream.h"
 #include "columns.h"
+#include "arrow_stream.h"
+
+/* clang-format on */
 
 #endif

@@ -37,6 +37,16 @@ static int over(struct rmq_scan *scan, enum rmq_scan_verdict verdict)
     return RMQ_END;
 }
 
+/* Records of one log tend to be of like size: what is read four records ahead is probably near. A
+ * wrong guess costs nothing, and no address faults. */
+static inline void prefetch_ahead(const struct rmq_record *record)
+{
+    uintptr_t ahead = (uintptr_t)record->data + 4 * (uintptr_t)record->total_size;
+    __builtin_prefetch((const void *)ahead);
+    __builtin_prefetch((const void *)(ahead - 64));
+    __builtin_prefetch((const void *)(ahead + 64));
+}
+
 int rmq_scan_next(struct rmq_scan *scan, struct rmq_record *record, struct rmq_error *err)
 {
     for (;;) {
@@ -53,6 +63,7 @@ int rmq_scan_next(struct rmq_scan *scan, struct rmq_record *record, struct rmq_e
                                    record, &scan->error);
         if (status == RMQ_OK) {
             scan->offset += record->total_size;
+            prefetch_ahead(record);
             return RMQ_OK;
         }
         if (status == RMQ_END && record->total_size == RMQ_BLANK_SIZE) {

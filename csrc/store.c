@@ -13,6 +13,8 @@
 #define RMQ_RAW_WAIT_MS 30000
 /* How long closing waits for a flush that dispatching waits for. */
 #define RMQ_CLOSE_WAIT_MS 10000
+/* How long expiry waits for messages to be dispatched before it leaves their files for later. */
+#define RMQ_EXPIRE_WAIT_MS 1000
 
 static int path_in(const char *root, const char *name, char out[PATH_MAX], struct rmq_error *err)
 {
@@ -155,10 +157,21 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         .was_closed = !crashed,
         .check_crc = options->check_crc_on_recover,
         .need_property_crc = options->need_property_crc,
-        .dispatch_until = INT64_MAX,
+        .dispatch_until = options->keep_confirm_offset ? checkpoint->confirm_offset : INT64_MAX,
         .root = store->root,
+        .checkpoint_path = checkpoint_path,
     };
-    return rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
+    /* What recovery enters into queues and index may reach the disk in part: from here on a start
+     * must find the marker, until the store is closed. */
+    if (!crashed)
+        status = rmq_abort_create(store->vfs, store->abort_path, err);
+    if (status == RMQ_OK)
+        status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
+    if (status != RMQ_OK && !crashed)
+        (void)rmq_abort_remove(store->vfs, store->abort_path, NULL);
+    if (options->keep_confirm_offset)
+        atomic_store(&store->dispatcher.confirm_offset, checkpoint->confirm_offset);
+    return status;
 }
 
 static int start_writing(struct rmq_store *store, const struct rmq_store_options *options,
@@ -171,13 +184,17 @@ static int start_writing(struct rmq_store *store, const struct rmq_store_options
                                   &store->dispatcher, &store->failure, checkpoint, err);
     if (status != RMQ_OK)
         return status;
-    /* From here on a start finds the marker, until the store is closed. Everything recovered is on
-     * the device. */
-    status = rmq_abort_create(store->vfs, store->abort_path, err);
-    if (status == RMQ_OK && store->recovery.end_offset > 0 && !store->recovery.was_closed)
+    /* Another process may have left the marker: it names this one from here on. Everything
+     * recovered is on the device. */
+    store->flusher.checkpoint.flushed_offset = store->recovery.end_offset;
+    if (!store->recovery.was_closed)
+        status = rmq_abort_create(store->vfs, store->abort_path, err);
+    if (status == RMQ_OK && !store->recovery.was_closed)
         status = rmq_flusher_lower(&store->flusher, store->recovery.end_offset,
                                    atomic_load(&store->dispatcher.last_offset),
                                    atomic_load(&store->dispatcher.last_timestamp), err);
+    if (status == RMQ_OK)
+        status = rmq_flusher_save(&store->flusher, err);
     if (status == RMQ_OK)
         status = rmq_dispatcher_start(&store->dispatcher, err);
     if (status == RMQ_OK)
@@ -255,8 +272,8 @@ static int make_store(const struct rmq_store_options *options, struct rmq_store 
     return RMQ_OK;
 }
 
-int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **out,
-                   struct rmq_error *err)
+static int open_once(const struct rmq_store_options *options, struct rmq_store **out,
+                     struct rmq_error *err)
 {
     struct rmq_store *store = NULL;
     int status = make_store(options, &store, err);
@@ -288,6 +305,17 @@ no_queues:
     rmq_file_queue_close(&store->log.files);
 no_log:
     free_store(store);
+    return status;
+}
+
+int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **out,
+                   struct rmq_error *err)
+{
+    int tries = 0, status;
+    do {
+        status = open_once(options, out, err);
+    } while (options->read_only && rmq_may_be_writer_at_work(status) &&
+             ++tries < RMQ_READ_ONLY_TRIES);
     return status;
 }
 
@@ -503,11 +531,13 @@ int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error
     if (status != RMQ_OK)
         return status;
     pthread_mutex_lock(&store->structure_lock);
-    pthread_mutex_lock(&store->log.put_lock);
+    pthread_mutex_lock(&store->flusher.round_lock);
+    rmq_spin_lock(&store->log.put_lock);
     if (offset < rmq_file_queue_end(&store->log.files)) {
         status = check_border(store, offset, err);
         if (status == RMQ_OK) {
             rmq_dispatcher_pause(&store->dispatcher);
+            atomic_store(&store->was_cut, true);
             status = cut(store, offset, err);
             int64_t dispatched = atomic_load(&store->dispatcher.dispatched_offset);
             if (atomic_load(&store->raw_end) > offset)
@@ -517,8 +547,35 @@ int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error
             rmq_dispatcher_resume(&store->dispatcher, dispatched < offset ? dispatched : offset);
         }
     }
-    pthread_mutex_unlock(&store->log.put_lock);
+    rmq_spin_unlock(&store->log.put_lock);
+    pthread_mutex_unlock(&store->flusher.round_lock);
     pthread_mutex_unlock(&store->structure_lock);
+    return status;
+}
+
+/* How many of the first file_count log files may go: those whose messages are all in their queues,
+ * and the queues on the device, which then are all that tells which queue offsets were given. */
+static int count_removable(struct rmq_store *store, size_t *file_count, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &store->log.files;
+    int64_t start = rmq_file_queue_start(files), size = files->options.file_size;
+    int64_t count = (rmq_file_queue_end(files) - start - 1) / size;
+    if (start < 0 || count <= 0) {
+        *file_count = 0;
+        return RMQ_OK;
+    }
+    count = (size_t)count < *file_count ? count : (int64_t)*file_count;
+    int64_t end = start + count * size, limit = rmq_dispatcher_limit(&store->dispatcher);
+    (void)rmq_dispatcher_wait(&store->dispatcher, end < limit ? end : limit, RMQ_EXPIRE_WAIT_MS,
+                              NULL);
+    int64_t dispatched = atomic_load(&store->dispatcher.dispatched_offset);
+    if (dispatched < end)
+        count = dispatched > start ? (dispatched - start) / size : 0;
+    *file_count = (size_t)count;
+    int status = count ? rmq_flusher_flush_all(&store->flusher, err) : RMQ_OK;
+    /* A checkpoint that finds no room claims less; a full disk is what files are removed for. */
+    if (status == RMQ_NO_SPACE)
+        status = rmq_failure_check(&store->failure, err);
     return status;
 }
 
@@ -529,6 +586,9 @@ int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_erro
         return status;
     if (store->read_only)
         return rmq_fail(err, RMQ_READ_ONLY, -1, "%s is opened read-only", store->root);
+    status = count_removable(store, &file_count, err);
+    if (status != RMQ_OK)
+        return status;
     pthread_mutex_lock(&store->structure_lock);
     /* Queues have one writer, and their lower bounds are about to move. */
     rmq_dispatcher_pause(&store->dispatcher);
@@ -540,26 +600,6 @@ int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_erro
     if (status == RMQ_OK && store->has_index)
         status = rmq_index_expire(&store->index, start, err);
     rmq_dispatcher_resume(&store->dispatcher, atomic_load(&store->dispatcher.dispatched_offset));
-    pthread_mutex_unlock(&store->structure_lock);
-    return status;
-}
-
-int rmq_store_refresh(struct rmq_store *store, struct rmq_error *err)
-{
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK || !store->read_only)
-        return status;
-    pthread_mutex_lock(&store->structure_lock);
-    status = rmq_file_queue_refresh(&store->log.files, err);
-    if (status == RMQ_OK)
-        status = rmq_queue_table_load(&store->queues, err);
-    for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue))
-        if (atomic_load(&queue->is_open))
-            status = rmq_file_queue_refresh(
-                queue->is_batch ? &queue->batch.files : &queue->simple.files, err);
-    if (status == RMQ_OK)
-        status = rmq_recover_read_only(&store->log.files, &store->queues, err);
     pthread_mutex_unlock(&store->structure_lock);
     return status;
 }

@@ -18,13 +18,14 @@ struct rmq_store_options {
     size_t log_directory_count;
     const char *const *read_only_log_directories;
     size_t read_only_log_directory_count;
-    bool read_only;  /* takes no lock, writes nothing; may stand beside a running writer */
-    bool allow_gaps; /* read-only: open although log files are missing in the middle */
+    bool read_only;           /* takes no lock, writes nothing; may stand beside a running writer */
+    bool allow_gaps;          /* read-only: open although log files are missing in the middle */
+    bool keep_confirm_offset; /* nothing behind the checkpoint's confirm offset is dispatched before
+                                 rmq_store_set_confirm_offset raises it */
     bool index_enable;
     bool index_tags;
     bool need_property_crc;
     bool check_crc_on_recover;
-    bool flush_before_dispatch; /* SYNC_FLUSH */
     int64_t log_file_size;
     int64_t queue_file_size;
     int64_t batch_queue_file_size;
@@ -55,10 +56,20 @@ struct rmq_store {
     struct rmq_flusher flusher;
     struct rmq_recovery recovery;
     _Atomic int64_t
-        raw_end;         /* end of bytes appended raw: messages wait until they are dispatched */
-    _Atomic int refusal; /* RMQ_OK, or the status puts are refused with */
+        raw_end;          /* end of bytes appended raw: messages wait until they are dispatched */
+    _Atomic int refusal;  /* RMQ_OK, or the status puts are refused with */
+    _Atomic bool was_cut; /* set before the first cut: from then on what was copied out of the log
+                             is compared with it once more */
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
+
+/* A folder is not listed in one moment, and files go while they are looked at: to a reader, what a
+ * writer does to its files may look like damage. It looks this often before it believes that. */
+#define RMQ_READ_ONLY_TRIES 10
+static inline bool rmq_may_be_writer_at_work(int status)
+{
+    return status == RMQ_CORRUPT || status == RMQ_NOT_FOUND;
+}
 
 /* Locks, loads, recovers, starts. RMQ_LOCKED: err->at_offset is the holder's pid, 0 when unknown.
  * RMQ_CORRUPT: see recover.h. On failure everything is let go of again. */
@@ -94,10 +105,21 @@ int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
  * On return nothing behind offset comes back, whatever happens. RMQ_OUT_OF_RANGE: offset is below
  * the log's start, or inside of a record. At or behind the end: nothing to do. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
-/* Removes the first file_count commit log files (never the last) and what points into them. */
+/* Removes the first file_count commit log files (never the last) and what points into them. Flushes
+ * everything first, so that no queue offset of a message that is gone is given again, and leaves
+ * files with messages that are not dispatched yet. */
 int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_error *err);
 /* Read-only: takes notice of what the writer did since. */
 int rmq_store_refresh(struct rmq_store *store, struct rmq_error *err);
+
+/* Whether bytes copied out of the log are those of one moment: asked after copying them. */
+static inline bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_t *copy,
+                                           const uint8_t *data, size_t size)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return (!store->read_only && !atomic_load(&store->was_cut)) ||
+           rmq_record_is_unchanged(copy, data, size);
+}
 
 /* Checkpoint fields that belong to replication. */
 int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err);

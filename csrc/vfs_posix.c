@@ -84,6 +84,7 @@ static int stat_path(struct rmq_vfs *vfs, const char *path, struct rmq_file_info
         return fail_path(err, "stat", path);
     info->size = status.st_size;
     info->modified_ms = (int64_t)status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1000000;
+    info->identity = (uint64_t)status.st_ino;
     info->is_directory = S_ISDIR(status.st_mode);
     return RMQ_OK;
 }
@@ -255,6 +256,9 @@ static int advise_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq
         return RMQ_OK;
     case RMQ_ADVISE_SEQUENTIAL:
         (void)madvise(start, length, MADV_SEQUENTIAL);
+        return RMQ_OK;
+    case RMQ_ADVISE_RANDOM:
+        (void)madvise(start, length, MADV_RANDOM);
         return RMQ_OK;
     case RMQ_ADVISE_DONT_NEED:
         (void)madvise(start, length, MADV_DONTNEED);

@@ -26,8 +26,7 @@ int rmq_walk_begin(struct rmq_walk *walk, struct rmq_store *store,
         walk->options.start = 0;
     if (!options->by_queue) {
         struct rmq_file_queue *files = &store->log.files;
-        unsigned checks = RMQ_CHECK_PLACE |
-                          (options->check_crc ? RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC : 0u);
+        unsigned checks = RMQ_CHECK_PLACE | (options->check_crc ? RMQ_CHECK_READER : 0u);
         walk->options.stop = minimum(options->stop, rmq_file_queue_end(files));
         rmq_scan_begin(&walk->scan, files, walk->options.start, walk->options.stop, checks);
         return RMQ_OK;
@@ -87,16 +86,6 @@ static bool is_wanted(const struct rmq_walk_options *options, const struct rmq_r
     return false;
 }
 
-/* Records of one log tend to be of like size: what is read four records ahead is probably near. A
- * wrong guess costs nothing, and no address faults. */
-static void prefetch_ahead(const struct rmq_record *record)
-{
-    uintptr_t ahead = (uintptr_t)record->data + 4 * (uintptr_t)record->total_size;
-    __builtin_prefetch((const void *)ahead);
-    __builtin_prefetch((const void *)(ahead - 64));
-    __builtin_prefetch((const void *)(ahead + 64));
-}
-
 /* Records up to the first place that is none, the end of the file, or a limit. The status is that
  * of the scan. */
 static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
@@ -108,7 +97,13 @@ static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
         int status = rmq_scan_next(&walk->scan, record, err);
         if (status != RMQ_OK)
             return status;
-        prefetch_ahead(record);
+        /* Of a record that is appended raw, piece by piece, the part that is missing reads as
+         * zeros. */
+        if (walk->scan.offset > rmq_file_queue_end(walk->scan.files)) {
+            walk->scan.offset -= record->total_size;
+            walk->scan.verdict = RMQ_SCAN_LIMIT;
+            return RMQ_END;
+        }
         if (!is_wanted(&walk->options, record))
             continue;
         bytes += record->total_size;
@@ -180,10 +175,13 @@ static int pass_over_unit(struct rmq_walk *walk)
     struct rmq_queue *queue = rmq_queue_table_find(&walk->store->queues, options->topic.data,
                                                    options->topic.size, options->queue_id);
     assert(queue);
-    int64_t next = walk->offset + 1;
-    if (rmq_queue_read(queue, walk->offset, &unit, 1, &count, NULL) == RMQ_OK && count == 1 &&
-        unit.queue_offset + unit.batch_size > next)
-        next = unit.queue_offset + unit.batch_size;
+    int64_t next = walk->offset + 1, behind = next;
+    if (rmq_queue_read(queue, walk->offset, &unit, 1, &count, NULL) == RMQ_OK && count == 1)
+        behind = unit.queue_offset + unit.batch_size;
+    else if (queue->is_batch)
+        behind = rmq_batch_consume_queue_next(&queue->batch, walk->offset);
+    if (behind > next)
+        next = behind;
     walk->offset = next;
     ++walk->counts.skipped;
     return RMQ_OK;

@@ -10,8 +10,6 @@ import zlib
 from types import ModuleType
 from typing import Any
 
-import lz4.frame
-
 from rmqstore.errors import CorruptionError, MissingExtraError
 from rmqstore.message import CompressionType, compression_type
 
@@ -40,6 +38,8 @@ def compress(
     # so other bytes.
     parts: tuple[bytes, ...]
     if kind is CompressionType.LZ4:
+        import lz4.frame
+
         frame = lz4.frame.LZ4FrameCompressor(
             block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False
         )
@@ -96,6 +96,8 @@ def _decompress_bounded(
 ) -> tuple[bytes, bytes, bool]:
     decoder: Any
     if kind is CompressionType.LZ4:
+        import lz4.frame
+
         decoder = lz4.frame.LZ4FrameDecompressor()
     else:
         decoder = zlib.decompressobj()

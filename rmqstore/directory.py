@@ -103,7 +103,10 @@ class Directory:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    """Sizes of the folder's non-empty store files, in the order of their names."""
+    """Sizes of the folder's non-empty store files, in the order of their names.
+
+    Files and folders may go while they are looked at: a writer may be at work.
+    """
     try:
         names = sorted(
             entry.name for entry in os.scandir(folder) if entry.name.isdecimal() and entry.is_file()
@@ -111,7 +114,10 @@ def _sizes(folder: Path) -> Iterator[int]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        size = (folder / name).stat().st_size
+        try:
+            size = (folder / name).stat().st_size
+        except FileNotFoundError:
+            continue
         if size:
             yield size
 
@@ -122,7 +128,11 @@ def _queue_size(folder: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     for topic in topics:
-        for queue in sorted(entry.path for entry in os.scandir(topic) if entry.is_dir()):
+        try:
+            queues = sorted(entry.path for entry in os.scandir(topic) if entry.is_dir())
+        except FileNotFoundError:
+            continue
+        for queue in queues:
             for size in _sizes(Path(queue)):
                 return size
     return None
@@ -153,7 +163,10 @@ def _index_counts(folder: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     for path in files:
-        found = _counts_of(path)
+        try:
+            found = _counts_of(path)
+        except FileNotFoundError:
+            continue
         if found:
             return found
     return None

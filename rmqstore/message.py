@@ -6,10 +6,8 @@ those of RocketMQ's MessageDecoder, MessageExtBrokerInner and MessageClientIDSet
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
-import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -232,6 +230,8 @@ class MessageId(NamedTuple):
 def message_id(host: str, port: int, physical_offset: int) -> str:
     """Return the offset message id: address (4 or 16 bytes), port (4) and offset (8) in upper-case
     hex."""
+    import ipaddress
+
     address = ipaddress.ip_address(host).packed
     return (address + struct.pack(">iq", port, physical_offset)).hex().upper()
 
@@ -241,6 +241,8 @@ def parse_message_id(text: str) -> MessageId:
 
     Raises ArgumentError for anything else.
     """
+    import ipaddress
+
     try:
         raw = bytes.fromhex(text) if len(text) in (32, 56) else b""
     except ValueError:
@@ -288,6 +290,8 @@ def _local_month_ms(now_ms: int) -> tuple[int, int]:
 
 def _own_address() -> bytes:
     """Returns the address this machine sends from, random bytes when it has none."""
+    import socket
+
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             # Connecting a datagram socket picks a route and sends nothing; the address is a

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 from abc import abstractmethod
@@ -301,6 +300,7 @@ _REFERENCE_STEP = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(-?[0-9]+)\]", re.DOTALL)
 
 def _parse(text: str) -> object:
     """Returns the value of fastjson's text: bare numeric keys allowed, `$ref` objects resolved."""
+    import json
 
     def quoted(match: re.Match[str]) -> str:
         return match[0] if match[2] is None else f'{match[1]}"{match[2]}"{match[3]}'
@@ -350,6 +350,8 @@ class _Resolver:
 
 def _pretty(value: Any, *, depth: int) -> str:
     """Returns *value* as fastjson 1.2 prints it: a map of numeric keys stands on one line."""
+    import json
+
     if not isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not value:

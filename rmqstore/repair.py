@@ -29,6 +29,7 @@ from rmqstore import store as store_module
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DiskError, NotFoundError, StoreError, StoreLockedError
 from rmqstore.message import TransactionType
+from rmqstore.settings import is_remembered
 from rmqstore.store import Recovery
 from rmqstore.verify import Kind, Level, Report, verify
 from rmqstore.verify.log import LogFiles, Progress, file_size_of
@@ -44,6 +45,7 @@ _BLANK = struct.Struct(">II")
 _BLANK_MAGIC = 0xCBD43194
 _CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_SIZE = 4096
+_BATCH_UNIT_SIZE = 46
 _COPY_BYTES = 1 << 20
 _HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
@@ -271,7 +273,7 @@ def _queue_actions(report: Report) -> Iterator[Action]:
             text = f"move the queue {topic}/{number} to cut/, to be built anew"
             yield Action("move", folder, text)
         extension = report.path / "consumequeue_ext" / topic / str(number)
-        if extension.is_dir():
+        if extension.is_dir() and not is_batch:
             text = f"take the extension of {topic}/{number} away, to be built anew"
             yield Action("drop", extension, text)
     for topic, number, is_batch in sorted(report.orphan_queues):
@@ -377,7 +379,8 @@ def _distrust(report: Report, cut: Path) -> None:
     _, _, _, master_flushed, confirm, queues_offset = fields
     # Only a checkpoint of 5.5 has the last field; it must go on to say so.
     queues_offset = report.files.start + 1 if queues_offset and report.records else 0
-    data = _CHECKPOINT.pack(0, 0, 0, master_flushed, min(confirm, report.end), queues_offset)
+    master_flushed, confirm = (max(-1, min(each, report.end)) for each in (master_flushed, confirm))
+    data = _CHECKPOINT.pack(0, 0, 0, master_flushed, confirm, queues_offset)
     with path.open("wb") as file:
         file.write(data.ljust(_CHECKPOINT_SIZE, b"\0"))
         _sync(file)
@@ -462,13 +465,16 @@ def _resize(path: Path, size: int, cut: Path) -> None:
 def _open_once(plan: Plan) -> Recovery:
     report = plan.report
     sizes: _Sizes = {"commit_log_file_size_bytes": report.files.file_size}
-    if plan.config is None:
+    if plan.config is None and not is_remembered(report.path):
         # Found out before, for the files that told it may be gone.
         facts = report.facts
+        batch_size = facts.batch_consume_queue_file_size
         sizes |= {
             "consume_queue_file_size_bytes": report.queue_file_size,
-            "batch_consume_queue_file_size_bytes": facts.batch_consume_queue_file_size,
-            "consume_queue_ext_file_size_bytes": facts.ext_file_size,
+            "batch_consume_queue_file_size_bytes": (
+                batch_size if batch_size and batch_size % _BATCH_UNIT_SIZE == 0 else None
+            ),
+            "consume_queue_ext_file_size_bytes": report.extension_file_size,
             "enable_consume_queue_ext": True if facts.ext_file_size else None,
             "index_slot_count": facts.index_slot_count,
             "index_entry_count": facts.index_entry_count,

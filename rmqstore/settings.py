@@ -71,8 +71,14 @@ def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreC
         "index_slot_count": facts.index_slot_count,
         "index_entry_count": facts.index_entry_count,
     }
+    options = config.options()
     return config.replace(
-        **{name: value for name, value in found.items() if value and name not in set(named)}
+        **{
+            name: value
+            for name, value in found.items()
+            # A file that was cut does not tell how large it was; opening names it.
+            if value and value >= (options[name].low or 1) and name not in set(named)
+        }
     )
 
 
@@ -106,6 +112,7 @@ def native_settings(config: StoreConfig, facts: Directory, *, read_only: bool) -
         "append_property_crc": config.append_property_crc,
         "multi_dispatch": config.enable_multi_dispatch,
         "warm_whole_file": config.warm_mapped_file_enable,
+        "write_ahead": sync,
         "page_cache_busy_ms": config.page_cache_busy_timeout_ms,
         "limit_to_flushed": sync,
         "delay_levels_ms": config.delay_levels_ms,

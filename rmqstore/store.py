@@ -7,9 +7,7 @@ topics, retention, and the life of a store.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import shutil
 import time
 import weakref
 from collections.abc import Sequence
@@ -49,11 +47,11 @@ from rmqstore.retention import (
 from rmqstore.settings import adapt, native_settings, remember, remembered
 
 if TYPE_CHECKING:
+    import logging
+
     from rmqstore.arrow import ArrowStream
 
 __all__ = ["GetResult", "Queue", "Recovery", "Store", "open"]
-
-_log = logging.getLogger("rmqstore")
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _VISIBLE_TIMEOUT_MS = 30_000
@@ -143,9 +141,9 @@ class Store(core.Reader):
         self.body_size_max = config.message_size_bytes_max
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
-            _log.warning("%s: %s: left alone", root, part)
+            _log().warning("%s: %s: left alone", root, part)
         if not self.recovery.was_closed and not read_only and facts.is_store:
-            _log.info("%s was not closed: %s", root, self.recovery)
+            _log().info("%s was not closed: %s", root, self.recovery)
         try:
             if not read_only and not facts.is_store:
                 remember(root, config)
@@ -215,12 +213,22 @@ class Store(core.Reader):
         waits until it is dispatched. Raises OffsetOutOfRange with the queue's bounds,
         CorruptionError.
         """
-        status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
-        if not records and offset < self._next_offset(topic, queue):
+        record = self._get_one(topic, queue, offset)
+        if record is not None:
+            return record
+        if offset < self._next_offset(topic, queue):
             self._settle()
-            status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
-        if records:
+        status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
+        if records and records[0].queue_offset <= offset:
             return records[0]
+        if records:
+            raise OffsetOutOfRange(
+                f"queue {topic}/{queue} has no message at offset {offset}; the next one is at "
+                f"{records[0].queue_offset}",
+                start=low,
+                end=high,
+                nearest=records[0].queue_offset,
+            )
         if status is GetStatus.NO_MATCHED_LOGIC_QUEUE:
             raise NotFoundError(f"no queue {topic}/{queue}; see Store.queues()")
         raise OffsetOutOfRange(
@@ -459,7 +467,7 @@ class Store(core.Reader):
         self._retention = RetentionTimer(
             round_of_timer,
             interval_ms=self.config.clean_interval_ms,
-            on_error=lambda error: _log.error("%s: retention: %s", path, error),
+            on_error=lambda error: _log().error("%s: retention: %s", path, error),
         )
         weakref.finalize(self, self._retention.stop).atexit = False
         self._retention.start()
@@ -487,7 +495,7 @@ class Store(core.Reader):
         if decision.refuse_writes != self._writes_refused:
             self._refuse("disk" if decision.refuse_writes else None)
             self._writes_refused = decision.refuse_writes
-            _log.warning(
+            _log().warning(
                 "%s: disk %s",
                 self.path,
                 "full, writes refused" if self._writes_refused else "has room",
@@ -518,11 +526,19 @@ class Store(core.Reader):
         )
 
 
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger("rmqstore")
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 def _disk_use(path: str) -> DiskUse:
+    import shutil
+
     existing = Path(path)
     try:
         usage = shutil.disk_usage(existing if existing.exists() else existing.parent)

@@ -12,8 +12,6 @@ from libc.string cimport memchr, memcpy, memset
 
 from rmqstore._native.csrc cimport *
 
-import ipaddress
-
 from rmqstore.errors import (
     ArgumentError,
     CorruptionError,

@@ -44,8 +44,9 @@ cdef extern from "properties.h" nogil:
 cdef extern from "record.h" nogil:
     enum:
         RMQ_FLAG_INNER_BATCH, RMQ_RECORD_SIZE_MIN, RMQ_BLANK_SIZE
-        RMQ_CHECK_FORM, RMQ_CHECK_BODY_CRC, RMQ_CHECK_PROPERTY_CRC, RMQ_CHECK_PLACE
+        RMQ_CHECK_FORM, RMQ_CHECK_BODY_CRC, RMQ_CHECK_READER, RMQ_CHECK_PLACE
         RMQ_MESSAGE_ID_SIZE_MAX
+    int64_t RMQ_BORN_WHEN_STORED
 
     struct rmq_host:
         uint8_t address[16]
@@ -211,6 +212,7 @@ cdef extern from "commit_log.h" nogil:
         rmq_record_limits limits
         bint multi_dispatch
         bint warm_whole_file
+        bint write_ahead
         int64_t page_cache_busy_ms
 
     struct rmq_commit_log:
@@ -347,6 +349,7 @@ cdef extern from "store.h" nogil:
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
+    bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
     int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
     int rmq_store_set_master_flushed(rmq_store *store, int64_t offset, rmq_error *err)

@@ -1,5 +1,10 @@
 # Putting messages.
 
+# Looking a member of an Enum up takes as long as encoding a record.
+cdef object MEMORY = Durability.MEMORY
+cdef object DISK = Durability.DISK
+cdef object REPLICATED = Durability.REPLICATED
+
 # Longer than any legal property text, so that the core names the limit.
 cdef enum:
     TEXT_MAX = 33000
@@ -47,28 +52,40 @@ cdef str join_keys(keys):
     return " ".join(keys)
 
 
+cdef inline bint is_message(object item):
+    # Most bodies are bytes, and an isinstance that fails takes its time.
+    return not PyBytes_CheckExact(item) and isinstance(item, Message)
+
+
 cdef class _Bodies:
-    """Buffers of the messages of one call, let go of together."""
+    """Buffers of the messages of one call, let go of together. Bytes are the caller's to keep."""
 
     cdef Py_buffer *views
-    cdef size_t count, capacity
+    cdef size_t count  # bodies taken
+    cdef size_t held
 
     def __cinit__(self, size_t capacity):
         self.views = <Py_buffer *>PyMem_Malloc(capacity * sizeof(Py_buffer) if capacity else 1)
         if self.views == NULL:
             raise MemoryError
-        self.capacity = capacity
 
     def __dealloc__(self):
         cdef size_t i
-        for i in range(self.count):
+        for i in range(self.held):
             PyBuffer_Release(&self.views[i])
         PyMem_Free(self.views)
 
     cdef int take(self, body, rmq_message *message) except -1:
-        cdef Py_buffer *view = &self.views[self.count]
+        cdef Py_buffer *view
+        if PyBytes_CheckExact(body):
+            message.body = <const uint8_t *>PyBytes_AS_STRING(body)
+            message.body_size = <size_t>PyBytes_GET_SIZE(body)
+            self.count += 1
+            return 0
+        view = &self.views[self.held]
         PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
         self.count += 1
+        self.held += 1
         message.body = <const uint8_t *>view.buf
         message.body_size = <size_t>view.len
         return 0
@@ -81,7 +98,7 @@ cdef int judge_int32(str name, object value) except? -1:
     return <int>number
 
 
-cdef int fill_from_message(Store store, rmq_message *out, object message, int64_t now_ms) except -1:
+cdef int fill_from_message(Store store, rmq_message *out, object message) except -1:
     """Everything but body and properties, which the caller has room for."""
     cdef rmq_slice topic = slice_of(message.topic)
     out.topic = topic.data
@@ -92,7 +109,7 @@ cdef int fill_from_message(Store store, rmq_message *out, object message, int64_
     out.reconsume_times = judge_int32("reconsume_times", message.reconsume_times)
     out.prepared_transaction_offset = message.prepared_transaction_offset
     born = message.born_timestamp
-    out.born_timestamp = now_ms if born is None else born
+    out.born_timestamp = RMQ_BORN_WHEN_STORED if born is None else born
     store_host = message.store_host
     out.store_host = store.host if store_host is None else parse_host(store_host)
     born_host = message.born_host
@@ -104,11 +121,11 @@ cdef object reached(Store store, rmq_store *handle, int64_t end_offset, object w
                     rmq_error *err, int *status):
     """Waits for the durability; with the GIL let go of."""
     status[0] = RMQ_OK
-    if wanted is Durability.MEMORY:
-        return Durability.MEMORY
+    if wanted is MEMORY:
+        return MEMORY
     with nogil:
         status[0] = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
-    return Durability.DISK if status[0] == RMQ_OK else Durability.MEMORY
+    return DISK if status[0] == RMQ_OK else MEMORY
 
 
 cdef object refuse_replicated(Store store):
@@ -197,7 +214,7 @@ cdef class Writer(Store):
             return self._put_message(topic, durability, timeout)
         if durability is None:
             durability = self.default_durability
-        elif durability is Durability.REPLICATED:
+        elif durability is REPLICATED:
             refuse_replicated(self)
         handle = self.alive()
         memset(&message, 0, sizeof(message))
@@ -208,7 +225,7 @@ cdef class Writer(Store):
         message.flag = flag
         message.store_host = self.host
         message.born_host = self.host
-        message.born_timestamp = rmq_clock_now(&handle.clock) if born_timestamp is None else born_timestamp
+        message.born_timestamp = RMQ_BORN_WHEN_STORED if born_timestamp is None else born_timestamp
         text.size = 0
         if properties is not None:
             for key, value in properties.items():
@@ -254,7 +271,7 @@ cdef class Writer(Store):
                     status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
             if status != RMQ_OK:
                 raise put_refused(&err)
-            if durability is Durability.MEMORY:
+            if durability is MEMORY:
                 return make_receipt(topic, message, &stored, durability)
             durability = reached(self, handle, stored.physical_offset + stored.size, durability, timeout_ms, &err,
                                  &status)
@@ -321,7 +338,7 @@ cdef class Writer(Store):
 
     def _put_all(self, messages, topic, int queue, durability, timeout, bint together):
         cdef rmq_store *handle
-        cdef list items = [self._stored_form(item) if isinstance(item, Message) else item for item in messages]
+        cdef list items = [self._stored_form(item) if is_message(item) else item for item in messages]
         cdef size_t count = <size_t>len(items), stored = 0
         cdef rmq_message *out = NULL
         cdef rmq_receipt *receipts = NULL
@@ -331,7 +348,7 @@ cdef class Writer(Store):
         cdef int status, waited = RMQ_OK
         cdef int64_t timeout_ms, end_offset
         cdef list result
-        if durability is Durability.REPLICATED:
+        if durability is REPLICATED:
             refuse_replicated(self)
         if count == 0:
             return []
@@ -344,7 +361,7 @@ cdef class Writer(Store):
             if out == NULL or receipts == NULL:
                 raise MemoryError
             try:
-                self.fill_all(handle, items, topic, queue, out, bodies, texts)
+                self.fill_all(items, topic, queue, out, bodies, texts)
             except MessageRejected as error:
                 if count > 1:
                     error.add_note(f"message number {bodies.count} of the call, counted from 0; none was stored")
@@ -353,12 +370,12 @@ cdef class Writer(Store):
                 status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
             if durability is None:
                 durability = self.default_durability
-                if all(isinstance(item, Message) and not item.wait_store_ok for item in items):
-                    durability = Durability.MEMORY
+                if all(is_message(item) and not item.wait_store_ok for item in items):
+                    durability = MEMORY
             if status == RMQ_OK:
                 end_offset = receipts[count - 1].physical_offset + receipts[count - 1].size
                 durability = reached(self, handle, end_offset, durability, timeout_ms, &err, &waited)
-            result = [make_receipt(item.topic if isinstance(item, Message) else topic, &out[i], &receipts[i], durability)
+            result = [make_receipt(item.topic if is_message(item) else topic, &out[i], &receipts[i], durability)
                       for i, item in enumerate(items[:stored])]
             if status != RMQ_OK:
                 raise self._put_error(&err, result, count)
@@ -379,9 +396,8 @@ cdef class Writer(Store):
                 error.receipt = stored
         return error
 
-    cdef int fill_all(self, rmq_store *handle, list items, object topic, int queue, rmq_message *out, _Bodies bodies,
+    cdef int fill_all(self, list items, object topic, int queue, rmq_message *out, _Bodies bodies,
                       list texts) except -1:
-        cdef int64_t now_ms = rmq_clock_now(&handle.clock)
         cdef rmq_slice name = rmq_slice(NULL, 0)
         cdef size_t i
         cdef Text text
@@ -393,8 +409,8 @@ cdef class Writer(Store):
             item = items[i]
             message = &out[i]
             memset(message, 0, sizeof(rmq_message))
-            if isinstance(item, Message):
-                fill_from_message(self, message, item, now_ms)
+            if is_message(item):
+                fill_from_message(self, message, item)
                 text.size = 0
                 for key, value in item.all_properties().items():
                     if value is not None:
@@ -414,7 +430,7 @@ cdef class Writer(Store):
                 message.queue_id = queue
                 message.store_host = self.host
                 message.born_host = self.host
-                message.born_timestamp = now_ms
+                message.born_timestamp = RMQ_BORN_WHEN_STORED
                 bodies.take(item, message)
         return 0
 

@@ -88,6 +88,34 @@ cdef class Reader(Writer):
         finally:
             self.leave()
 
+    def _get_one(self, str topic, int queue, int64_t offset):
+        """The record that holds *offset*, its CRC checked; None when there is none."""
+        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_get_request request
+        cdef rmq_get_result result
+        cdef rmq_found found
+        cdef rmq_error err
+        cdef int status
+        memset(&request, 0, sizeof(request))
+        request.topic, request.topic_size = name.data, name.size
+        request.queue_id, request.offset = queue, offset
+        request.max_count = request.max_bytes = 1
+        request.check_crc = True
+        try:
+            status = rmq_store_get(handle, &request, &found, &result, &err)
+            if result.count == 0:
+                check(status, &err)
+                return None
+            try:
+                if found.queue_offset > offset:
+                    return None  # the next one behind a gap
+                return make_record(self, found.data, found.size, found.physical_offset, found.queue_offset, NULL)
+            finally:
+                rmq_found_release(&found, 1)
+        finally:
+            self.leave()
+
     def _bounds(self, str topic, int queue):
         """(min, max) of the queue, None when there is no such queue."""
         cdef rmq_slice name = slice_of(topic)
@@ -158,7 +186,12 @@ cdef class Reader(Writer):
         return offset
 
     def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, max_count):
-        cdef rmq_slice topic_text = slice_of(topic), key_text = slice_of(key)
+        # As they were read from a record: text that is no UTF-8 has surrogates in it.
+        cdef bytes topic_bytes = topic.encode("utf-8", "surrogateescape")
+        cdef bytes key_bytes = key.encode("utf-8", "surrogateescape")
+        cdef rmq_slice topic_text, key_text
+        topic_text.data, topic_text.size = <const char *>topic_bytes, <size_t>len(topic_bytes)
+        key_text.data, key_text.size = <const char *>key_bytes, <size_t>len(key_bytes)
         # The room is made before anything is found, so that a bound must not be the caller's alone.
         cdef size_t room = <size_t>max(0, min(max_count, QUERY_MAX))
         cdef rmq_store *handle = self.enter()

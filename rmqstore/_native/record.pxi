@@ -3,6 +3,8 @@
 
 cdef tuple host_of(const rmq_host *host):
     cdef bytes packed = PyBytes_FromStringAndSize(<const char *>host.address, host.size)
+    import ipaddress
+
     return str(ipaddress.ip_address(packed)), host.port
 
 
@@ -12,7 +14,10 @@ cdef str message_id_of(const rmq_host *host, int64_t physical_offset):
     return text[:size].decode("ascii")
 
 
+# Receipts and records refer to nothing that refers to them: the cycle collector need not walk the many there may be.
 @cython.final
+@cython.no_gc
+@cython.freelist(64)
 cdef class Receipt:
     """Where a message lies, and what had happened to it when its put returned.
 
@@ -89,6 +94,8 @@ cdef class _Body:
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(64)
 cdef class Record:
     """A stored message with its envelope.
 
@@ -292,18 +299,30 @@ cdef class Record:
                 f"physical_offset={self.physical_offset}, body_size={self.body_size})")
 
 
+cdef cut_while_read(int64_t physical_offset):
+    return CorruptionError(f"record at {physical_offset} was cut from the log while it was read; refresh",
+                           physical_offset=physical_offset)
+
+
 cdef Record make_record(Store store, const uint8_t *data, int32_t size, int64_t physical_offset,
                         int64_t queue_offset, rmq_mapped_file *pinned):
     """A record of bytes that were checked; with *pinned* it looks into the file and takes a pin of its own."""
     cdef Record record = Record.__new__(Record)
     cdef rmq_error err
+    cdef int status
     if pinned != NULL:
         record.store = store
         rmq_mapped_file_pin(pinned)
         record.file = pinned
     else:
         record.owned = PyBytes_FromStringAndSize(<const char *>data, size)
+        if not rmq_store_copy_is_whole(store.handle, <const uint8_t *>PyBytes_AS_STRING(record.owned), data,
+                                       <size_t>size):
+            raise cut_while_read(physical_offset)
         data = <const uint8_t *>PyBytes_AS_STRING(record.owned)
-    check(rmq_record_decode(data, <size_t>size, physical_offset, RMQ_CHECK_FORM, &record.fields, &err), &err)
+    status = rmq_record_decode(data, <size_t>size, physical_offset, RMQ_CHECK_FORM, &record.fields, &err)
+    if status == RMQ_END:
+        raise cut_while_read(physical_offset)
+    check(status, &err)
     record.queue_offset = queue_offset
     return record

@@ -16,7 +16,7 @@ cdef class LogScan:
     def __init__(self, Reader store, int64_t start, int64_t stop, bint check_crc, bint zero_copy):
         cdef unsigned checks = RMQ_CHECK_PLACE
         if check_crc:
-            checks |= RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC
+            checks |= RMQ_CHECK_READER
         self.store = store
         self.zero_copy = zero_copy
         rmq_scan_begin(&self.scan, &store.alive().log.files, start, stop, checks)

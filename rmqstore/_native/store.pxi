@@ -356,6 +356,8 @@ cdef class Store:
 cdef rmq_host parse_host(tuple address) except *:
     cdef rmq_host host
     cdef bytes packed
+    import ipaddress
+
     text, port = address
     try:
         packed = ipaddress.ip_address(text).packed
@@ -390,6 +392,7 @@ cdef int fill_options(rmq_store_options *options, dict settings) except -1:
     options.log.limits.append_property_crc = settings["append_property_crc"]
     options.log.multi_dispatch = settings["multi_dispatch"]
     options.log.warm_whole_file = settings["warm_whole_file"]
+    options.log.write_ahead = settings["write_ahead"]
     options.log.page_cache_busy_ms = settings["page_cache_busy_ms"]
     options.dispatch.multi_dispatch = settings["multi_dispatch"]
     options.dispatch.limit_to_flushed = settings["limit_to_flushed"]

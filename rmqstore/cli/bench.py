@@ -7,13 +7,13 @@ per call, in microseconds, exact percentiles.
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
-import threading
+import subprocess
+import sys
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,18 +21,19 @@ from typing import Annotated, Any
 import typer
 
 from rmqstore import store as store_module
-from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, tell
 from rmqstore.cli.output import print_json
+from rmqstore.cli.timing import Work, percentiles, rates, run_threads
 from rmqstore.config import FlushDiskType
 from rmqstore.errors import CorruptionError
 from rmqstore.store import Store
 
-__all__ = ["app", "put", "run_threads"]
+__all__ = ["app"]
 
 PULL = 32
 """Messages a get asks for."""
 
-app = typer.Typer(help="Measure a store; each command prints JSON.", no_args_is_help=True)
+app = typer.Typer(help="Measure a store; each command prints JSON.")
 
 Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The store.")]
 Messages = Annotated[int, typer.Option(min=1, help="Messages in all.")]
@@ -41,6 +42,67 @@ Threads = Annotated[int, typer.Option(min=1, max=256)]
 Topics = Annotated[int, typer.Option(min=1)]
 Queues = Annotated[int, typer.Option(min=1, help="Queues of each topic.")]
 Warmup = Annotated[int | None, typer.Option(min=0, help="Messages before; default a fifth.")]
+
+
+@app.callback(invoke_without_command=True)
+@command
+def bench(
+    context: typer.Context,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="OUT_DIR",
+            help="Run the whole comparison with this machine's limits and other stores, and write "
+            "results.jsonl and report.html there. Needs a source checkout.",
+        ),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir", metavar="DIR", help="With --report: where to write stores; 20 GB free."
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="With --report.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With --report: few messages, one round.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="With --report: a workload; may be repeated.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="With --report: a peer; may be repeated.")
+    ] = None,
+) -> ExitCode:
+    """Measure a store; each command prints JSON."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    if report is None:
+        print(context.get_help())
+        return ExitCode.USAGE
+    return _run_report(
+        [
+            *("--out", str(report.absolute())),
+            *(("--dir", str(directory.absolute())) if directory else ()),
+            *(("--rounds", str(rounds)) if rounds else ()),
+            *(("--quick",) if quick else ()),
+            *(("--only", *only) if only else ()),
+            *(("--peers", *peer) if peer else ()),
+        ]
+    )
+
+
+def _run_report(arguments: Sequence[str]) -> ExitCode:
+    """Run benchmarks/report.py of the checkout this package is imported from."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / "benchmarks" / "report.py").is_file():
+        tell(
+            "--report compares with programs that are not part of the installed package; "
+            "run it, or make bench, in a checkout of the sources"
+        )
+        return ExitCode.USAGE
+    command = [sys.executable, "-m", "benchmarks.report", *arguments]
+    return ExitCode.OK if subprocess.run(command, cwd=checkout).returncode == 0 else ExitCode.FAILED
 
 
 class Flush(StrEnum):
@@ -116,17 +178,14 @@ def _measure_put(
             "flush": str(flush),
             "batch": batch,
         }
-        line |= _rates(done, store.end_offset - start, seconds)
+        line |= rates(done, store.end_offset - start, seconds)
         line["msgs_per_s_dispatched"] = round(done / dispatched)
         line["msgs_per_s_flushed"] = round(done / flushed)
-        print_json(line | _percentiles(latencies))
+        print_json(line | percentiles(latencies))
     return ExitCode.OK
 
 
-_Work = Callable[[int, int, "array[int]"], None]
-
-
-def _putter(store: Store, body: int, topics: int, queues: int, batch: int) -> _Work:
+def _putter(store: Store, body: int, topics: int, queues: int, batch: int) -> Work:
     names = [f"bench{number}" for number in range(topics)]
     clock = time.perf_counter_ns
 
@@ -153,42 +212,6 @@ def _putter(store: Store, body: int, topics: int, queues: int, batch: int) -> _W
     return one if batch == 1 else many
 
 
-def run_threads(count: int, calls: int, work: _Work) -> tuple[float, list[array[int]]]:
-    """Run *work* in *count* threads at once; return the seconds from the common start to the last
-    end, and the durations of each thread's calls in nanoseconds.
-
-    The first exception of a thread is raised when all have ended.
-    """
-    latencies = [array("q") for _ in range(count)]
-    if calls == 0:
-        return 0.0, latencies
-    if count == 1:
-        began = time.perf_counter()
-        work(0, calls, latencies[0])
-        return time.perf_counter() - began, latencies
-    failures: list[Exception] = []
-    start = threading.Barrier(count + 1)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number, calls, latencies[number])
-        except Exception as error:  # handed to the caller below
-            failures.append(error)
-
-    running = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in running:
-        thread.start()
-    start.wait()
-    began = time.perf_counter()
-    for thread in running:
-        thread.join()
-    seconds = time.perf_counter() - began
-    if failures:
-        raise failures[0]
-    return seconds, latencies
-
-
 @app.command(epilog=EXIT_CODES)
 @command
 def get(
@@ -210,7 +233,7 @@ def get(
             seconds = time.perf_counter() - began
         done, size = sum(each[0] for each in read), sum(each[1] for each in read)
         line: dict[str, Any] = {"bench": "get", "messages": done, "pull": PULL, "decode": decode}
-        print_json(line | _rates(done, size, seconds) | _percentiles([latencies]))
+        print_json(line | rates(done, size, seconds) | percentiles([latencies]))
     return ExitCode.OK if done else ExitCode.FAULT
 
 
@@ -271,30 +294,3 @@ def recover(
     finally:
         saved.replace(checkpoint)
     return ExitCode.OK
-
-
-def _rates(done: int, log_bytes: int, seconds: float) -> dict[str, Any]:
-    return {
-        "bytes_per_message": log_bytes // done if done else 0,
-        "seconds": round(seconds, 3),
-        "msgs_per_s": round(done / seconds),
-        "log_MB_per_s": round(log_bytes / seconds / 1e6, 2),
-    }
-
-
-def _percentiles(parts: Sequence[array[int]]) -> dict[str, Any]:
-    ordered = sorted(duration for part in parts for duration in part)
-
-    def at(quantile: float) -> float:
-        if not ordered:
-            return 0.0
-        index = max(0, min(len(ordered), math.ceil(quantile * len(ordered))) - 1)
-        return round(ordered[index] / 1000, 2)
-
-    return {
-        "calls": len(ordered),
-        "p50_us": at(0.5),
-        "p99_us": at(0.99),
-        "p999_us": at(0.999),
-        "max_us": at(1.0),
-    }

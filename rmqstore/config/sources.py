@@ -5,9 +5,7 @@ Every mistake is collected too, so that a user sees all of them at once.
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +47,8 @@ class Settings:
 
 def nearest_key(written: str, candidates: list[str]) -> str:
     """Return advice for an unknown key: the nearest of *candidates*, or where keys are listed."""
+    import difflib
+
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     near = difflib.get_close_matches(written.lower(), by_lower, n=1)
     if near:
@@ -98,6 +98,8 @@ def from_toml(text: str, options: Mapping[str, Option]) -> Settings:
     A key in a table is looked up with the names of its tables before it, joined by `_`, from the
     longest such name to the key alone.
     """
+    import tomllib
+
     settings = Settings(options)
     try:
         document = tomllib.loads(text)

@@ -100,6 +100,9 @@ class Report:
     queue_file_size: int | None
     """The size most files of simple queues have, None without any."""
 
+    extension_file_size: int | None
+    """The same for the extensions of queues."""
+
     findings: tuple[Finding, ...]
     milliseconds: int
 

@@ -25,6 +25,7 @@ from rmqstore._native.core import Record
 from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import ArgumentError, NotFoundError
+from rmqstore.message import SysFlag, TransactionType
 from rmqstore.store import Store
 
 __all__ = ["Hole", "LogFile", "LogFiles", "LogWalk", "Progress", "file_size_of", "open_view"]
@@ -33,6 +34,8 @@ Progress = Callable[[int, int], None]
 """Called now and then with the bytes of the log that are done, and all there are."""
 
 _REPORT_EVERY = 4096
+_RECORD_SIZE_MIN = 91
+_BATCH_MAX = 32767
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
 
@@ -180,6 +183,11 @@ class LogWalk:
         hole: tuple[int, str] | None = None
         while True:
             for record in scan:
+                if not _has_place(record):
+                    at, offset = record.physical_offset, record._stored_queue_offset
+                    reason = f"the record at {at} cannot have the queue offset {offset}"
+                    hole = hole or (at, reason)
+                    continue
                 self.records += 1
                 if hole is not None:
                     stop = record.physical_offset
@@ -213,11 +221,23 @@ class LogWalk:
 
     def _is_record(self, offset: int) -> bool:
         with closing(self._view.scan_log(offset, self._files.end)) as scan:
-            return next(scan, None) is not None
+            record = next(scan, None)
+            return record is not None and _has_place(record)
 
     def _tell(self, offset: int) -> None:
         if self._progress:
             self._progress(offset - self._files.start, self._files.end - self._files.start)
+
+
+def _has_place(record: Record) -> bool:
+    """Whether a queue can hold the record, as the dispatcher judges: each message of a queue took a
+    record of the log, or its share of one that holds many."""
+    flags = record.sys_flag
+    kind = int(flags & SysFlag.TRANSACTION_MASK)
+    if kind in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        return True
+    share = _BATCH_MAX if flags & SysFlag.INNER_BATCH else 1
+    return 0 <= record._stored_queue_offset // share <= record.physical_offset // _RECORD_SIZE_MIN
 
 
 def file_size_of(found: list[tuple[int, int]]) -> int | None:

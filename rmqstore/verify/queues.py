@@ -24,6 +24,8 @@ __all__ = ["QueueCheck"]
 
 _UNIT = struct.Struct(">qiq")
 _BATCH_UNIT = struct.Struct(">qiqqqhii")
+_EXTENSION_UNIT = struct.Struct(">hqqh")
+_EXTENSION_END_SIZE = 4
 _FILL_SIZE = 0x7FFFFFFF
 _ADDRESS_MAX = -(2**31) - 1
 _TOPIC_NAME_MAX = 255
@@ -86,7 +88,7 @@ class _Troubles:
 class _Queue:
     """The files of one queue and what the walk through the log made of them."""
 
-    def __init__(self, folder: Path, *, is_batch: bool, maps: _Maps) -> None:
+    def __init__(self, folder: Path, extension: Path, *, is_batch: bool, maps: _Maps) -> None:
         self.folder = folder
         self.unit = _BATCH_UNIT if is_batch else _UNIT
         self.is_batch = is_batch
@@ -98,6 +100,12 @@ class _Queue:
                 self.files.append(LogFile(path, int(path.name), path.stat().st_size))
             elif path.is_file():
                 self.foreign.append(path)
+        self.extension = [
+            LogFile(path, int(path.name), path.stat().st_size)
+            for path in (sorted(extension.iterdir()) if extension.is_dir() else [])
+            if path.name.isdecimal() and path.is_file()
+        ]
+        self.extension_size: int | None = None
         sizes = [(file.start, file.size) for file in self.files]
         self.file_size = file_size_of(sizes) or self.unit.size
         self.units = {file.start: file for file in self.files if file.size >= self.unit.size}
@@ -110,14 +118,12 @@ class _Queue:
     def wrong_files(self) -> Iterator[Finding]:
         for path in self.foreign:
             yield self._finding(path, "is no file of a queue", "repair moves it to cut/")
-        last = self.files[-1] if self.files else None
-        for file in self.files:
-            # A last file that was made and not written is empty.
-            if file.size == self.file_size or (file is last and file.size == 0):
-                continue
-            yield self._finding(
-                file.path, f"has {file.size} bytes instead of {self.file_size}", _REBUILT
-            )
+        for files, size in ((self.files, self.file_size), (self.extension, self.extension_size)):
+            for file in files:
+                # A last file that was made and not written is empty.
+                if file.size == size or (file is files[-1] and file.size == 0):
+                    continue
+                yield self._finding(file.path, f"has {file.size} bytes instead of {size}", _REBUILT)
 
     def _finding(self, path: Path, text: str, cure: str) -> Finding:
         return Finding(Kind.QUEUE, str(path), text, cure)
@@ -179,14 +185,27 @@ class _Queue:
                 self.troubles.add("is missing", entry.offset, entry.offset)
             return
         physical_offset, size, code = _UNIT.unpack(data)
-        if (physical_offset, size) == (entry.physical_offset, entry.size) and (
-            code == entry.tags_code or code <= _ADDRESS_MAX
-        ):
+        place = (entry.physical_offset, entry.size, entry.tags_code)
+        if (physical_offset, size, self._code_of(code)) == place:
             self.matched += 1
         elif size == _FILL_SIZE and physical_offset == 0:
             self.troubles.add("is missing", entry.offset, entry.offset)
         else:
             self.troubles.add("does not fit its record", entry.offset, entry.offset)
+
+    def _code_of(self, stored: int) -> int | None:
+        """The tags code, which may lie in the extension; None where it has no whole unit there."""
+        if stored > _ADDRESS_MAX:
+            return stored
+        place = stored + (1 << 63)
+        for file in self.extension:
+            at, left = place - file.start, file.start + file.size - place
+            if at < 0 or left < _EXTENSION_UNIT.size + _EXTENSION_END_SIZE:
+                continue
+            size, code, _, map_size = _EXTENSION_UNIT.unpack_from(self._maps.of(file.path), at)
+            is_whole = size == _EXTENSION_UNIT.size + map_size and map_size >= 0
+            return code if is_whole and size <= left - _EXTENSION_END_SIZE else None
+        return None
 
     def _check_batch(self, entry: _Entry) -> None:
         if self._batches is None:
@@ -226,7 +245,9 @@ class _Queue:
 class QueueCheck:
     """Compares queues with records as these are walked; `findings` tells the outcome."""
 
-    def __init__(self, root: Path, *, delays_ms: tuple[int, ...]) -> None:
+    def __init__(
+        self, root: Path, *, delays_ms: tuple[int, ...], extension_size: int | None = None
+    ) -> None:
         self._root = root
         self._delays_ms = delays_ms
         self._maps = _Maps()
@@ -240,6 +261,15 @@ class QueueCheck:
                 for queue in _folders(topic):
                     if queue.name.isdecimal():
                         self._queue((topic.name, int(queue.name), bool(is_batch)))
+        sizes = Counter(
+            file.size for queue in self._queues.values() for file in queue.extension if file.size
+        )
+        if extension_size is None and sizes:
+            extension_size = max(sizes, key=lambda size: (sizes[size], size))
+        self.extension_size = extension_size
+        """The size most files of extensions have, unless it is known; None without any."""
+        for each in self._queues.values():
+            each.extension_size = extension_size
         # A queue of one file does not tell by itself that it was cut.
         for is_batch in (False, True):
             size = self.file_size(is_batch=is_batch)
@@ -276,7 +306,9 @@ class QueueCheck:
         if found is None:
             topic, number, is_batch = name
             folder = self._root / _FOLDERS[is_batch] / topic / str(number)
-            found = self._queues[name] = _Queue(folder, is_batch=is_batch, maps=self._maps)
+            extension = self._root / "consumequeue_ext" / topic / str(number)
+            found = _Queue(folder, extension, is_batch=is_batch, maps=self._maps)
+            self._queues[name] = found
         return found
 
     def see(self, record: Record) -> None:

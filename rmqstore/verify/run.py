@@ -60,10 +60,13 @@ def verify(
     files = LogFiles.find(root, config=config, file_size=log_file_size)
     index_folder = root / "index"
     index = IndexCheck(index_folder, facts, full=full)
+    extension_size = settings.consume_queue_ext_file_size_bytes if is_told else None
     has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
     with (
         open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
-        closing(QueueCheck(root, delays_ms=settings.delay_levels_ms)) as queues,
+        closing(
+            QueueCheck(root, delays_ms=settings.delay_levels_ms, extension_size=extension_size)
+        ) as queues,
     ):
         walk = LogWalk(view, files, progress=progress)
         last_timestamp = 0
@@ -98,6 +101,7 @@ def verify(
             orphan_queues=frozenset(queues.orphans),
             has_light_queues=queues.light_queues,
             queue_file_size=queues.file_size(is_batch=False),
+            extension_file_size=queues.extension_size,
             findings=tuple(findings),
             milliseconds=int((time.monotonic() - began) * 1000),
         )

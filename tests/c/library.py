@@ -33,7 +33,7 @@ _CONSTANT = re.compile(
 _ATOMIC_POINTER = re.compile(r"_Atomic\(([^()]*)\)")
 _INLINE_HEAD = re.compile(r"static inline [^;{]*\{")
 _ASSERTION = re.compile(r"_Static_assert\s*\([^;]*;")
-_OPAQUE_TYPES = ("pthread_mutex_t", "pthread_cond_t", "pthread_t")
+_OPAQUE_TYPES = ("pthread_mutex_t", "pthread_cond_t", "pthread_t", "sem_t")
 
 
 def is_sanitized() -> bool:
@@ -41,11 +41,14 @@ def is_sanitized() -> bool:
     return os.environ.get("RMQ_SANITIZE", "0") not in ("", "0")
 
 
-def build() -> Path:
-    """Return the shared library of all of csrc, compiled unless these sources already were."""
-    flags = [*FLAGS, *(SANITIZERS if is_sanitized() else ())]
+def build(extra: Sequence[Path] = (), options: Sequence[str] = ()) -> Path:
+    """Return the shared library of all of csrc, compiled unless these sources already were.
+
+    *extra* are more C files, *options* more words for the linker.
+    """
+    flags = [*FLAGS, *options, *(SANITIZERS if is_sanitized() else ())]
     digest = hashlib.sha256(" ".join([*COMPILER, *flags]).encode())
-    for path in sorted(SOURCES.glob("*.[ch]")):
+    for path in [*sorted(SOURCES.glob("*.[ch]")), *extra]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     library = BUILD / f"{digest.hexdigest()[:24]}.so"
     if not library.exists():
@@ -53,7 +56,7 @@ def build() -> Path:
         # Another run may build the same: each has its own place, and the last rename wins.
         with tempfile.TemporaryDirectory(dir=BUILD) as directory:
             made = Path(directory) / library.name
-            sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+            sources = [str(path) for path in [*sorted(SOURCES.glob("*.c")), *extra]]
             _run([*COMPILER, *flags, "-shared", f"-I{SOURCES}", "-o", str(made), *sources])
             made.replace(library)
     return library
@@ -84,11 +87,16 @@ def declarations() -> str:
     return "\n".join([*constants, _opaque_types(), text])
 
 
-def load() -> tuple[cffi.FFI, object]:
-    """Return the foreign function interface and the library of the core."""
+def load(
+    extra: Sequence[Path] = (), options: Sequence[str] = (), declared: str = ""
+) -> tuple[cffi.FFI, object]:
+    """Return the foreign function interface and the library of the core.
+
+    *extra* and *options* are those of `build`; *declared* says what the extra files bring.
+    """
     ffi = cffi.FFI()
-    ffi.cdef(declarations())
-    return ffi, ffi.dlopen(str(build()))
+    ffi.cdef(declarations() + declared)
+    return ffi, ffi.dlopen(str(build(extra, options)))
 
 
 def _without_inline_functions(text: str) -> str:
@@ -108,7 +116,9 @@ def _opaque_types() -> str:
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory) / "sizes"
         prints = "".join(f'printf("%zu\\n", sizeof({name}));' for name in _OPAQUE_TYPES)
-        source = f"#include <pthread.h>\n#include <stdio.h>\nint main(void) {{ {prints} }}\n"
+        names = ("pthread.h", "semaphore.h", "stdio.h")
+        includes = "".join(f"#include <{name}>\n" for name in names)
+        source = f"{includes}int main(void) {{ {prints} }}\n"
         program.with_suffix(".c").write_text(source)
         _run([*COMPILER, "-o", str(program), str(program.with_suffix(".c"))])
         sizes = [int(line) for line in _run([str(program)]).split()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,8 @@ class Calls:
         options.flush.log_interval_ms = options.flush.log_thorough_ms = 60_000
         options.flush.queue_interval_ms = options.flush.queue_thorough_ms = 60_000
         for name, value in settings.items():
-            setattr(options, name, value)
+            *outer, last = name.split(".")
+            setattr(reduce(getattr, outer, options), last, value)
         out = self.ffi.new("struct rmq_store **")
         self.check(self.lib.rmq_store_open(options, out, self.error))
         self.store = out[0]

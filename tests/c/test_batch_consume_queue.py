@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,34 @@ def test_agrees_with_the_reference_for_every_cut(
         assert queue.recover() == expected
         queue.extend(units)
         assert queue.read(first) == units
+
+
+def write(path: Path, units: list[Unit]) -> None:
+    path.mkdir()
+    for name, data in encoded(units).items():
+        (path / name).write_bytes(data)
+
+
+def test_first_unit_that_is_none_is_damage_and_no_reason_to_die(core: Any, tmp_path: Path) -> None:
+    units = units_of([2, 1, 3])
+    write(tmp_path / "0", [replace(units[0], base_offset=-7), *units[1:]])
+    with Queue(core, tmp_path / "0") as queue:
+        status = queue.lib.rmq_batch_consume_queue_recover(queue.queue, EVERYTHING, queue.error)
+        assert status == queue.lib.RMQ_CORRUPT
+        assert queue.error.at_offset == 0
+
+
+def test_unit_out_of_order_is_not_handed_out_and_the_next_one_can_be_found(
+    core: Any, tmp_path: Path
+) -> None:
+    units = units_of([2, 1, 3, 1])
+    # A reader that went on where it says would begin anew, for ever.
+    write(tmp_path / "0", [units[0], units[1], replace(units[2], base_offset=0, count=1), units[3]])
+    with Queue(core, tmp_path / "0") as queue:
+        assert queue.recover()[:2] == (0, 7)
+        assert queue.read(0) == units[:2]
+        assert queue.read(3) == units[3:]
+        assert queue.lib.rmq_batch_consume_queue_next(queue.queue, 3) == 6
 
 
 @every_case("batch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ FIELDS = (
     "master_flushed_offset",
     "confirm_offset",
     "logics_physical_offset",
+    "flushed_offset",
 )
 SAMPLE = Checkpoint(
     physic_timestamp=1_700_000_000_001,
@@ -29,6 +30,7 @@ SAMPLE = Checkpoint(
     master_flushed_offset=-4,
     confirm_offset=(1 << 62) + 5,
     logics_physical_offset=6,
+    flushed_offset=7,
 )
 
 
@@ -94,8 +96,24 @@ def test_cut_checkpoint_counts_as_missing_and_is_made_whole_by_the_next_write(
 def test_bytes_behind_the_fields_stay(core: Any, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(Checkpoint().encode()[:48] + b"\7" * 5000)
-    assert write(core, path, SAMPLE) == 0
+    assert write(core, path, replace(SAMPLE, flushed_offset=-1)) == 0
     assert path.read_bytes() == SAMPLE.encode()[:48] + b"\7" * 5000
+    assert write(core, path, SAMPLE) == 0
+    assert path.read_bytes() == SAMPLE.encode()[:60] + b"\7" * 4988
+
+
+@pytest.mark.parametrize("at", range(60))
+def test_mark_counts_as_missing_once_any_byte_before_it_was_written_by_another(
+    core: Any, tmp_path: Path, at: int
+) -> None:
+    path = tmp_path / "checkpoint"
+    data = bytearray(SAMPLE.encode())
+    data[at] ^= 1
+    path.write_bytes(data)
+    found = read(core, path)
+    assert found is not None
+    assert found.flushed_offset == -1
+    assert found == reference.decode(bytes(data))
 
 
 def test_folder_in_place_of_the_checkpoint_is_named(core: Any, tmp_path: Path) -> None:
@@ -131,7 +149,8 @@ def test_golden_checkpoint_is_read_and_written_again(
     before = path.read_bytes()
     values = read(core, path)
     assert values == reference.decode(before)
-    assert write(core, path, SAMPLE) == 0
+    assert values.flushed_offset == -1
+    assert write(core, path, replace(SAMPLE, flushed_offset=-1)) == 0
     assert write(core, path, values) == 0
     assert path.read_bytes() == before
 

@@ -102,6 +102,23 @@ def test_raw_bytes_in_any_parts_give_an_equal_log(
     copy.close()
 
 
+def test_store_closed_behind_half_a_record_opens_with_the_whole_ones(
+    core: Any, store: Calls, tmp_path: Path
+) -> None:
+    puts = [store.put(bytes((97 + number,)) * 600) for number in range(2)]
+    store.wait_flushed(store.end_offset)
+    data = (tmp_path / "commitlog" / f"{0:020}").read_bytes()
+    copy = Calls(core, tmp_path / "copy")
+    half = data[: puts[1].physical_offset + 300]
+    copy.check(copy.lib.rmq_store_append_raw(copy.store, 0, half, len(half), copy.error))
+    copy.close()
+    assert (tmp_path / "copy" / "abort").exists()
+    copy = Calls(core, tmp_path / "copy")
+    assert copy.end_offset == puts[0].end_offset
+    assert copy.put(b"00000000").queue_offset == 1
+    copy.close()
+
+
 @pytest.mark.parametrize("at", [-1, 1, LOG_FILE_SIZE + 1])
 def test_raw_bytes_for_an_empty_log_begin_at_a_file_border(at: int, store: Calls) -> None:
     with pytest.raises(Failed) as caught:

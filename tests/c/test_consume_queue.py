@@ -219,6 +219,77 @@ def test_what_follows_the_known_whole_part_does_not_matter(core: Any, tmp_path: 
     assert sum(len(data.rstrip(b"\0")) > 0 for data in files(tmp_path).values()) == 2
 
 
+@given(
+    st.integers(0, 17),
+    st.integers(0, 1800),
+    st.integers(0, 17),
+    st.one_of(st.none(), st.integers(0, 17)),
+)
+def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
+    core: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    count: int,
+    log_end: int,
+    count_again: int,
+    changed: int | None,
+) -> None:
+    """Whatever is appended again: nothing, the same, more, or another unit in the middle."""
+    again = units_of(count_again)
+    if changed is not None and changed < count_again:
+        again[changed] = Unit(again[changed].physical_offset, 100, 77)
+    results = []
+    for verb in ("recover", "rewind"):
+        path = tmp_path_factory.mktemp("q")
+        with Queue(core, path) as queue:
+            queue.extend(units_of(count))
+        with Queue(core, path) as queue:
+            bounds = queue.call(verb, log_end)
+            kept = bounds[1]
+            for number in range(kept, count_again):
+                queue.append(number, again[number])
+            end = queue.call("truncate", EVERYTHING)
+            units = queue.read(0)
+            queue.flush()
+        results.append((bounds, end, units, files(path)))
+    assert results[0] == results[1]
+
+
+def test_rewinding_leaves_the_files_as_they_are_until_the_queue_is_cut(
+    core: Any, tmp_path: Path
+) -> None:
+    units = units_of(12)
+    with Queue(core, tmp_path) as queue:
+        queue.extend(units)
+    before = files(tmp_path)
+    with Queue(core, tmp_path) as queue:
+        assert queue.call("rewind", 300) == (0, 3, 300)
+        queue.extend(units[3:7], first=3)
+        assert files(tmp_path) == before
+        assert queue.call("truncate", EVERYTHING) == (0, 7, 700)
+    assert files(tmp_path) == reference.encode_files(units[:7], first=0, file_size=FILE_SIZE)
+
+
+def test_recovery_of_a_sparse_file_reads_nothing_into_its_holes(core: Any, tmp_path: Path) -> None:
+    with Queue(core, tmp_path, file_size=8 << 20) as queue:
+        queue.append(0, Unit(0, 10, 1))
+        queue.flush()
+    with Queue(core, tmp_path, file_size=8 << 20) as queue:
+        assert queue.recover() == (0, 1, 10)
+        resident = resident_bytes(next(tmp_path.iterdir()))
+        assert 0 < resident <= 128 << 10
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of a file that this process maps is in its memory."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if str(path) in line:
+            inside = True
+        elif inside and line.startswith("Rss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
 def test_all_zero_last_file_holds_no_unit(core: Any, tmp_path: Path) -> None:
     with Queue(core, tmp_path) as queue:
         queue.extend(units_of(5))

@@ -118,6 +118,21 @@ def test_cut_leaves_zeros_behind_the_offset_and_no_later_file(
     assert left.rstrip(b"\0") == b"x" * offset + b"y" * SIZE
 
 
+def test_reserving_by_writing_leaves_zeros_in_written_blocks_and_stored_bytes_alone(
+    core: Any, files: Files, tmp_path: Path
+) -> None:
+    files.append(b"x" * 100)
+    last = files.queue.last
+    last.reserved = 100
+    for upto, goal in [(200, 300), (250, 300), (301, 401), (SIZE, SIZE)]:
+        files.check(files.lib.rmq_mapped_file_reserve_written(last, upto, 100, files.error))
+        assert last.reserved == goal
+    files.flush()
+    made = tmp_path / f"{0:020}"
+    assert made.read_bytes() == b"x" * 100 + bytes(SIZE - 100)
+    assert made.stat().st_blocks * 512 >= SIZE
+
+
 def test_cut_behind_the_end_changes_nothing(files: Files) -> None:
     files.append(b"x" * (SIZE + 10))
     files.truncate(SIZE + 10)

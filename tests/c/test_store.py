@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,61 @@ def test_failing_sync_turns_the_store_read_only_for_good(
     assert not store.recovery.was_closed
     store.check_holds([safe])
     store.close()
+
+
+def waiting(store: Calls) -> int:
+    """Return how many callers are queued up behind the leader of a sync."""
+    count, waiter = 0, store.store.flusher.waiters
+    while waiter != store.ffi.NULL:
+        count, waiter = count + 1, waiter.next
+    return count
+
+
+def test_waiter_whose_time_is_up_leaves_the_queue(core: Any, tmp_path: Path) -> None:
+    store = Calls(core, tmp_path)
+    put = store.put(body(1))
+    store.store.flusher.syncing = True
+    for _ in range(2):
+        with pytest.raises(Failed, match="not flushed in 20 ms") as caught:
+            store.wait_flushed(put.end_offset, timeout_ms=20)
+        assert caught.value.status == store.lib.RMQ_FLUSH_TIMEOUT
+        assert waiting(store) == 0
+    store.store.flusher.syncing = False
+    store.wait_flushed(put.end_offset)
+    store.close()
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_one_sync_ends_the_wait_of_everybody_who_queued_up(
+    is_failing: bool, core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    puts = [store.put(body(number)) for number in range(8)]
+    store.wait_dispatched(puts[-1].end_offset)
+    if is_failing:
+        door.arm(SYNC, 0, errno.EIO)
+    store.store.flusher.syncing = True
+    flusher = store.ffi.addressof(store.store, "flusher")
+    with ThreadPoolExecutor(len(puts)) as pool:
+        waits = [
+            pool.submit(store.lib.rmq_flusher_wait, flusher, put.end_offset, 60_000, store.ffi.NULL)
+            for put in puts
+        ]
+        deadline = time.monotonic() + 60
+        while waiting(store) < len(puts):
+            assert time.monotonic() < deadline
+        before = door.count(SYNC)
+        store.store.flusher.syncing = False
+        statuses = {store.lib.rmq_flusher_wait(flusher, store.end_offset, 60_000, store.ffi.NULL)}
+        statuses |= {wait.result() for wait in waits}
+    assert door.count(SYNC) == before + 1
+    assert statuses == {store.lib.RMQ_NOT_WRITABLE if is_failing else store.lib.RMQ_OK}
+    assert waiting(store) == 0
+    door.disarm()
+    if is_failing:
+        store.abandon()
+    else:
+        store.close()
 
 
 def test_checkpoint_of_a_store_whose_sync_failed_names_nothing_later(

@@ -1,4 +1,4 @@
-"""The door to the file system, and its faulty twin."""
+"""The door to the file system, and its twins."""
 
 from __future__ import annotations
 
@@ -78,12 +78,19 @@ class Door:
         return self.call("list", path, callback, self.ffi.NULL), found
 
 
-@pytest.fixture(params=["posix", "fault"])
+@pytest.fixture(params=["posix", "fault", "record"])
 def door(core: Any, request: pytest.FixtureRequest) -> Iterator[Door]:
-    """Return each door in turn: the faulty one, not armed, must behave like the real one."""
+    """Return each door in turn: the faulty one, not armed, and the recording one must behave like
+    the real one.
+    """
     _, lib = core
     if request.param == "posix":
         yield Door(core, lib.rmq_vfs_posix())
+        return
+    if request.param == "record":
+        vfs = lib.rmq_vfs_record_new(lib.rmq_vfs_posix())
+        yield Door(core, vfs)
+        lib.rmq_vfs_record_free(vfs)
         return
     vfs = lib.rmq_vfs_fault_new()
     yield Door(core, vfs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.cli import bench
 from tests.cli.conftest import ROOT, Run
 
 RATES = {"bench", "messages", "seconds", "msgs_per_s", "log_MB_per_s", "bytes_per_message"}
@@ -58,6 +60,37 @@ def test_recover_leaves_a_store_in_use_alone(small: Path, run: Run) -> None:
     with rmqstore.open(small):
         assert run("bench", "recover", "--dir", small).code == 3
         assert (small / "abort").exists()
+
+
+def test_bench_alone_tells_its_usage(run: Run) -> None:
+    told = run("bench")
+    assert told.code == 2
+    assert "--report" in told.out
+
+
+def test_report_runs_the_comparison_of_the_checkout(tmp_path: Path, run: Run) -> None:
+    told = run(
+        "bench", "--report", tmp_path / "out", "--dir", tmp_path / "data", "--quick",
+        "--only", "import-time", "--peer", "rmqstore",
+    )  # fmt: skip
+    assert told.code == 0
+    assert "<svg" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    lines = (tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    kinds = [json.loads(line)["type"] for line in lines]
+    assert kinds == ["machine", "run", "machine"]
+
+
+def test_report_of_an_unknown_workload_is_refused(tmp_path: Path, run: Run) -> None:
+    assert run("bench", "--report", tmp_path / "out", "--only", "nonsense").code == 4
+
+
+def test_report_without_a_checkout_says_what_it_needs(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "rmqstore" / "cli" / "bench.py"))
+    told = run("bench", "--report", tmp_path / "out")
+    assert told.code == 2
+    assert "checkout" in told.err
 
 
 @pytest.mark.skipif(

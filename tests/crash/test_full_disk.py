@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
+import random
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,28 +15,27 @@ import pytest
 import rmqstore
 from rmqstore import DiskError, Durability, Message, NotWritable, Receipt
 from tests.crash.agreement import FILES, check_agreement
+from tests.crash.disk import fill_up, small_tmpfs
+from tests.effort import rounds
 
 DISK_BYTES = 1 << 20
 BALLAST_BYTES = 512 << 10
 """More than queues and index of all that fits beside it can take."""
-SIZES = {**FILES, "consume_queue_file_size_bytes": 20_000, "index_entry_count": 2000}
+SIZES = {
+    **FILES,
+    "consume_queue_file_size_bytes": 20_000,
+    "index_entry_count": 2000,
+    "clean_interval_ms": 3_600_000,  # Else retention refuses puts when it finds the disk full.
+}
 PUTS_MAX = 20_000
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one MiB with a ballast file, which a test removes to make room."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    (path / "ballast").write_bytes(bytes(BALLAST_BYTES))
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_tmpfs(tmp_path / "disk", DISK_BYTES) as path:
+        (path / "ballast").write_bytes(bytes(BALLAST_BYTES))
+        yield path
 
 
 def fill(
@@ -72,10 +73,8 @@ def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
 ) -> None:
     with rmqstore.open(disk / "store", **SIZES) as store:
         receipts, refusal = fill(store, size, durability)
-        assert isinstance(refusal.__cause__, DiskError)
-        assert refusal.__cause__.errno == errno.ENOSPC
+        check_refusal(refusal)
         assert "No space left" in str(refusal)
-        assert refusal.stored is False
         end = store.end_offset
         with pytest.raises(NotWritable):
             store.put("orders", bytes(20_000))
@@ -131,3 +130,121 @@ def test_room_made_by_expiring_files_is_used(disk: Path) -> None:
         assert store.get("orders", offset=again.queue_offset).body == b"again"
         check_agreement(store)
         assert receipts
+
+
+def check_refusal(refusal: NotWritable) -> None:
+    assert isinstance(refusal.__cause__, DiskError)
+    assert refusal.__cause__.errno == errno.ENOSPC
+    assert refusal.stored is False
+
+
+class Load:
+    """Threads that put as long as they are let, and count what was acknowledged and refused."""
+
+    def __init__(self, store: rmqstore.Store) -> None:
+        self.store = store
+        self.stop = threading.Event()
+        self.changed = threading.Condition()
+        self.refused = 0
+        self.acknowledged: list[tuple[Receipt, bytes]] = []
+        self.unexpected: list[BaseException] = []
+        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(3)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, queue: int) -> None:
+        try:
+            rng = random.Random(queue)
+            number = 0
+            while not self.stop.is_set():
+                number += 1
+                self._put(queue, number, rng)
+        except BaseException as error:
+            with self.changed:
+                self.unexpected.append(error)
+                self.changed.notify_all()
+
+    def _put(self, queue: int, number: int, rng: random.Random) -> None:
+        body = (b"%d:%06d:" % (queue, number)).ljust(rng.choice((10, 500, 5000)))
+        durability = rng.choice((Durability.MEMORY, Durability.DISK))
+        try:
+            receipt = self.store.put("orders", body, queue=queue, durability=durability)
+        except NotWritable as error:
+            check_refusal(error)
+            with self.changed:
+                self.refused += 1
+                self.changed.notify_all()
+            self.stop.wait(0.001)
+        else:
+            with self.changed:
+                self.acknowledged.append((receipt, body))
+                self.changed.notify_all()
+
+    def wait(self, *, refused: int = 0, acknowledged: int = 0) -> None:
+        """Wait until so many more puts were refused and acknowledged."""
+        with self.changed:
+            goals = self.refused + refused, len(self.acknowledged) + acknowledged
+            reached = self.changed.wait_for(
+                lambda: (
+                    self.unexpected
+                    or (self.refused >= goals[0] and len(self.acknowledged) >= goals[1])
+                ),
+                timeout=60,
+            )
+        assert not self.unexpected, self.unexpected
+        assert reached
+
+    def end(self) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_disk_that_fills_and_empties_under_load_loses_nothing_acknowledged(disk: Path) -> None:
+    with rmqstore.open(disk / "store", **SIZES) as store:
+        load = Load(store)
+        try:
+            for _ in range(rounds(10, 500)):
+                fill_up(disk / "ballast")
+                load.wait(refused=5)
+                (disk / "ballast").unlink()
+                load.wait(acknowledged=10)
+                store.wait_dispatched()
+                store.expire_files(max(0, len(store._files()) - 4))
+        finally:
+            load.end()
+        assert store.failure is None
+        check_acknowledged(store, load)
+        check_agreement(store)
+    with rmqstore.open(disk / "store") as store:
+        assert store.recovery.was_closed
+        check_acknowledged(store, load)
+        check_agreement(store)
+
+
+def check_acknowledged(store: rmqstore.Store, load: Load) -> None:
+    kept = [each for each in load.acknowledged if each[0].physical_offset >= store.start_offset]
+    assert kept
+    for receipt, body in kept:
+        found = store.get("orders", queue=receipt.queue, offset=receipt.queue_offset)
+        assert found.body == body
+
+
+def test_reader_in_another_process_survives_a_full_disk(disk: Path) -> None:
+    """It looks behind the end of what was written, where a file on a full tmpfs has holes."""
+    program = (
+        "import rmqstore, sys\n"
+        "with rmqstore.open(sys.argv[1], read_only=True) as store:\n"
+        "    for _ in range(3):\n"
+        "        store.refresh()\n"
+        "    print(sum(len(queue) for queue in store.queues()), len(list(store.scan_log())))\n"
+    )
+    with rmqstore.open(disk / "store", **SIZES) as store:
+        receipts = [store.put("orders", bytes(700), keys=[f"k{i}"]) for i in range(100)]
+        store.wait_dispatched()
+        fill_up(disk / "ballast")
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(disk / "store")], capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
+        assert done.stdout.split() == [str(len(receipts))] * 2

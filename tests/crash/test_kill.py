@@ -1,4 +1,4 @@
-"""A writer killed without warning loses nothing it acknowledged."""
+"""A writer killed without warning loses nothing it acknowledged, whatever it was doing."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import rmqstore
+from rmqstore import OffsetOutOfRange
 from tests.crash import writer
 from tests.crash.agreement import FILES, check_agreement
+from tests.effort import rounds
 
-SEED = int(os.environ.get("RMQ_CRASH_SEED", "20240229"))
-ROUNDS = 100
-KEPT_FILES = 40
+SEED = int(os.environ.get("RMQ_SEED", "20240229"))
+PARTS = 4
+ROUNDS = rounds(100, 1000) // PARTS
+NUMBERS_A_ROUND = writer.NUMBERS * writer.THREADS
+# The act a kill is aimed at, with None for any; the writer tells when it begins.
+AIMS = (None, None, "opening", "closing", "cutting", "expiring")
 
 
 class Acknowledged(NamedTuple):
@@ -30,63 +37,147 @@ class Acknowledged(NamedTuple):
     number: int
 
 
-def run_and_kill(
-    directory: Path, *, seed: int, number: int, rng: random.Random
-) -> list[Acknowledged]:
-    """Let a writer run for a random while, kill it, return what it had acknowledged."""
-    during_recovery = rng.random() < 0.2
-    command = [sys.executable, writer.__file__, str(directory), str(seed), str(number)]
+class Fate:
+    """What the store must hold, by the lines that its writers printed."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[int, Acknowledged] = {}
+        """By physical offset."""
+
+        self.doubtful: dict[int, Acknowledged] = {}
+        """Behind a cut that was begun and perhaps not made."""
+
+        self.gone: list[Acknowledged] = []
+        """Cut in the last run."""
+
+        self.may_be_closed = False
+        self.act = ""
+
+    def begin_run(self) -> None:
+        self.gone = []
+        self.doubtful = {}
+
+    def learn(self, line: str) -> None:
+        act, *fields = line.split()
+        if act == "put":
+            each = Acknowledged(fields[0], *map(int, fields[1:]))
+            self.acknowledged[each.physical_offset] = each
+            return
+        self.act = act
+        self.may_be_closed = act in ("closing", "closed", "opening")
+        if act == "cutting":
+            at = int(fields[0])
+            self.doubtful = {k: v for k, v in self.acknowledged.items() if k >= at}
+            self.acknowledged = {k: v for k, v in self.acknowledged.items() if k < at}
+        elif act == "cut":
+            self.gone += self.doubtful.values()
+            self.doubtful = {}
+
+    def check(self, store: rmqstore.Store, *, whole: bool) -> None:
+        """What was acknowledged is there, all of it or a part; what was cut is not."""
+        start, end = store.start_offset, store.end_offset
+        self.acknowledged = {k: v for k, v in self.acknowledged.items() if k >= start}
+        chosen = list(self.acknowledged.values())
+        for each in chosen if whole else chosen[-2000:]:
+            check_there(store, each)
+        for each in self.doubtful.values():
+            if start <= each.physical_offset < end:
+                check_there(store, each)
+                self.acknowledged[each.physical_offset] = each
+        for each in self.gone[-200:]:
+            check_gone(store, each)
+
+
+def check_there(store: rmqstore.Store, each: Acknowledged) -> None:
+    record = store.get(each.topic, queue=each.queue, offset=each.queue_offset)
+    expected = writer.message(each.number)
+    assert record.physical_offset == each.physical_offset, each
+    assert record.body == expected.body, each
+    assert (record.tags, tuple(record.keys)) == (expected.tags, expected.keys), each
+
+
+def check_gone(store: rmqstore.Store, each: Acknowledged) -> None:
+    try:
+        found = store.get(each.topic, queue=each.queue, offset=each.queue_offset)
+    except OffsetOutOfRange:
+        return
+    assert not found.body.startswith(b"%d:" % each.number), f"{each} came back"
+
+
+def lines_until_killed(
+    process: subprocess.Popen[str], *, aim: str | None, rng: random.Random
+) -> Iterator[str]:
+    """Yield what a writer prints; some time after it began the act *aim*, kill it."""
+    assert process.stdout is not None
+    timer = threading.Timer(rng.uniform(0, 0.1 if aim is None else 0.004), process.kill)
+    deadline = threading.Timer(10, process.kill)
+    deadline.start()
+    is_open = is_aimed = False
+    to_pass = rng.randrange(3) if aim in ("closing", "cutting") else 0
+    try:
+        for line in process.stdout:
+            if not line.endswith("\n"):
+                break
+            act = line.split(maxsplit=1)[0]
+            is_open |= act == "open"
+            if not is_aimed and (act == aim if aim else is_open):
+                if to_pass:
+                    to_pass -= 1
+                else:
+                    is_aimed = True
+                    timer.start()
+            yield line
+    finally:
+        process.kill()
+        deadline.cancel()
+        if is_aimed:
+            timer.join()
+
+
+def run_and_kill(directory: Path, fate: Fate, *, number: int, rng: random.Random) -> None:
+    """Let a writer run for a random while, kill it, learn what it had acknowledged."""
+    command = [sys.executable, writer.__file__, str(directory), str(rng.getrandbits(32))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    fate.begin_run()
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*command, str(number)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as process:
-        assert process.stdout is not None
         assert process.stderr is not None
-        began = process.stdout.readline()
-        if not during_recovery:
-            began = process.stdout.readline()
-        timer = threading.Timer(rng.uniform(0, 0.02 if during_recovery else 0.1), process.kill)
-        timer.start()
-        printed = process.stdout.read()
-        timer.join()
+        for line in lines_until_killed(process, aim=rng.choice(AIMS), rng=rng):
+            fate.learn(line)
         complaint = process.stderr.read()
-    assert process.returncode == -signal.SIGKILL, f"{began}{printed[-200:]}\n{complaint}"
-    lines = printed[: printed.rfind("\n") + 1].splitlines()
-    fields = [line.split() for line in lines if line != "open"]
-    return [Acknowledged(topic, *map(int, numbers)) for topic, *numbers in fields]
+    assert process.returncode == -signal.SIGKILL, complaint
+    assert not complaint
 
 
-def check_acknowledged(store: rmqstore.Store, acknowledged: list[Acknowledged]) -> None:
-    for each in acknowledged:
-        record = store.get(each.topic, queue=each.queue, offset=each.queue_offset)
-        expected = writer.message(each.number)
-        assert record.physical_offset == each.physical_offset, each
-        assert record.body == expected.body, each
-        assert (record.tags, tuple(record.keys)) == (expected.tags, expected.keys), each
-
-
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_everything_acknowledged_survives_a_kill(part: int, tmp_path: Path) -> None:
     seed = SEED + part
-    print(f"RMQ_CRASH_SEED={SEED} part {part}")
+    print(f"RMQ_SEED={seed - part} part {part}")
     rng = random.Random(seed)
     directory = tmp_path / "store"
-    acknowledged: list[Acknowledged] = []
+    fate = Fate()
+    acts: Counter[str] = Counter()
     rmqstore.open(directory, **FILES).close()
-    for number in range(ROUNDS // 4):
-        first = (acknowledged[-1].number if acknowledged else 0) + 1000
-        latest = run_and_kill(directory, seed=rng.getrandbits(32), number=first, rng=rng)
-        acknowledged += latest
+    for number in range(ROUNDS):
+        run_and_kill(directory, fate, number=number * NUMBERS_A_ROUND, rng=rng)
+        acts[fate.act] += 1
         with rmqstore.open(directory) as store:
-            assert not (latest and store.recovery.was_closed)
-            check_acknowledged(store, latest if number % 10 else acknowledged)
+            assert fate.may_be_closed or not store.recovery.was_closed, number
+            fate.check(store, whole=number % 10 == 0)
             if number % 5 == 0:
                 check_agreement(store)
-            store.expire_files(max(0, len(store._files()) - KEPT_FILES))
-            acknowledged = [e for e in acknowledged if e.physical_offset >= store.start_offset]
+            store.expire_files(max(0, len(store._files()) - writer.KEPT_FILES))
             if rng.random() < 0.7:
                 store._abandon()
     with rmqstore.open(directory) as store:
-        check_acknowledged(store, acknowledged)
+        fate.begin_run()
+        fate.check(store, whole=True)
         check_agreement(store)
-    assert len(acknowledged) > 100
+    print(dict(acts))
+    assert len(fate.acknowledged) > 100
+    assert len(acts) > 3

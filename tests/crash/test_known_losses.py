@@ -5,15 +5,21 @@ Numbers are those of the Apache RocketMQ issue tracker.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
-from rmqstore import Message
+from rmqstore import CorruptionError, Message, StoreError
+from tests.c import library, store_calls
 from tests.crash.agreement import FILES, check_agreement, check_keys, walk_log
+from tests.crash.disk import fill_up, small_tmpfs
+from tests.effort import rounds
 
 FILE_SIZE = FILES["commit_log_file_size_bytes"]
 BODY_WITH_CRC_ZERO = b"\x9d\x0a\xd9\x6d"
@@ -161,6 +167,120 @@ def test_issue_8007_index_is_whole_after_every_one_of_many_crashes(tmp_path: Pat
             check_keys(store, walk_log(store), 100)
         counts.append(len(list((directory / "index").iterdir())))
     assert max(counts) == 1
+
+
+def file_names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def test_issue_7539_opening_that_fails_over_and_over_makes_no_files(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    with rmqstore.open(directory, **FILES) as store:
+        fill(store)
+    damaged = directory / "commitlog" / f"{FILE_SIZE:020}"
+    damaged.write_bytes(bytes(FILE_SIZE))
+    last_log_file(directory).write_bytes(bytes(FILE_SIZE))
+    shutil.rmtree(directory / "index")
+    names: list[list[str]] = []
+    for _ in range(10):
+        with pytest.raises(CorruptionError):
+            rmqstore.open(directory, **FILES)
+        names.append(file_names(directory))
+    assert names == [names[0]] * 10
+
+
+def test_issue_7539_opening_on_a_full_disk_over_and_over_makes_no_files(tmp_path: Path) -> None:
+    with small_tmpfs(tmp_path / "disk", 1 << 20) as disk:
+        store = rmqstore.open(disk / "store", **FILES)
+        store.put("orders", b"x", keys=["k"])
+        store.wait_dispatched()
+        store._abandon()
+        fill_up(disk / "ballast")
+        for _ in range(10):
+            with contextlib.suppress(StoreError):
+                rmqstore.open(disk / "store", **FILES)._abandon()
+            assert len(file_names(disk / "store" / "index")) <= 1
+        (disk / "ballast").unlink()
+        with rmqstore.open(disk / "store", **FILES) as store:
+            assert [each.body for each in check_agreement(store)] == [b"x"]
+
+
+def test_issue_5091_store_of_many_queues_holds_no_descriptor_for_each(tmp_path: Path) -> None:
+    """200,000 queue files took minutes to load; here a queue costs a mapping and no descriptor."""
+    count = rounds(60, 5000)
+    directory = tmp_path / "store"
+    before = len(os.listdir("/proc/self/fd"))
+    with rmqstore.open(directory, **FILES) as store:
+        for number in range(count):
+            assert store.put(f"t{number // 50}", b"%d" % number, queue=number % 50)
+        store.wait_dispatched(timeout=600)
+    for how in ("closed", "abandoned"):
+        store = rmqstore.open(directory, **FILES)
+        assert len(os.listdir("/proc/self/fd")) < before + 20
+        assert len(store.queues()) == count
+        for number in range(0, count, 7):
+            queue = store.queue(f"t{number // 50}", number % 50)
+            assert queue.get(0).body == b"%d" % number
+            assert queue.end == (1 if how == "closed" or number else 2)
+        assert store.put("t0", b"again").queue_offset == (1 if how == "closed" else 2)
+        store._abandon()
+
+
+def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart(
+    tmp_path: Path,
+) -> None:
+    """Of a replicated log, what the other copies may lack stays unseen, a crash or a stop apart."""
+    core: Any = library.load()
+    store = store_calls.Calls(core, tmp_path)
+    puts = [store.put(b"%08d" % number) for number in range(20)]
+    confirmed = puts[12].physical_offset
+    store.check(core[1].rmq_store_set_confirm_offset(store.store, confirmed, store.error))
+    store.flush()
+    store.abandon()
+    for turn in range(3):
+        store = store_calls.Calls(core, tmp_path, keep_confirm_offset=True)
+        assert store.read(0, 11) == (puts[11].physical_offset, puts[11].body)
+        with pytest.raises(LookupError):
+            store.read(0, 12)
+        assert store.find(b"k" + puts[12].body) == []
+        assert store.end_offset == puts[-1].end_offset
+        # Their places are taken all the same.
+        after = store.put(b"%08d" % (20 + turn))
+        assert after.queue_offset == len(puts)
+        puts.append(after)
+        if turn == 1:
+            store.close()
+        else:
+            store.abandon()
+    store = store_calls.Calls(core, tmp_path, keep_confirm_offset=True)
+    everything = store.end_offset
+    store.check(core[1].rmq_store_set_confirm_offset(store.store, everything, store.error))
+    store.check_holds(puts)
+    store.close()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5])
+def test_issue_6703_confirm_offset_names_nothing_behind_a_log_that_lost_its_tail(
+    kept: int, tmp_path: Path
+) -> None:
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, compatibility="5.5", **FILES)
+    receipts = [store.put("orders", b"%d" % number) for number in range(10)]
+    store._set_confirm_offset(store.end_offset)
+    store._abandon()
+    fields = bytearray(4096)
+    if (directory / "checkpoint").exists():
+        fields[:] = (directory / "checkpoint").read_bytes()
+    fields[32:40] = receipts[-1].end_offset.to_bytes(8)
+    (directory / "checkpoint").write_bytes(fields)
+    path = directory / "commitlog" / f"{0:020}"
+    end = receipts[kept].physical_offset
+    path.write_bytes(path.read_bytes()[:end].ljust(FILE_SIZE, b"\0"))
+    with rmqstore.open(directory) as store:
+        assert store.end_offset == end
+        assert store._checkpoint()["confirm_offset"] <= end
+        assert store.put("orders", b"new").queue_offset == kept
+        assert len(check_agreement(store)) == kept + 1
 
 
 def test_issue_7689_no_queue_offset_is_given_twice_after_a_crash(tmp_path: Path) -> None:

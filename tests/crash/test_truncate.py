@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
 from rmqstore import Message, OffsetOutOfRange, Receipt
 from tests.crash.agreement import FILES, check_agreement
+from tests.effort import rounds
 
 COUNT = 60
 TRUNCATE_AND_DIE = """
@@ -194,3 +196,26 @@ def test_issue_10666_cut_store_reads_zeros_behind_its_end(tmp_path: Path) -> Non
         store.truncate_to(old[4].physical_offset)
     data = (directory / "commitlog" / f"{0:020}").read_bytes()
     assert not any(data[old[4].physical_offset :])
+
+
+def test_rounds_of_flushing_beside_many_cuts_name_nothing_that_is_gone(tmp_path: Path) -> None:
+    """A round that took the end of the log from before a cut must not go on with it afterwards."""
+    eager: dict[str, Any] = {
+        "flush_commit_log_interval_ms": 1,
+        "flush_commit_log_thorough_interval_ms": 1,
+        "flush_consume_queue_interval_ms": 1,
+        "flush_consume_queue_thorough_interval_ms": 1,
+    }
+    directory = tmp_path / "store"
+    store = rmqstore.open(directory, compatibility="5.5", **FILES, **eager)
+    store.put("orders", b"first")
+    for _ in range(rounds(200, 5000)):
+        receipts = [store.put("orders", bytes(2000)) for _ in range(20)]
+        store.truncate_to(receipts[5].physical_offset)
+        end = store.end_offset
+        assert store._checkpoint()["logics_physical_offset"] < end
+        assert store.failure is None
+        store.truncate_to(receipts[0].physical_offset)
+    store._abandon()
+    with rmqstore.open(directory) as store:
+        assert [each.body for each in check_agreement(store)] == [b"first"]

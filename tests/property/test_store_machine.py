@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 import rmqstore
 from rmqstore import Durability, GetStatus, Message, OffsetOutOfRange, TransactionType
 from tests.crash.agreement import check_agreement
+from tests.effort import rounds
 
 FILES: dict[str, Any] = {
     "commit_log_file_size_bytes": 2048,
@@ -198,7 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=80,
+    max_examples=rounds(80, 5000),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
