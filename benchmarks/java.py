@@ -1,0 +1,182 @@
+"""The real Java store, through the peer program on the command line.
+
+The peer folder lies beside the repository (`../shared/peer`) or where RMQSTORE_PEERS or
+RMQ_PEER_DIR says; it is built with Maven on first use into `build/peers`, or into PEER_BUILD_DIR.
+ROCKETMQ_VERSION names the release. It runs with Java's own defaults and the heap that the JVM
+chooses; PEER_JAVA_OPTS changes that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import Figures, Job, WrongAnswer
+from benchmarks.workloads import QUEUES, ROLL_FILE_SIZE, Kind, Workload
+
+NAME = "java"
+REPOSITORY = Path(__file__).resolve().parents[1]
+JAVA_NEEDED = 17
+BUILD_TIMEOUT_S = 900
+RUN_TIMEOUT_S = 300
+# Until it has compiled what a put runs through, the JVM is several times slower.
+WARM_UP_LEAST = 100_000
+
+
+class JavaFailed(Exception):
+    """The Java program could not be built, failed, or took too long."""
+
+
+def directory() -> Path:
+    """Return the folder with the peers, whether it exists or not."""
+    named = os.environ.get("RMQSTORE_PEERS") or os.environ.get("RMQ_PEER_DIR")
+    return Path(named) if named else REPOSITORY.parent / "shared" / "peer"
+
+
+def release() -> str:
+    """Return the release of RocketMQ that is run."""
+    return os.environ.get("ROCKETMQ_VERSION", "5.3.3")
+
+
+def java_version() -> str | None:
+    """Return what `java -version` calls itself, None without Java."""
+    if not shutil.which("java"):
+        return None
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "([^"]+)"', told.stderr)
+    return found[1] if found else None
+
+
+def missing() -> str | None:
+    """Return what is needed and not there, or None."""
+    lacking = []
+    if not (directory() / "store" / "run").is_file():
+        lacking.append("the peer folder (set RMQSTORE_PEERS)")
+    version = java_version()
+    if version is None or int(version.split(".")[0]) < JAVA_NEEDED:
+        lacking.append(f"Java {JAVA_NEEDED} on PATH (found {version or 'none'})")
+    lacking += [f"{tool} on PATH" for tool in ("mvn", "bash") if not shutil.which(tool)]
+    return f"the Java store needs {', '.join(lacking)}" if lacking else None
+
+
+def supports(workload: Workload) -> bool:
+    """Return whether the Java program has that workload."""
+    return workload.kind not in (Kind.ARROW, Kind.MEMORY, Kind.IMPORT)
+
+
+def build() -> None:
+    """Build the program unless that was done before, by this process or another."""
+    builds = Path(_environment()["PEER_BUILD_DIR"])
+    builds.mkdir(parents=True, exist_ok=True)
+    with (builds / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Without a command the program builds itself and prints its usage.
+        told = _call([], timeout=BUILD_TIMEOUT_S)
+    if "usage:" not in told.stderr:
+        raise JavaFailed(f"building failed: {told.stderr[-1000:]}")
+
+
+def run(job: Job) -> Figures:
+    """Do the job."""
+    if job.workload.kind is Kind.GET:
+        return _get(job)
+    if job.workload.kind is Kind.RECOVER:
+        return _recover(job)
+    return _put(job)
+
+
+def _put(job: Job) -> Figures:
+    workload = job.workload
+    flush = "sync" if workload.kind is Kind.DURABLE else "async"
+    arguments: list[object] = [
+        *("put" if workload.batch == 1 else "batchput", "--dir", job.directory / "store"),
+        *("--messages", job.count, "--body", workload.body, "--threads", workload.threads),
+        *("--queues", QUEUES, "--flush", flush),
+    ]
+    if workload.kind is Kind.DURABLE:
+        arguments += ["--warmup", max(1000, job.count // 5)]
+    else:
+        arguments += ["--warmup", max(WARM_UP_LEAST, job.count // 5)]
+    if workload.batch > 1:
+        arguments += ["--batch", workload.batch]
+    if workload.kind is Kind.ROLL_OVER:
+        arguments += ["--set", f"mappedFileSizeCommitLog={ROLL_FILE_SIZE}"]
+    (line,) = _bench(*arguments)
+    names = (
+        "messages", "msgs_per_s", "bytes_per_message", "calls",
+        "p50_us", "p99_us", "p999_us", "max_us",
+    )  # fmt: skip
+    figures = {name: line[name] for name in names}
+    if workload.kind is not Kind.DURABLE:
+        for name in ("msgs_per_s_dispatched", "msgs_per_s_flushed"):
+            figures[name] = line[name]
+    if line["messages"] < job.count - workload.threads * workload.batch:
+        raise WrongAnswer(f"{line['messages']} of {job.count} messages were put")
+    figures["MB_per_s"] = round(figures["msgs_per_s"] * workload.body / 1e6, 1)
+    return figures
+
+
+def _get(job: Job) -> Figures:
+    assert job.store is not None
+    (line,) = _bench("get", "--dir", job.store, "--decode", "--rounds", 3)
+    return {
+        "messages": line["messages"],
+        "msgs_per_s": line["msgs_per_s"],
+        "MB_per_s": round(line["msgs_per_s"] * job.workload.body / 1e6, 1),
+    }
+
+
+def _recover(job: Job) -> Figures:
+    assert job.store is not None
+    lines = {line["kind"]: line for line in _bench("recover", "--dir", job.store, "--rounds", 3)}
+    took = {kind: round(statistics.median(line["load_ms"]), 2) for kind, line in lines.items()}
+    log_bytes = lines["crash-no-checkpoint"]["log_bytes"]
+    return {
+        "ms": took["crash-no-checkpoint"],
+        "crash-with-checkpoint_ms": took["crash"],
+        "clean_ms": took["clean"],
+        "log_bytes": log_bytes,
+        "MB_per_s": round(log_bytes / took["crash-no-checkpoint"] / 1e3, 1),
+    }
+
+
+def _bench(*arguments: object) -> list[dict[str, Any]]:
+    told = _call(["bench", *(str(each) for each in arguments)], timeout=RUN_TIMEOUT_S)
+    if told.returncode:
+        raise JavaFailed(f"exit status {told.returncode}: {told.stderr[-1000:]}")
+    return [json.loads(line) for line in told.stdout.splitlines() if line.startswith("{")]
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "ROCKETMQ_VERSION": release(),
+        "PEER_BUILD_DIR": os.environ.get("PEER_BUILD_DIR") or str(REPOSITORY / "build" / "peers"),
+    }
+
+
+def _call(arguments: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Runs the program; one that takes too long is killed with its children."""
+    process = subprocess.Popen(
+        ["bash", str(directory() / "store" / "run"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise JavaFailed(f"{arguments[:2]} took more than {timeout:.0f} s") from None
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)

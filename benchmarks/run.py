@@ -1,0 +1,250 @@
+"""Measures everything once a round, in turn, and writes a line for each result.
+
+Peers of one workload run one after another, each round beginning with another one; every run has
+its own process and its own empty directory. What fails is a line as well, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks import java, limits, machine, peers
+from benchmarks.peers import Job, product
+from benchmarks.workloads import WORKLOADS, Kind, Workload
+
+__all__ = ["LIMITS", "Plan", "measure"]
+
+LIMITS = "limits"
+RUN_TIMEOUT_S = 300
+ERROR_KEPT = 400
+READ_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure, and where."""
+
+    directory: Path
+    """Written to and removed afterwards; 20 GB for all, 3 GB for a trial."""
+    rounds: int
+    quick: bool = False
+    only: Sequence[str] = ()
+    """Names or patterns of workloads; all when empty."""
+    peers: Sequence[str] = ()
+    """Names, LIMITS among them; all when empty."""
+
+    def workloads(self) -> list[Workload]:
+        """Return the workloads wanted."""
+        return [
+            each
+            for each in WORKLOADS
+            if not self.only or any(fnmatch.fnmatchcase(each.name, name) for name in self.only)
+        ]
+
+    def wants(self, peer: str) -> bool:
+        """Return whether a peer takes part."""
+        return not self.peers or peer in self.peers
+
+
+class _Measurement:
+    def __init__(self, plan: Plan, out: TextIO, tell: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.out = out
+        self.tell = tell
+        self.ready: list[str] = []
+
+    def write(self, kind: str, **members: Any) -> None:
+        self.out.write(json.dumps({"type": kind, **members}, ensure_ascii=False) + "\n")
+        self.out.flush()
+
+    def clean(self, text: str) -> str:
+        """Text without the paths of this machine, and short."""
+        for path, name in (
+            (self.plan.directory, "DIR"),
+            (limits.ROOT, "CHECKOUT"),
+            (Path.home(), "~"),
+        ):
+            text = text.replace(str(path), name)
+        return " ".join(text.split())[-ERROR_KEPT:]
+
+    # -- before the first round
+
+    def prepare(self) -> None:
+        for name in peers.names():
+            if not self.plan.wants(name):
+                continue
+            reason = peers.peer(name).missing()
+            if not reason and name == java.NAME:
+                reason = self._build_java()
+            if reason:
+                self.tell(f"{name}: skipped: {reason}")
+                self.write("skipped", peer=name, reason=self.clean(reason))
+            else:
+                self.ready.append(name)
+        if self.plan.wants(LIMITS):
+            self.tell("building the limits")
+            limits.build()
+        for name in dict.fromkeys(each.store for each in self.plan.workloads() if each.store):
+            self.tell(f"writing the store {name}")
+            product.prepare(name, self.store(name), quick=self.plan.quick)
+            if java.NAME in self.ready:
+                shutil.copytree(self.store(name), self.store(f"{name}-java"))
+        os.sync()
+
+    def _build_java(self) -> str | None:
+        self.tell("building the Java store")
+        try:
+            java.build()
+        except (java.JavaFailed, OSError) as error:
+            return str(error)
+        return None
+
+    def store(self, name: str) -> Path:
+        return self.plan.directory / "stores" / name
+
+    # -- a round
+
+    def round(self, number: int) -> None:
+        self._limit(number, "python", lambda: limits.floor(1 if self.plan.quick else 3))
+        last: Workload | None = None
+        for workload in self.plan.workloads():
+            if last is None or workload.kind is not last.kind:
+                self._limits_of(number, workload)
+            last = workload
+            able = [name for name in self.ready if peers.peer(name).supports(workload)]
+            turn = number % len(able) if able else 0
+            for name in able[turn:] + able[:turn]:
+                self._run(number, name, workload)
+
+    def _run(self, number: int, name: str, workload: Workload) -> None:
+        store = None
+        if workload.store:
+            is_java = name == java.NAME
+            store = self.store(f"{workload.store}-java" if is_java else workload.store)
+            _read_into_cache(store)
+        began = time.monotonic()
+        line: dict[str, Any] = {"round": number, "peer": name, "workload": workload.name}
+        with self._empty_directory() as directory:
+            count = workload.count(quick=self.plan.quick)
+            try:
+                if name == java.NAME:
+                    line["figures"] = java.run(Job(workload, directory, count, store))
+                else:
+                    line["figures"] = _in_process(name, Job(workload, directory, count, store))
+            except Exception as error:  # one peer's failure is a result, not the end of the run
+                line["error"] = self.clean(f"{type(error).__name__}: {error}")
+        line["seconds"] = round(time.monotonic() - began, 2)
+        self.write("run", **line)
+        self.tell(
+            f"{number} {workload.name} {name}: {line.get('error') or _short(line['figures'])}"
+        )
+
+    @contextmanager
+    def _empty_directory(self) -> Iterator[Path]:
+        """Gives a directory for one run; removes it, and waits until the disk is at rest."""
+        directory = self.plan.directory / "one"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            os.sync()
+
+    # -- limits
+
+    def _limits_of(self, number: int, workload: Workload) -> None:
+        quick = self.plan.quick
+        runs, megabytes = (1, 128) if quick else (3, 512)
+        if workload.kind is Kind.PUT:
+            with self._empty_directory() as directory:
+                self._limit(
+                    number, "append", lambda: limits.run("append", directory, runs, megabytes)
+                )
+            with self._empty_directory() as directory:
+                self._limit(
+                    number,
+                    "memory",
+                    lambda: limits.run("memory", directory / "file", 1, megabytes),
+                )
+        elif workload.kind is Kind.DURABLE:
+            with self._empty_directory() as directory:
+                syncs = 200 if quick else 1000
+                self._limit(
+                    number, "disk", lambda: limits.run("disk", directory, 1, syncs, megabytes)
+                )
+        elif workload.kind in (Kind.GET, Kind.ARROW, Kind.RECOVER) and workload.store:
+            files = sorted((self.store(workload.store) / "commitlog").iterdir())
+            _read_into_cache(self.store(workload.store))
+            self._limit(number, "scan", lambda: limits.run("scan", runs, *files))
+
+    def _limit(self, number: int, name: str, work: Callable[[], list[limits.Line]]) -> None:
+        if not self.plan.wants(LIMITS):
+            return
+        try:
+            for line in work():
+                self.write("limit", round=number, **line)
+        except (limits.LimitError, OSError, subprocess.SubprocessError) as error:
+            self.write("limit", round=number, limit=name, error=self.clean(str(error)))
+            self.tell(f"{number} limits {name}: {self.clean(str(error))}")
+        else:
+            self.tell(f"{number} limits {name}")
+
+
+def measure(plan: Plan, out: TextIO, tell: Callable[[str], None]) -> None:
+    """Measure as planned; lines go to *out*, a word on each step to *tell*."""
+    began = time.monotonic()
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    measurement = _Measurement(plan, out, tell)
+    shutil.rmtree(plan.directory / "stores", ignore_errors=True)
+    try:
+        measurement.write("machine", **machine.facts(plan.directory))
+        measurement.prepare()
+        for number in range(1, plan.rounds + 1):
+            measurement.round(number)
+        measurement.write(
+            "machine", load_after=machine.load(), took_s=round(time.monotonic() - began)
+        )
+    finally:
+        shutil.rmtree(plan.directory / "stores", ignore_errors=True)
+
+
+def _in_process(name: str, job: Job) -> peers.Figures:
+    command = [
+        *(sys.executable, "-m", "benchmarks.peers", name, job.workload.name),
+        *("--dir", str(job.directory), "--count", str(job.count)),
+        *(("--store", str(job.store)) if job.store else ()),
+    ]
+    told = subprocess.run(
+        command, cwd=limits.ROOT, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
+    if told.returncode:
+        raise RuntimeError(told.stderr.strip().rpartition("\n")[2] or f"exit {told.returncode}")
+    figures: peers.Figures = json.loads(told.stdout)
+    return figures
+
+
+def _read_into_cache(store: Path) -> None:
+    """Reading is measured from the page cache; recovery too, where all of the log fits in it."""
+    buffer = bytearray(READ_CHUNK)
+    for path in sorted(store.rglob("*")):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+
+
+def _short(figures: peers.Figures) -> str:
+    shown = ("msgs_per_s", "msgs_per_s_dispatched", "p50_us", "p999_us", "ms", "private_MiB")
+    return " ".join(f"{name}={figures[name]:,}" for name in shown if name in figures)
