@@ -103,7 +103,7 @@ static void release_array(struct ArrowArray *array)
         if (array->children[i]->release)
             array->children[i]->release(array->children[i]);
     for (size_t i = 0; i < BUFFERS_MAX; ++i)
-        free((void *)(uintptr_t)owner->buffers[i]);
+        rmq_buffer_give(owner->buffers[i]);
     free(owner->children);
     free(owner);
     array->release = NULL;
@@ -149,10 +149,10 @@ static bool make_text(struct ArrowArray *out, int64_t length, struct rmq_buffer 
 {
     /* A map without any entry has no offsets yet; readers want the first one all the same. */
     if (!offsets->data) {
-        offsets->data = aligned_alloc(64, 64);
+        offsets->data = rmq_buffer_take(NULL, sizeof(int64_t), &offsets->capacity);
         if (!offsets->data)
             return false;
-        memset(offsets->data, 0, 64);
+        memset(offsets->data, 0, offsets->capacity);
     }
     if (!make_array(out, length, 3, 0))
         return false;

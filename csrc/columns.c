@@ -8,7 +8,6 @@
 #include "hash.h"
 #include "utf8.h"
 
-#define ALIGNMENT 64
 /* Records whose properties are scanned together. */
 #define CHUNK 128
 #define BIT(column) (1u << RMQ_COLUMN_##column)
@@ -61,15 +60,15 @@ static uint8_t *reserve(struct rmq_buffer *buffer, size_t more)
         wanted = buffer->capacity * 2;
     if (wanted < buffer->expected)
         wanted = buffer->expected;
-    wanted = wanted < ALIGNMENT ? ALIGNMENT : (wanted + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    uint8_t *data = aligned_alloc(ALIGNMENT, wanted);
+    size_t capacity = 0;
+    uint8_t *data = rmq_buffer_take(buffer->pool, wanted, &capacity);
     if (!data)
         return NULL;
     if (buffer->size > 0)
         memcpy(data, buffer->data, buffer->size);
-    free(buffer->data);
+    rmq_buffer_give(buffer->data);
     buffer->data = data;
-    buffer->capacity = wanted;
+    buffer->capacity = capacity;
     return data + buffer->size;
 }
 
@@ -253,16 +252,22 @@ int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_optio
     columns->max_rows = options->max_rows;
     columns->max_bytes = options->max_bytes;
     columns->large_binary = options->large_binary;
+    columns->pool = rmq_buffer_pool_new();
+    if (!columns->pool)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a pool of buffers");
     for (size_t i = 0; i < options->column_count; ++i) {
         columns->builders[i].column = (enum rmq_column)options->columns[i];
         columns->chosen |= 1u << options->columns[i];
     }
     if (columns->chosen & BIT(PROPERTIES)) {
         columns->pairs = calloc(1, sizeof *columns->pairs);
-        if (!columns->pairs)
+        if (!columns->pairs) {
+            rmq_columns_close(columns);
             return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu bytes",
                             sizeof *columns->pairs);
+        }
     }
+    rmq_columns_restart(columns);
     return RMQ_OK;
 }
 
@@ -272,9 +277,10 @@ void rmq_columns_restart(struct rmq_columns *columns)
         struct rmq_column_builder *builder = &columns->builders[i];
         for (size_t role = 0; role < RMQ_BUFFER_ROLES; ++role) {
             struct rmq_buffer *buffer = &builder->buffers[role];
-            free(buffer->data);
+            rmq_buffer_give(buffer->data);
             /* A little more than last time, so that batches of like size never grow a buffer. */
-            *buffer = (struct rmq_buffer){.expected = buffer->size + buffer->size / 8};
+            *buffer = (struct rmq_buffer){.pool = columns->pool,
+                                          .expected = buffer->size + buffer->size / 8};
         }
         builder->null_count = 0;
         builder->entry_count = 0;
@@ -288,6 +294,8 @@ void rmq_columns_close(struct rmq_columns *columns)
     rmq_columns_restart(columns);
     free(columns->pairs);
     columns->pairs = NULL;
+    rmq_buffer_pool_close(columns->pool);
+    columns->pool = NULL;
 }
 
 struct chunk {

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "buffer_pool.h"
 #include "record.h"
 #include "status.h"
 
@@ -91,7 +92,8 @@ struct rmq_columns_options {
 int rmq_columns_options_check(const struct rmq_columns_options *options, struct rmq_error *err);
 
 struct rmq_buffer {
-    uint8_t *data; /* NULL until something is reserved */
+    uint8_t *data; /* NULL until something is reserved; of rmq_buffer_take */
+    struct rmq_buffer_pool *pool;
     size_t size;
     size_t capacity;
     size_t expected; /* what the batch before took, reserved at once */
@@ -131,6 +133,7 @@ struct rmq_columns {
     int64_t max_bytes;
     bool large_binary;
     struct rmq_pair_table *pairs; /* scratch of the map column */
+    struct rmq_buffer_pool *pool;
 };
 
 /* An empty batch. RMQ_INVALID, RMQ_NO_MEMORY. */

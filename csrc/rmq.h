@@ -50,6 +50,7 @@
 #include "read.h"
 
 /* Records as columns. */
+#include "buffer_pool.h"
 #include "columns.h"
 #include "arrow_stream.h"
 

@@ -1,0 +1,115 @@
+#include "buffer_pool.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Smaller ones cost less than the lock. */
+#define KEPT_SIZE_MIN 65536
+#define KEPT_MAX 8
+
+/* In front of each buffer. */
+struct head {
+    _Alignas(RMQ_BUFFER_ALIGNMENT) struct rmq_buffer_pool *pool;
+    size_t capacity;
+};
+_Static_assert(sizeof(struct head) == RMQ_BUFFER_ALIGNMENT, "buffers stay aligned behind it");
+
+struct rmq_buffer_pool {
+    pthread_mutex_t lock;
+    size_t taken; /* buffers that are with somebody */
+    bool is_closed;
+    struct head *kept[KEPT_MAX];
+};
+
+struct rmq_buffer_pool *rmq_buffer_pool_new(void)
+{
+    struct rmq_buffer_pool *pool = calloc(1, sizeof *pool);
+    if (pool)
+        pthread_mutex_init(&pool->lock, NULL);
+    return pool;
+}
+
+static void free_pool(struct rmq_buffer_pool *pool)
+{
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void rmq_buffer_pool_close(struct rmq_buffer_pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    for (size_t i = 0; i < KEPT_MAX; ++i)
+        free(pool->kept[i]);
+    pool->is_closed = true;
+    bool is_last = pool->taken == 0;
+    pthread_mutex_unlock(&pool->lock);
+    if (is_last)
+        free_pool(pool);
+}
+
+/* The smallest kept one that is large enough, and not much too large; the caller holds the lock. */
+static struct head *take_kept(struct rmq_buffer_pool *pool, size_t wanted)
+{
+    struct head **best = NULL;
+    for (struct head **each = pool->kept; each < pool->kept + KEPT_MAX; ++each)
+        if (*each && (*each)->capacity >= wanted && (*each)->capacity / 4 <= wanted &&
+            (!best || (*each)->capacity < (*best)->capacity))
+            best = each;
+    struct head *found = best ? *best : NULL;
+    if (best)
+        *best = NULL;
+    return found;
+}
+
+uint8_t *rmq_buffer_take(struct rmq_buffer_pool *pool, size_t wanted, size_t *capacity)
+{
+    if (wanted > SIZE_MAX - 2 * RMQ_BUFFER_ALIGNMENT)
+        return NULL;
+    size_t whole = (wanted + RMQ_BUFFER_ALIGNMENT - 1) & ~(size_t)(RMQ_BUFFER_ALIGNMENT - 1);
+    bool goes_round = pool && whole >= KEPT_SIZE_MIN;
+    struct head *head = NULL;
+    if (goes_round) {
+        pthread_mutex_lock(&pool->lock);
+        head = take_kept(pool, whole);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    if (!head) {
+        head = aligned_alloc(RMQ_BUFFER_ALIGNMENT, sizeof *head + whole);
+        if (!head)
+            return NULL;
+        head->pool = goes_round ? pool : NULL;
+        head->capacity = whole;
+    }
+    if (goes_round) {
+        pthread_mutex_lock(&pool->lock);
+        ++pool->taken;
+        pthread_mutex_unlock(&pool->lock);
+    }
+    *capacity = head->capacity;
+    return (uint8_t *)(head + 1);
+}
+
+void rmq_buffer_give(const void *data)
+{
+    if (!data)
+        return;
+    struct head *head = (struct head *)(uintptr_t)data - 1;
+    struct rmq_buffer_pool *pool = head->pool;
+    bool is_last = false;
+    if (pool) {
+        pthread_mutex_lock(&pool->lock);
+        for (size_t i = 0; i < KEPT_MAX && head && !pool->is_closed; ++i)
+            if (!pool->kept[i]) {
+                pool->kept[i] = head;
+                head = NULL;
+            }
+        is_last = --pool->taken == 0 && pool->is_closed;
+        pthread_mutex_unlock(&pool->lock);
+    }
+    free(head);
+    if (is_last)
+        free_pool(pool);
+}
