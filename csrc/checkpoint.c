@@ -103,16 +103,16 @@ int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
                          const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
 {
     uint8_t bytes[MARKED_SIZE];
-    size_t size = checkpoint->flushed_offset < 0 ? FIELDS_SIZE : MARKED_SIZE;
     rmq_put_i64(bytes, checkpoint->physic_timestamp);
     rmq_put_i64(bytes + 8, checkpoint->logics_timestamp);
     rmq_put_i64(bytes + 16, checkpoint->index_timestamp);
     rmq_put_i64(bytes + 24, checkpoint->master_flushed_offset);
     rmq_put_i64(bytes + 32, checkpoint->confirm_offset);
     rmq_put_i64(bytes + 40, checkpoint->logics_physical_offset);
-    rmq_put_i64(bytes + 48, checkpoint->flushed_offset);
-    rmq_put_i32(bytes + 56, (int32_t)rmq_crc32(0, bytes, MARKED_SIZE - 4));
-    return write_synced(vfs, path, bytes, size, RMQ_CHECKPOINT_SIZE, false, err);
+    bool is_marked = checkpoint->flushed_offset >= 0;
+    rmq_put_i64(bytes + 48, is_marked ? checkpoint->flushed_offset : 0);
+    rmq_put_i32(bytes + 56, is_marked ? (int32_t)rmq_crc32(0, bytes, MARKED_SIZE - 4) : 0);
+    return write_synced(vfs, path, bytes, sizeof bytes, RMQ_CHECKPOINT_SIZE, false, err);
 }
 
 int rmq_abort_exists(struct rmq_vfs *vfs, const char *path, bool *exists, struct rmq_error *err)

@@ -40,7 +40,7 @@ struct rmq_checkpoint {
 int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkpoint *checkpoint,
                         bool *found, struct rmq_error *err);
 /* Writes in place (60 bytes lie in one sector) and syncs; makes the file when it is missing. Bytes
- * from 60 on stay, and those from 48 on when flushed_offset is -1. */
+ * from 60 on stay; those from 48 on are zero when flushed_offset is -1. */
 int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
                          const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
 

@@ -12,160 +12,10 @@
 #define RMQ_PUT_CHUNK 128
 /* Bytes of records after which a call of many lets others have the put lock. */
 #define RMQ_TURN_SIZE 32768
-/* The next file is made once this part of a file is used: making one means a journal commit, which
- * may have to wait for all that is being flushed. */
-#define RMQ_PREPARE_PART 8
 #define RMQ_CACHE_LINE 64
 #define RMQ_FETCH_MAX 2048
 /* Light queues one message may go to. */
 #define RMQ_LIGHT_MAX 64
-
-/* ---- the warmer ---- */
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Has zeros on the device up to `upto`. The sync goes through a descriptor of its own: an error of
- * the device is then told to the flusher's as well, and need not be looked at here. */
-static void write_ahead(struct rmq_mapped_file *file, int64_t upto)
-{
-    struct rmq_vfs *vfs = file->vfs;
-    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_acquire);
-    int status = RMQ_OK;
-    int fd = -1;
-    if (reserved >= upto)
-        return;
-    for (int64_t at = reserved; at < upto && status == RMQ_OK;) {
-        at = min_i64(upto, at + RMQ_WRITTEN_WINDOW);
-        status = rmq_mapped_file_reserve_written(file, at, 1, NULL);
-    }
-    if (vfs->open(vfs, file->path, RMQ_OPEN_WRITE, &fd, NULL) == RMQ_OK) {
-        (void)vfs->sync(vfs, fd, NULL);
-        (void)vfs->close(vfs, fd, NULL);
-    }
-}
-
-/* Makes [from, upto) of the file ready to be stored to. Failures are not reported here: the writer
- * meets them itself. */
-static void warm_range(struct rmq_commit_log *log, struct rmq_mapped_file *file, int64_t from,
-                       int64_t upto, bool lock)
-{
-    if (upto <= from)
-        return;
-    if (atomic_load_explicit(&log->writes_ahead, memory_order_relaxed)) {
-        write_ahead(file, upto);
-    } else {
-        if (rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, NULL) != RMQ_OK)
-            return;
-        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from,
-                                RMQ_ADVISE_POPULATE_WRITE, NULL);
-    }
-    if (lock)
-        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from,
-                                RMQ_ADVISE_LOCK, NULL);
-}
-
-/* What the writer needs reserved, and some more. */
-static int reserve(struct rmq_commit_log *log, struct rmq_mapped_file *file, int64_t upto,
-                   struct rmq_error *err)
-{
-    if (atomic_load_explicit(&log->writes_ahead, memory_order_relaxed))
-        return rmq_mapped_file_reserve_written(file, upto, RMQ_WRITTEN_WINDOW, err);
-    return rmq_mapped_file_reserve(file, upto, RMQ_RESERVE_WINDOW, err);
-}
-
-/* Makes the file behind the last one unless it is there. The caller holds warm_lock. */
-static void prepare_next(struct rmq_commit_log *log, int64_t start)
-{
-    if (log->prepared && log->prepared->start == start)
-        return;
-    if (log->prepared && rmq_file_queue_discard(&log->files, log->prepared, NULL) != RMQ_OK)
-        return;
-    log->prepared = NULL;
-    if (rmq_file_queue_prepare(&log->files, start, &log->prepared, NULL) != RMQ_OK) {
-        log->prepared = NULL;
-        return;
-    }
-    bool whole = log->options.warm_whole_file;
-    warm_range(log, log->prepared, 0,
-               whole ? log->prepared->size : min_i64(log->prepared->size, RMQ_WARM_AHEAD), whole);
-}
-
-/* What the warmer knows of its last round. */
-struct warmth {
-    int64_t upto; /* pages are warm below this offset */
-    int64_t end;
-    int64_t waits;
-};
-
-/* Zeros are written ahead while few bytes come to each wait for a sync. */
-static void choose_way(struct rmq_commit_log *log, struct warmth *warmth, int64_t end)
-{
-    int64_t waits = atomic_load_explicit(&log->waits, memory_order_relaxed);
-    if (end > warmth->end && !log->options.write_ahead)
-        atomic_store_explicit(&log->writes_ahead,
-                              (end - warmth->end) / RMQ_WAIT_SIZE_WORTH_ZEROS <
-                                  waits - warmth->waits,
-                              memory_order_relaxed);
-    warmth->end = end;
-    warmth->waits = waits;
-}
-
-/* One round: pages ahead of the end, then the next file. */
-static void warm(struct rmq_commit_log *log, struct warmth *warmth)
-{
-    struct rmq_mapped_file *last = NULL;
-    int64_t end = rmq_file_queue_end(&log->files);
-    if (rmq_file_queue_start(&log->files) < 0 ||
-        rmq_file_queue_pin(&log->files, end > 0 ? end - 1 : 0, &last, NULL))
-        return;
-    choose_way(log, warmth, end);
-    int64_t wrote = end - last->start;
-    int64_t goal = min_i64(last->size, wrote + RMQ_WARM_AHEAD);
-    int64_t from = warmth->upto > end && warmth->upto < last->start + last->size
-                       ? warmth->upto - last->start
-                       : wrote;
-    warm_range(log, last, from, goal, false);
-    warmth->upto = last->start + goal;
-    if (wrote > last->size / RMQ_PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) {
-        pthread_mutex_lock(&log->warm_lock);
-        /* The log rolls and is cut under this lock only. Were it to have moved on meanwhile, the
-         * file behind `last` would be one with records in it. */
-        if (!log->stop && log->files.last == last)
-            prepare_next(log, last->start + last->size);
-        pthread_mutex_unlock(&log->warm_lock);
-    }
-    rmq_mapped_file_unpin(last);
-    atomic_store_explicit(&log->warm_at, end + RMQ_WARM_AHEAD / 2, memory_order_relaxed);
-}
-
-static void *run_warmer(void *argument)
-{
-    struct rmq_commit_log *log = argument;
-    struct warmth warmth = {0};
-    pthread_mutex_lock(&log->warm_lock);
-    while (!log->stop) {
-        pthread_mutex_unlock(&log->warm_lock);
-        warm(log, &warmth);
-        pthread_mutex_lock(&log->warm_lock);
-        if (!log->stop && rmq_file_queue_end(&log->files) <= atomic_load(&log->warm_at)) {
-            /* The bound is for a wake-up that came between warm() and here. */
-            struct timespec at = rmq_monotonic_after(1000);
-            pthread_cond_timedwait(&log->warm_wanted, &log->warm_lock, &at);
-        }
-    }
-    pthread_mutex_unlock(&log->warm_lock);
-    return NULL;
-}
-
-static void wake_warmer(struct rmq_commit_log *log)
-{
-    /* Once per half of what is warm; the warmer sets the mark anew. */
-    atomic_store_explicit(&log->warm_at, INT64_MAX, memory_order_relaxed);
-    pthread_cond_signal(&log->warm_wanted);
-}
 
 int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
                          struct rmq_queue_table *queues, struct rmq_clock *clock,
@@ -174,77 +24,17 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
     log->options = *options;
     log->queues = queues;
     log->clock = clock;
-    log->prepared = NULL;
-    log->stop = false;
     atomic_init(&log->locked_since_ms, 0);
-    atomic_init(&log->warm_at, 0);
-    atomic_init(&log->waits, 0);
-    atomic_init(&log->writes_ahead, options->write_ahead);
     atomic_init(&log->put_lock.is_held, false);
-    pthread_mutex_init(&log->warm_lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&log->warm_wanted, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    log->has_thread = !log->files.options.read_only;
-    if (log->has_thread) {
-        int error = pthread_create(&log->thread, NULL, run_warmer, log);
-        if (error) {
-            log->has_thread = false;
-            rmq_commit_log_stop(log);
-            return rmq_fail_os(err, error, "starting the commit log's warmer thread");
-        }
-    }
-    return RMQ_OK;
+    return rmq_warmer_start(&log->warmer, &log->files, &options->warmer, err);
 }
 
 void rmq_commit_log_stop(struct rmq_commit_log *log)
 {
-    if (log->has_thread) {
-        pthread_mutex_lock(&log->warm_lock);
-        log->stop = true;
-        pthread_cond_signal(&log->warm_wanted);
-        pthread_mutex_unlock(&log->warm_lock);
-        pthread_join(log->thread, NULL);
-        log->has_thread = false;
-    }
-    if (log->prepared) {
-        (void)rmq_mapped_file_unlink(log->prepared, NULL);
-        rmq_mapped_file_unpin(log->prepared);
-        log->prepared = NULL;
-    }
-    pthread_mutex_destroy(&log->warm_lock);
-    pthread_cond_destroy(&log->warm_wanted);
-}
-
-int rmq_commit_log_truncate(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err)
-{
-    int status = RMQ_OK;
-    pthread_mutex_lock(&log->warm_lock);
-    if (log->prepared)
-        status = rmq_file_queue_discard(&log->files, log->prepared, err);
-    if (status == RMQ_OK) {
-        log->prepared = NULL;
-        status = rmq_file_queue_truncate(&log->files, offset, err);
-    }
-    pthread_mutex_unlock(&log->warm_lock);
-    return status;
+    rmq_warmer_stop(&log->warmer);
 }
 
 /* ---- room; the caller holds the put lock ---- */
-
-static int roll(struct rmq_commit_log *log, int64_t offset, struct rmq_error *err)
-{
-    pthread_mutex_lock(&log->warm_lock);
-    struct rmq_mapped_file *ready = log->prepared;
-    int status = rmq_file_queue_roll(&log->files, offset, ready, err);
-    if (status == RMQ_OK && ready == log->files.last)
-        log->prepared = NULL;
-    pthread_mutex_unlock(&log->warm_lock);
-    wake_warmer(log);
-    return status;
-}
 
 /* Ends the last file with a blank record; nothing to do in a full one. */
 static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
@@ -257,7 +47,7 @@ static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
     assert(left >= RMQ_BLANK_SIZE);
     int status = rmq_mapped_file_map(last, err);
     if (status == RMQ_OK)
-        status = reserve(log, last, wrote + RMQ_BLANK_SIZE, err);
+        status = rmq_warmer_reserve(&log->warmer, last, wrote + RMQ_BLANK_SIZE, err);
     if (status != RMQ_OK)
         return status;
     rmq_blank_encode(rmq_mapped_file_base(last) + wrote, (int32_t)left);
@@ -274,7 +64,7 @@ static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
     if (!last || size > last->size - RMQ_BLANK_SIZE - wrote) {
         int status = last ? fill_blank(log, err) : RMQ_OK;
         if (status == RMQ_OK)
-            status = roll(log, 0, err);
+            status = rmq_warmer_roll(&log->warmer, 0, err);
         if (status != RMQ_OK)
             return status;
         last = log->files.last;
@@ -286,7 +76,7 @@ static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
             return status;
     }
     if (wrote + size > atomic_load_explicit(&last->reserved, memory_order_relaxed)) {
-        int status = reserve(log, last, wrote + size, err);
+        int status = rmq_warmer_reserve(&log->warmer, last, wrote + size, err);
         if (status != RMQ_OK)
             return status;
     }
@@ -717,8 +507,7 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
         status = put_many(&putting, count, together, err);
         *stored = putting.done;
     }
-    if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
-        wake_warmer(log);
+    rmq_warmer_follow(&log->warmer);
     return status;
 }
 
@@ -729,10 +518,11 @@ static int append_part(struct rmq_commit_log *log, const uint8_t *data, size_t s
 {
     struct rmq_mapped_file *last = log->files.last;
     int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
-    int64_t part = min_i64((int64_t)size, last->size - wrote);
+    int64_t left = last->size - wrote;
+    int64_t part = (int64_t)size < left ? (int64_t)size : left;
     int status = rmq_mapped_file_map(last, err);
     if (status == RMQ_OK)
-        status = reserve(log, last, wrote + part, err);
+        status = rmq_warmer_reserve(&log->warmer, last, wrote + part, err);
     if (status != RMQ_OK)
         return status;
     memcpy(rmq_mapped_file_base(last) + wrote, data, (size_t)part);
@@ -758,19 +548,18 @@ int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint
                           ", not at %" PRId64,
                           log->files.options.file_size, at);
     else if (is_empty)
-        status = roll(log, at, err);
+        status = rmq_warmer_roll(&log->warmer, at, err);
     while (status == RMQ_OK && size > 0) {
         size_t taken = 0;
         struct rmq_mapped_file *last = log->files.last;
         if (atomic_load_explicit(&last->wrote, memory_order_relaxed) == last->size)
-            status = roll(log, 0, err);
+            status = rmq_warmer_roll(&log->warmer, 0, err);
         if (status == RMQ_OK)
             status = append_part(log, data, size, &taken, err);
         data += taken;
         size -= taken;
     }
     rmq_spin_unlock(&log->put_lock);
-    if (rmq_file_queue_end(&log->files) > atomic_load_explicit(&log->warm_at, memory_order_relaxed))
-        wake_warmer(log);
+    rmq_warmer_follow(&log->warmer);
     return status;
 }

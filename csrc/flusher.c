@@ -145,7 +145,7 @@ static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms
 int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                      struct rmq_error *err)
 {
-    atomic_fetch_add_explicit(&flusher->log->waits, 1, memory_order_relaxed);
+    rmq_warmer_note_wait(&flusher->log->warmer);
     return reach(flusher, offset, timeout_ms, err);
 }
 
@@ -235,6 +235,16 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
     if (checkpoint->flushed_offset > log_end)
         checkpoint->flushed_offset = log_end;
     checkpoint->index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+    return rmq_flusher_save(flusher, err);
+}
+
+int rmq_flusher_unmark(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
+        return RMQ_OK;
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    flusher->checkpoint.flushed_offset = -1;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
     return rmq_flusher_save(flusher, err);
 }

@@ -98,6 +98,10 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
  * the checkpoint then covers the whole store. */
 int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err);
 
+/* Takes out of the checkpoint what a release of RocketMQ would not write, where it shall be that
+ * release's own. For a store about to be closed: the mark tells a crash apart from damage. */
+int rmq_flusher_unmark(struct rmq_flusher *flusher, struct rmq_error *err);
+
 /* Writes the checkpoint when it changed. */
 int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err);
 

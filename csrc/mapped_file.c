@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes read at a time where the last one that is not zero is looked for, and zeros written. */
+/* Bytes read at a time where the last one that is not zero is looked for. */
 #define RMQ_PIECE_SIZE 65536
 /* Blocks and pages are multiples of it. */
 #define PAGE_SIZE 4096
@@ -163,14 +163,15 @@ static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size
     return status;
 }
 
-/* Zeros, for the file behind a mapping: bytes at and behind `at` were never stored. */
-static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t size,
+/* Bytes at and behind `at` were never stored. */
+static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t size, int64_t piece,
                               struct rmq_error *err)
 {
-    static const uint8_t zeros[RMQ_PIECE_SIZE];
+    static const uint8_t zeros[RMQ_ZEROS_SIZE];
+    assert(piece > 0 && piece <= RMQ_ZEROS_SIZE);
     int status = open_descriptor(file, err);
     while (status == RMQ_OK && size > 0) {
-        int64_t part = size < (int64_t)sizeof zeros ? size : (int64_t)sizeof zeros;
+        int64_t part = piece - at % piece < size ? piece - at % piece : size;
         status = file->vfs->write(file->vfs, file->fd, zeros, (size_t)part, at, err);
         at += part;
         size -= part;
@@ -179,11 +180,21 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
     return status;
 }
 
-typedef int reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
-                          struct rmq_error *err);
+/* With a piece above 0 zeros are written. */
+static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t piece,
+                         struct rmq_error *err)
+{
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    int status = reserve_locked(file, reserved, goal - reserved, err);
+    if (status == RMQ_OK && piece > 0)
+        status = write_zeros_locked(file, reserved, goal - reserved, piece, err);
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->reserved, goal, memory_order_release);
+    return status;
+}
 
-static int reserve_by(reserve_range *reserve, struct rmq_mapped_file *file, int64_t upto,
-                      int64_t window, struct rmq_error *err)
+static int reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, int64_t piece,
+                   struct rmq_error *err)
 {
     assert(file->writable && upto <= file->size && window > 0);
     if (upto <= atomic_load_explicit(&file->reserved, memory_order_acquire))
@@ -191,17 +202,12 @@ static int reserve_by(reserve_range *reserve, struct rmq_mapped_file *file, int6
 
     int status = RMQ_OK;
     pthread_mutex_lock(&file->lock);
-    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
-    if (upto > reserved) {
+    if (upto > atomic_load_explicit(&file->reserved, memory_order_relaxed)) {
         int64_t goal = upto > file->size - window ? file->size : upto + window;
-        status = reserve(file, reserved, goal - reserved, err);
-        if (status == RMQ_NO_SPACE && goal > upto) {
-            /* The window is a convenience; what is asked for may still fit. */
-            goal = upto;
-            status = reserve(file, reserved, goal - reserved, err);
-        }
-        if (status == RMQ_OK)
-            atomic_store_explicit(&file->reserved, goal, memory_order_release);
+        status = extend_locked(file, goal, piece, err);
+        /* The window is a convenience; what is asked for may still fit. */
+        if (status == RMQ_NO_SPACE && goal > upto)
+            status = extend_locked(file, upto, piece, err);
     }
     pthread_mutex_unlock(&file->lock);
     return status;
@@ -210,13 +216,13 @@ static int reserve_by(reserve_range *reserve, struct rmq_mapped_file *file, int6
 int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                             struct rmq_error *err)
 {
-    return reserve_by(reserve_locked, file, upto, window, err);
+    return reserve(file, upto, window, 0, err);
 }
 
 int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
-                                    struct rmq_error *err)
+                                    int64_t piece, struct rmq_error *err)
 {
-    return reserve_by(write_zeros_locked, file, upto, window, err);
+    return reserve(file, upto, window, piece, err);
 }
 
 int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,

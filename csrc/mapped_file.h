@@ -69,12 +69,14 @@ static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
 int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                             struct rmq_error *err);
 
-/* As rmq_mapped_file_reserve, but writes zeros over [reserved, upto) where that allocates. A sync
- * of bytes stored there later changes no metadata, which halves its time. With a window below the
- * rest of the file nobody who waits for the lock waits longer than for one window. Syncs nothing.
- */
+/* The largest piece. */
+#define RMQ_ZEROS_SIZE 262144
+/* As rmq_mapped_file_reserve, and writes zeros over what it allocates, `piece` bytes at a time. The
+ * page cache keeps what was written at once as one: large pieces take several times less than page
+ * faults do, but a sync writes each whole, however little of it was stored to. Once zeros are
+ * synced, a sync of bytes stored over them changes no metadata, which halves its time. */
 int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
-                                    struct rmq_error *err);
+                                    int64_t piece, struct rmq_error *err);
 
 /* Reserves a range in the middle, which `reserved` does not tell of. */
 int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,

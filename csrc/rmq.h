@@ -29,6 +29,7 @@
 /* Files. */
 #include "mapped_file.h"
 #include "file_queue.h"
+#include "warmer.h"
 
 /* What lies in them. */
 #include "consume_queue.h"

@@ -100,7 +100,7 @@ static int open_log(struct rmq_store *store, const struct rmq_store_options *opt
         .read_only_directories = options->read_only_log_directories,
         .read_only_count = options->read_only_log_directory_count,
         .file_size = options->log_file_size,
-        .window = RMQ_RESERVE_WINDOW,
+        .window = RMQ_WRITTEN_WINDOW,
         .read_only = options->read_only,
         .keep_descriptor = true,
         .allow_gaps = options->read_only && options->allow_gaps,
@@ -351,6 +351,8 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
         bool is_behind = atomic_load(&store->dispatcher.dispatched_offset) <
                          rmq_file_queue_end(&store->log.files);
         if (status == RMQ_OK && !is_behind)
+            status = rmq_flusher_unmark(&store->flusher, err);
+        if (status == RMQ_OK && !is_behind)
             status = rmq_abort_remove(store->vfs, store->abort_path, err);
     }
     let_go(store);
@@ -512,7 +514,7 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
     if (status == RMQ_OK)
         status = keep_queue_offsets(store, offset, err);
     if (status == RMQ_OK)
-        status = rmq_commit_log_truncate(&store->log, offset, err);
+        status = rmq_warmer_truncate(&store->log.warmer, offset, err);
     if (status == RMQ_OK)
         status = rmq_recover_index(&store->dispatcher, offset, err);
     if (atomic_load(&store->dispatcher.last_offset) >= offset) {

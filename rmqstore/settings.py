@@ -112,7 +112,7 @@ def native_settings(config: StoreConfig, facts: Directory, *, read_only: bool) -
         "append_property_crc": config.append_property_crc,
         "multi_dispatch": config.enable_multi_dispatch,
         "warm_whole_file": config.warm_mapped_file_enable,
-        "write_ahead": sync,
+        "sync_ahead": sync,
         "page_cache_busy_ms": config.page_cache_busy_timeout_ms,
         "limit_to_flushed": sync,
         "delay_levels_ms": config.delay_levels_ms,

@@ -66,7 +66,7 @@ static void start(struct bench *bench, const char *directory)
                                            .directories = directories,
                                            .directory_count = 1,
                                            .file_size = (int64_t)bench->file_size,
-                                           .window = RMQ_RESERVE_WINDOW,
+                                           .window = RMQ_WRITTEN_WINDOW,
                                            .keep_descriptor = true};
     struct rmq_queue_options queues = {.vfs = vfs,
                                        .root = directory,

@@ -201,6 +201,12 @@ cdef extern from "queue_table.h" nogil:
                        rmq_error *err)
 
 
+cdef extern from "warmer.h" nogil:
+    struct rmq_warmer_options:
+        bint whole_file
+        bint syncs_ahead
+
+
 cdef extern from "commit_log.h" nogil:
     struct rmq_receipt:
         int64_t physical_offset
@@ -211,8 +217,7 @@ cdef extern from "commit_log.h" nogil:
     struct rmq_commit_log_options:
         rmq_record_limits limits
         bint multi_dispatch
-        bint warm_whole_file
-        bint write_ahead
+        rmq_warmer_options warmer
         int64_t page_cache_busy_ms
 
     struct rmq_commit_log:

@@ -96,10 +96,10 @@ def test_cut_checkpoint_counts_as_missing_and_is_made_whole_by_the_next_write(
 def test_bytes_behind_the_fields_stay(core: Any, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(Checkpoint().encode()[:48] + b"\7" * 5000)
-    assert write(core, path, replace(SAMPLE, flushed_offset=-1)) == 0
-    assert path.read_bytes() == SAMPLE.encode()[:48] + b"\7" * 5000
     assert write(core, path, SAMPLE) == 0
     assert path.read_bytes() == SAMPLE.encode()[:60] + b"\7" * 4988
+    assert write(core, path, replace(SAMPLE, flushed_offset=-1)) == 0
+    assert path.read_bytes() == SAMPLE.encode()[:48] + bytes(12) + b"\7" * 4988
 
 
 @pytest.mark.parametrize("at", range(60))

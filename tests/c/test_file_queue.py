@@ -125,7 +125,7 @@ def test_reserving_by_writing_leaves_zeros_in_written_blocks_and_stored_bytes_al
     last = files.queue.last
     last.reserved = 100
     for upto, goal in [(200, 300), (250, 300), (301, 401), (SIZE, SIZE)]:
-        files.check(files.lib.rmq_mapped_file_reserve_written(last, upto, 100, files.error))
+        files.check(files.lib.rmq_mapped_file_reserve_written(last, upto, 100, 64, files.error))
         assert last.reserved == goal
     files.flush()
     made = tmp_path / f"{0:020}"

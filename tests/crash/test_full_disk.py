@@ -25,7 +25,6 @@ SIZES = {
     **FILES,
     "consume_queue_file_size_bytes": 20_000,
     "index_entry_count": 2000,
-    "clean_interval_ms": 3_600_000,  # Else retention refuses puts when it finds the disk full.
 }
 PUTS_MAX = 20_000
 
@@ -170,7 +169,8 @@ class Load:
         try:
             receipt = self.store.put("orders", body, queue=queue, durability=durability)
         except NotWritable as error:
-            check_refusal(error)
+            if "diskSpaceWarningLevelRatio" not in str(error):
+                check_refusal(error)
             with self.changed:
                 self.refused += 1
                 self.changed.notify_all()
@@ -201,7 +201,8 @@ class Load:
 
 
 def test_disk_that_fills_and_empties_under_load_loses_nothing_acknowledged(disk: Path) -> None:
-    with rmqstore.open(disk / "store", **SIZES) as store:
+    # The retention timer refuses puts as well when it finds the disk full, until it looks again.
+    with rmqstore.open(disk / "store", clean_interval_ms=20, **SIZES) as store:
         load = Load(store)
         try:
             for _ in range(rounds(10, 500)):

@@ -36,8 +36,8 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"dispatch.bound_index": True},
     {"flush.compatibility": 2},
     {"flush.compatibility": 1},
-    {"log.write_ahead": True},
-    {**SYNC_FLUSH, "log.write_ahead": True},
+    {"log.warmer.syncs_ahead": True},
+    {**SYNC_FLUSH, "log.warmer.syncs_ahead": True},
     {"index_enable": False},
 )
 """As opened for both releases, for 5.5, for 5.3, with synchronous flush, without an index."""
