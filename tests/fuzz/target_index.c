@@ -199,7 +199,8 @@ void fuzz_checkpoint(const uint8_t *data, size_t size)
         FUZZ_REQUIRE(memcmp(&checkpoint, &none, sizeof none) == 0);
     FUZZ_REQUIRE(rmq_checkpoint_write(door, "/s/checkpoint", &checkpoint, NULL) == RMQ_OK);
     check_fields(vfs, &checkpoint);
-    if (file_size >= RMQ_CHECKPOINT_SIZE)
+    /* What is no mark of ours reads as zeros afterwards. */
+    if (file_size >= RMQ_CHECKPOINT_SIZE && checkpoint.flushed_offset >= 0)
         FUZZ_REQUIRE(memory_vfs_equal(vfs, before, "/s"));
     FUZZ_REQUIRE(door->stat(door, "/s/checkpoint", &info, NULL) == RMQ_OK);
     FUZZ_REQUIRE(info.size >= RMQ_CHECKPOINT_SIZE && info.size >= file_size);
