@@ -99,10 +99,8 @@ static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data,
     return status;
 }
 
-int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
-                         const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
+static void encode(uint8_t bytes[MARKED_SIZE], const struct rmq_checkpoint *checkpoint)
 {
-    uint8_t bytes[MARKED_SIZE];
     rmq_put_i64(bytes, checkpoint->physic_timestamp);
     rmq_put_i64(bytes + 8, checkpoint->logics_timestamp);
     rmq_put_i64(bytes + 16, checkpoint->index_timestamp);
@@ -112,7 +110,28 @@ int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
     bool is_marked = checkpoint->flushed_offset >= 0;
     rmq_put_i64(bytes + 48, is_marked ? checkpoint->flushed_offset : 0);
     rmq_put_i32(bytes + 56, is_marked ? (int32_t)rmq_crc32(0, bytes, MARKED_SIZE - 4) : 0);
+}
+
+int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
+                         const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
+{
+    uint8_t bytes[MARKED_SIZE];
+    encode(bytes, checkpoint);
     return write_synced(vfs, path, bytes, sizeof bytes, RMQ_CHECKPOINT_SIZE, false, err);
+}
+
+int rmq_checkpoint_publish(struct rmq_vfs *vfs, const char *path,
+                           const struct rmq_checkpoint *checkpoint, struct rmq_error *err)
+{
+    uint8_t bytes[MARKED_SIZE];
+    int fd = -1;
+    encode(bytes, checkpoint);
+    int status = vfs->open(vfs, path, RMQ_OPEN_WRITE, &fd, err);
+    if (status != RMQ_OK)
+        return status;
+    status = vfs->write(vfs, fd, bytes, sizeof bytes, 0, err);
+    int closed = vfs->close(vfs, fd, status == RMQ_OK ? err : NULL);
+    return status == RMQ_OK ? closed : status;
 }
 
 int rmq_abort_exists(struct rmq_vfs *vfs, const char *path, bool *exists, struct rmq_error *err)

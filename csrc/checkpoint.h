@@ -43,6 +43,10 @@ int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkp
  * from 60 on stay; those from 48 on are zero when flushed_offset is -1. */
 int rmq_checkpoint_write(struct rmq_vfs *vfs, const char *path,
                          const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
+/* Writes in place for readers on this machine, without a sync. The file must be there:
+ * RMQ_NOT_FOUND. */
+int rmq_checkpoint_publish(struct rmq_vfs *vfs, const char *path,
+                           const struct rmq_checkpoint *checkpoint, struct rmq_error *err);
 
 int rmq_abort_exists(struct rmq_vfs *vfs, const char *path, bool *exists, struct rmq_error *err);
 /* On the device, name included, when this returns. */

@@ -158,11 +158,29 @@ int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
     if (memcmp(&flusher->checkpoint, &flusher->written, sizeof flusher->written) != 0) {
         status = rmq_checkpoint_write(flusher->vfs, flusher->options.checkpoint_path,
                                       &flusher->checkpoint, err);
-        if (status == RMQ_OK)
+        if (status == RMQ_OK) {
             flusher->written = flusher->checkpoint;
+            flusher->published_offset = flusher->checkpoint.flushed_offset;
+        }
     }
     pthread_mutex_unlock(&flusher->checkpoint_lock);
     return status;
+}
+
+/* Shows the mark to those who read beside this process: it bounds what they may believe in. The
+ * device gets it with the next checkpoint that is saved. */
+static int publish(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    if (flusher->checkpoint.flushed_offset > flusher->published_offset) {
+        status = rmq_checkpoint_publish(flusher->vfs, flusher->options.checkpoint_path,
+                                        &flusher->checkpoint, err);
+        if (status == RMQ_OK)
+            flusher->published_offset = flusher->checkpoint.flushed_offset;
+    }
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+    return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
 /* The place recovery must start at the latest: the last record whose queue entries are durable, or,
@@ -387,14 +405,11 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, int64_t
     if (status == RMQ_OK && (queues_due || queues_thorough))
         status = flush_queues(flusher, queues_thorough ? 0 : options->queue_least_pages, err);
     bool checkpoint_due = is_due(&timers->checkpoint, now_ms);
-    if (status == RMQ_OK && (checkpoint_due || queues_thorough)) {
-        status = rmq_flusher_save(flusher, err);
-        /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up.
-         */
-        if (status == RMQ_NO_SPACE)
-            status = RMQ_OK;
-    }
-    return status;
+    if (status != RMQ_OK)
+        return status;
+    status = (checkpoint_due || queues_thorough ? rmq_flusher_save : publish)(flusher, err);
+    /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up. */
+    return status == RMQ_NO_SPACE ? RMQ_OK : status;
 }
 
 static int turn(struct rmq_flusher *flusher, struct timers *timers, struct rmq_error *err)

@@ -76,6 +76,7 @@ struct rmq_flusher {
     pthread_mutex_t checkpoint_lock; /* the fields and the file */
     struct rmq_checkpoint checkpoint;
     struct rmq_checkpoint written;
+    int64_t published_offset; /* the mark as the file shows it */
 };
 
 /* checkpoint is what the store was opened with. */

@@ -127,6 +127,24 @@ def test_folder_in_place_of_the_checkpoint_is_named(core: Any, tmp_path: Path) -
     assert b"checkpoint is a folder" in ffi.string(error.detail)
 
 
+def test_published_checkpoint_needs_a_file_and_no_sync(core: Any, tmp_path: Path) -> None:
+    ffi, lib = core
+    path = tmp_path / "checkpoint"
+    native = ffi.new("struct rmq_checkpoint *", astuple(SAMPLE))
+    error = ffi.new("struct rmq_error *")
+    publish = lib.rmq_checkpoint_publish
+    assert publish(lib.rmq_vfs_posix(), bytes(path), native, error) == lib.RMQ_NOT_FOUND
+    assert not path.exists()
+    path.write_bytes(bytes(4096))
+    vfs = lib.rmq_vfs_fault_new()
+    try:
+        lib.rmq_vfs_fault_arm(vfs, lib.RMQ_CALL_SYNC, 0, 1, errno.EIO, 0)
+        assert publish(vfs, bytes(path), native, error) == 0
+    finally:
+        lib.rmq_vfs_fault_free(vfs)
+    assert path.read_bytes() == SAMPLE.encode()
+
+
 def test_failing_sync_is_reported(core: Any, tmp_path: Path) -> None:
     _, lib = core
     path = tmp_path / "checkpoint"
