@@ -39,9 +39,11 @@ static bool make_schema(struct ArrowSchema *out, const char *format, const char 
     return true;
 }
 
-static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column, bool large_binary)
+static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column,
+                               const struct rmq_columns *columns)
 {
     const struct rmq_column_info *info = &rmq_column_infos()[column];
+    bool nullable = info->nullable || columns->all_nullable;
     const char *format = NULL;
     switch (info->type) {
     case RMQ_TYPE_INT32:
@@ -51,7 +53,7 @@ static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column, 
         format = "l";
         break;
     case RMQ_TYPE_TIMESTAMP:
-        format = "tsm:UTC";
+        format = columns->microseconds ? "tsu:UTC" : "tsm:UTC";
         break;
     case RMQ_TYPE_BOOL:
         format = "b";
@@ -60,15 +62,15 @@ static bool make_column_schema(struct ArrowSchema *out, enum rmq_column column, 
         format = "u";
         break;
     case RMQ_TYPE_BINARY:
-        format = large_binary ? "Z" : "z";
+        format = columns->large_binary ? "Z" : "z";
         break;
     case RMQ_TYPE_MAP:
         format = "+m";
         break;
     }
     if (info->type != RMQ_TYPE_MAP)
-        return make_schema(out, format, info->name, info->nullable, 0);
-    return make_schema(out, format, info->name, info->nullable, 1) &&
+        return make_schema(out, format, info->name, nullable, 0);
+    return make_schema(out, format, info->name, nullable, 1) &&
            make_schema(out->children[0], "+s", "entries", false, 2) &&
            make_schema(out->children[0]->children[0], "u", "key", false, 0) &&
            make_schema(out->children[0]->children[1], "u", "value", true, 0);
@@ -79,8 +81,7 @@ int rmq_arrow_schema(const struct rmq_columns *columns, struct ArrowSchema *out,
 {
     bool ok = make_schema(out, "+s", "", false, columns->column_count);
     for (size_t i = 0; ok && i < columns->column_count; ++i)
-        ok = make_column_schema(out->children[i], columns->builders[i].column,
-                                columns->large_binary);
+        ok = make_column_schema(out->children[i], columns->builders[i].column, columns);
     if (ok)
         return RMQ_OK;
     if (out->release)

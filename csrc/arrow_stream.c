@@ -7,13 +7,32 @@
 #include <string.h>
 
 #include "arrow_export.h"
+#include "inner_batch.h"
 #include "walk.h"
+
+#define PORTION RMQ_WALK_PORTION
+
+/* Records of a portion whose inner batches are taken apart. */
+struct unwrapping {
+    struct rmq_record messages[PORTION]; /* on their way into the batch */
+    size_t records[PORTION];             /* of which record of the portion each one is */
+    struct rmq_inner_walk before[PORTION];
+    size_t count;
+    /* The record whose messages are in the last batch in part. */
+    int64_t inside; /* its physical offset, -1 for none */
+    struct rmq_inner_walk inner;
+    const struct rmq_slice *tags;
+    size_t tag_count;
+    int64_t start; /* queue offsets of messages */
+    int64_t stop;
+};
 
 struct rmq_arrow_stream {
     _Atomic uint32_t references;
     struct rmq_gate *gate;
     struct rmq_columns columns;
     struct rmq_walk walk;
+    struct unwrapping *unwrapping; /* NULL: a row per record */
     _Atomic int64_t rows;
     bool is_over;
     bool is_exported;
@@ -53,6 +72,25 @@ static int copy_text(struct rmq_arrow_stream *stream, const struct rmq_arrow_opt
     return RMQ_OK;
 }
 
+/* The walk then goes by records; which of their messages are wanted is judged here. */
+static int begin_unwrapping(struct rmq_arrow_stream *stream,
+                            const struct rmq_arrow_options *options, struct rmq_walk_options *walk,
+                            struct rmq_error *err)
+{
+    struct unwrapping *made = malloc(sizeof *made);
+    if (!made)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu bytes", sizeof *made);
+    made->count = 0;
+    made->inside = -1;
+    made->tags = walk->tags;
+    made->tag_count = walk->tag_count;
+    made->start = options->by_queue ? options->start : INT64_MIN;
+    made->stop = options->by_queue ? options->stop : INT64_MAX;
+    walk->tag_count = 0;
+    stream->unwrapping = made;
+    return RMQ_OK;
+}
+
 static int begin(struct rmq_arrow_stream *stream, const struct rmq_arrow_options *options,
                  struct rmq_error *err)
 {
@@ -70,6 +108,8 @@ static int begin(struct rmq_arrow_stream *stream, const struct rmq_arrow_options
     int status = rmq_columns_open(&stream->columns, &options->columns, err);
     if (status == RMQ_OK)
         status = copy_text(stream, options, &walk, err);
+    if (status == RMQ_OK && options->unwrap)
+        status = begin_unwrapping(stream, options, &walk, err);
     if (status != RMQ_OK)
         return status;
     if (!rmq_gate_enter(options->gate))
@@ -111,6 +151,7 @@ void rmq_arrow_stream_release(struct rmq_arrow_stream *stream)
     rmq_walk_finish(&stream->walk);
     rmq_columns_close(&stream->columns);
     rmq_gate_release(stream->gate);
+    free(stream->unwrapping);
     free(stream->tags);
     free(stream->text);
     free(stream);
@@ -161,6 +202,117 @@ static int check_unchanged(struct rmq_arrow_stream *stream, size_t taken, struct
     return RMQ_OK;
 }
 
+/* ---- messages of inner batches ---- */
+
+static bool is_wanted(const struct unwrapping *unwrapping, const struct rmq_record *message)
+{
+    if (message->queue_offset < unwrapping->start || message->queue_offset >= unwrapping->stop)
+        return false;
+    return unwrapping->tag_count == 0 ||
+           rmq_properties_have_tag(message->properties, (size_t)message->properties_size,
+                                   unwrapping->tags, unwrapping->tag_count);
+}
+
+/* RMQ_END: the batch is full, and *taken is the record to go on with. */
+static int flush_messages(struct rmq_arrow_stream *stream, size_t *taken, struct rmq_error *err)
+{
+    struct unwrapping *unwrapping = stream->unwrapping;
+    size_t count = unwrapping->count, done = 0;
+    unwrapping->count = 0;
+    int status = rmq_columns_append(&stream->columns, unwrapping->messages, count, &done, err);
+    if (status != RMQ_OK || done == count)
+        return status;
+    *taken = unwrapping->records[done];
+    const struct rmq_record *record = &stream->walk.records[*taken];
+    unwrapping->inside = rmq_inner_is_batch(record) ? record->physical_offset : -1;
+    unwrapping->inner = unwrapping->before[done];
+    return RMQ_END;
+}
+
+/* Makes room for one more message; RMQ_END as above. */
+static int next_slot(struct rmq_arrow_stream *stream, size_t index,
+                     const struct rmq_inner_walk *inner, struct rmq_record **slot, size_t *taken,
+                     struct rmq_error *err)
+{
+    struct unwrapping *unwrapping = stream->unwrapping;
+    int status = unwrapping->count == PORTION ? flush_messages(stream, taken, err) : RMQ_OK;
+    if (status == RMQ_OK) {
+        unwrapping->records[unwrapping->count] = index;
+        unwrapping->before[unwrapping->count] = *inner;
+        *slot = &unwrapping->messages[unwrapping->count];
+    }
+    return status;
+}
+
+static int take_apart(struct rmq_arrow_stream *stream, size_t index, size_t *taken,
+                      struct rmq_error *err)
+{
+    struct unwrapping *unwrapping = stream->unwrapping;
+    const struct rmq_record *record = &stream->walk.records[index];
+    struct rmq_inner_walk inner = unwrapping->inner;
+    int status = RMQ_OK;
+    if (unwrapping->inside != record->physical_offset)
+        status = rmq_inner_begin(&inner, record, err);
+    while (status == RMQ_OK) {
+        struct rmq_record *slot = NULL;
+        status = next_slot(stream, index, &inner, &slot, taken, err);
+        if (status != RMQ_OK)
+            return status;
+        status = rmq_inner_next(&inner, record, slot, err);
+        unwrapping->count += status == RMQ_OK && is_wanted(unwrapping, slot);
+    }
+    unwrapping->inside = -1;
+    return status == RMQ_END ? RMQ_OK : status;
+}
+
+static void count_skipped(struct rmq_walk *walk, const struct rmq_record *record)
+{
+    ++walk->counts.skipped;
+    if (!walk->options.by_queue)
+        walk->counts.skipped_bytes += record->total_size;
+}
+
+/* As rmq_columns_append with the records of the portion; the one that *taken stands at may be in
+ * the batch in part. RMQ_CORRUPT: the first one cannot be taken apart. */
+static int append_messages(struct rmq_arrow_stream *stream, size_t *taken, struct rmq_error *err)
+{
+    struct unwrapping *unwrapping = stream->unwrapping;
+    for (*taken = 0; *taken < stream->walk.count;) {
+        size_t index = *taken;
+        const struct rmq_record *record = &stream->walk.records[index];
+        const struct rmq_inner_walk none = {0};
+        struct rmq_record *slot = NULL;
+        int status;
+        if (rmq_inner_is_batch(record)) {
+            status = take_apart(stream, index, taken, err);
+        } else {
+            status = next_slot(stream, index, &none, &slot, taken, err);
+            if (status == RMQ_OK && is_wanted(unwrapping, record)) {
+                *slot = *record;
+                ++unwrapping->count;
+            }
+        }
+        if (status == RMQ_END)
+            return RMQ_OK;
+        if (status == RMQ_CORRUPT && index > 0)
+            break; /* it is met again, first then */
+        if (status == RMQ_CORRUPT && stream->walk.options.skip_corrupt)
+            count_skipped(&stream->walk, record);
+        else if (status != RMQ_OK)
+            return status;
+        ++*taken;
+    }
+    int status = flush_messages(stream, taken, err);
+    return status == RMQ_END ? RMQ_OK : status;
+}
+
+static bool is_inside(const struct rmq_arrow_stream *stream)
+{
+    return stream->unwrapping && stream->unwrapping->inside >= 0;
+}
+
+/* ---- batches ---- */
+
 /* Rows until the batch is full (RMQ_OK), or the walk is over (RMQ_END) or failed; there may be rows
  * in each case. */
 static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
@@ -176,16 +328,19 @@ static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
         int status =
             rmq_walk_next(&stream->walk, room < RMQ_WALK_PORTION ? (size_t)room : RMQ_WALK_PORTION,
                           has_bodies ? columns->max_bytes - columns->bytes : INT64_MAX, err);
-        if (status == RMQ_OK)
+        if (status == RMQ_OK && stream->unwrapping)
+            status = append_messages(stream, &taken, err);
+        else if (status == RMQ_OK)
             status =
                 rmq_columns_append(columns, stream->walk.records, stream->walk.count, &taken, err);
         if (status == RMQ_OK)
-            status = check_unchanged(stream, taken, err);
+            status = check_unchanged(stream, taken + is_inside(stream), err);
         if (status != RMQ_OK)
             return status;
         if (taken < stream->walk.count) {
             rmq_walk_back(&stream->walk, taken);
-            return RMQ_OK;
+            if (columns->rows > 0)
+                return RMQ_OK;
         }
     }
     return RMQ_OK;

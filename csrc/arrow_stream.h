@@ -30,6 +30,8 @@ struct rmq_arrow_options {
     int64_t stop;  /* records at or behind it are left out */
     int64_t begin_ms; /* store timestamps in [begin_ms, end_ms) */
     int64_t end_ms;
+    bool unwrap; /* one row per message of an inner batch; tags and queue offsets are then judged of
+                    each message */
     bool check_crc;    /* body and property CRC; a record that fails is corrupt */
     bool skip_corrupt; /* pass over corrupt places and count them; else they end the stream with an
                           error */

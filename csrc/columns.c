@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "crc32.h"
 #include "hash.h"
 #include "utf8.h"
@@ -11,7 +12,7 @@
 /* Records whose properties are scanned together. */
 #define CHUNK 128
 #define BIT(column) (1u << RMQ_COLUMN_##column)
-#define NEEDS_PROPERTIES (BIT(TAGS) | BIT(KEYS) | BIT(UNIQUE_KEY))
+#define NEEDS_PROPERTIES (BIT(TAGS) | BIT(KEYS) | BIT(UNIQUE_KEY) | BIT(TAGS_CODE))
 _Static_assert(RMQ_COLUMN_COUNT <= 32, "a set of columns is 32 bits");
 
 const struct rmq_column_info *rmq_column_infos(void)
@@ -252,6 +253,8 @@ int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_optio
     columns->max_rows = options->max_rows;
     columns->max_bytes = options->max_bytes;
     columns->large_binary = options->large_binary;
+    columns->microseconds = options->microseconds;
+    columns->all_nullable = options->all_nullable;
     columns->pool = rmq_buffer_pool_new();
     if (!columns->pool)
         return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a pool of buffers");
@@ -328,10 +331,6 @@ static bool fill_fixed(const struct chunk *chunk, struct rmq_column_builder *bui
         FILL(int64_t, physical_offset);
     case RMQ_COLUMN_SIZE:
         FILL(int32_t, total_size);
-    case RMQ_COLUMN_STORE_TIMESTAMP:
-        FILL(int64_t, store_timestamp);
-    case RMQ_COLUMN_BORN_TIMESTAMP:
-        FILL(int64_t, born_timestamp);
     case RMQ_COLUMN_BODY_CRC:
         FILL(int32_t, body_crc);
     case RMQ_COLUMN_SYS_FLAG:
@@ -351,14 +350,63 @@ static bool fill_fixed(const struct chunk *chunk, struct rmq_column_builder *bui
 }
 #undef FILL
 
+static bool fill_timestamp(const struct chunk *chunk, struct rmq_column_builder *builder)
+{
+    struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
+    int64_t *to = (int64_t *)(void *)reserve(data, chunk->count * sizeof *to);
+    if (!to)
+        return false;
+    for (size_t i = 0; i < chunk->count; ++i) {
+        int64_t time = builder->column == RMQ_COLUMN_STORE_TIMESTAMP
+                           ? chunk->records[i].store_timestamp
+                           : chunk->records[i].born_timestamp;
+        if (chunk->columns->microseconds && __builtin_mul_overflow(time, 1000, &to[i]))
+            to[i] = time < 0 ? INT64_MIN : INT64_MAX;
+        else if (!chunk->columns->microseconds)
+            to[i] = time;
+    }
+    data->size += chunk->count * sizeof *to;
+    return true;
+}
+
+static bool fill_tags_code(const struct chunk *chunk, struct rmq_column_builder *builder)
+{
+    /* messageDelayLevel of RocketMQ: 1s 5s 10s 30s, 1m to 10m, 20m 30m 1h 2h. */
+    static const int64_t delays_ms[] = {1000,   5000,   10000,   30000,   60000,   120000,
+                                        180000, 240000, 300000,  360000,  420000,  480000,
+                                        540000, 600000, 1200000, 1800000, 3600000, 7200000};
+    struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
+    int64_t *to = (int64_t *)(void *)reserve(data, chunk->count * sizeof *to);
+    if (!to)
+        return false;
+    for (size_t i = 0; i < chunk->count; ++i)
+        to[i] = rmq_record_tags_code(&chunk->records[i], &chunk->properties[i], delays_ms,
+                                     sizeof delays_ms / sizeof *delays_ms);
+    data->size += chunk->count * sizeof *to;
+    return true;
+}
+
+/* Of the body as it is stored, of which a message of an inner batch is a part. */
+static bool is_body_intact(const struct rmq_record *record)
+{
+    size_t at = rmq_record_body_at(record->sys_flag);
+    const uint8_t *body = record->data + at;
+    int32_t size = record->body == body ? record->body_size : rmq_get_i32(body - 4);
+    /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader. */
+    if (size <= 0)
+        return true;
+    /* A log that is cut meanwhile may say another size. */
+    return (size_t)size <= (size_t)record->total_size - at &&
+           rmq_crc32_java(body, (size_t)size) == record->body_crc;
+}
+
 static bool fill_crc_ok(const struct chunk *chunk, struct rmq_column_builder *builder)
 {
+    bool ok = false;
     for (size_t i = 0; i < chunk->count; ++i) {
-        const struct rmq_record *record = &chunk->records[i];
-        /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader.
-         */
-        bool ok = record->body_size == 0 ||
-                  rmq_crc32_java(record->body, (size_t)record->body_size) == record->body_crc;
+        /* Messages of one inner batch share its sum. */
+        if (i == 0 || chunk->records[i].data != chunk->records[i - 1].data)
+            ok = is_body_intact(&chunk->records[i]);
         if (!put_bit(&builder->buffers[RMQ_BUFFER_DATA], chunk->columns->rows + (int64_t)i, ok))
             return false;
     }
@@ -431,6 +479,8 @@ static bool fill_map(const struct chunk *chunk, struct rmq_column_builder *build
 static bool fill_column(const struct chunk *chunk, struct rmq_column_builder *builder)
 {
     switch (rmq_column_infos()[builder->column].type) {
+    case RMQ_TYPE_TIMESTAMP:
+        return fill_timestamp(chunk, builder);
     case RMQ_TYPE_BOOL:
         return fill_crc_ok(chunk, builder);
     case RMQ_TYPE_BINARY:
@@ -441,7 +491,8 @@ static bool fill_column(const struct chunk *chunk, struct rmq_column_builder *bu
         return (NEEDS_PROPERTIES >> builder->column & 1 ? fill_property : fill_text)(chunk,
                                                                                      builder);
     default:
-        return fill_fixed(chunk, builder);
+        return (builder->column == RMQ_COLUMN_TAGS_CODE ? fill_tags_code : fill_fixed)(chunk,
+                                                                                       builder);
     }
 }
 

@@ -2,7 +2,8 @@
  *
  * A batch is built for a chosen list of columns; nothing else is looked at or stored. Records are
  * copied, so the memory they were decoded from is free once rmq_columns_append returns. One row per
- * record: a record that holds an inner batch is one row.
+ * record: a record that holds an inner batch is one row, unless its messages are appended each as a
+ * record of its own (inner_batch.h).
  *
  * Buffers have the layouts of the Arrow columnar format, begin at multiples of 64 bytes and belong
  * to the builder until arrow_export.h hands them over. Text is well-formed UTF-8, mended where the
@@ -22,7 +23,7 @@
 enum rmq_column_type {
     RMQ_TYPE_INT32,
     RMQ_TYPE_INT64,
-    RMQ_TYPE_TIMESTAMP, /* milliseconds, UTC */
+    RMQ_TYPE_TIMESTAMP, /* UTC, milliseconds or, when the options say so, microseconds */
     RMQ_TYPE_BOOL,
     RMQ_TYPE_UTF8,
     RMQ_TYPE_BINARY, /* large_binary when the options say so */
@@ -33,7 +34,8 @@ enum rmq_column_type {
  * Hosts are "address:port", IPv6 as "[2001:db8:0:0:0:0:0:1]:port" without shortening, as Java
  * prints it. keys is the raw text, keys separated by spaces. properties has each name once, with
  * the value a reader sees. body is as stored, maybe compressed. message_id is the offset message id
- * of record.h. record is the whole record as stored. */
+ * of record.h. tags_code is what the queue's unit holds while the delay levels are RocketMQ's own.
+ * record is the whole record as stored. */
 #define RMQ_COLUMN_TABLE(X)                                                     \
     X(TOPIC, "topic", UTF8, false)                                              \
     X(QUEUE_ID, "queue_id", INT32, false)                                       \
@@ -57,6 +59,7 @@ enum rmq_column_type {
     X(PREPARED_TRANSACTION_OFFSET, "prepared_transaction_offset", INT64, false) \
     X(MESSAGE_ID, "message_id", UTF8, false)                                    \
     X(VERSION, "version", INT32, false)                                         \
+    X(TAGS_CODE, "tags_code", INT64, false)                                     \
     X(RECORD, "record", BINARY, false)
 
 enum rmq_column {
@@ -86,6 +89,8 @@ struct rmq_columns_options {
      * batch goes over by at most the text of the records of one append. */
     int64_t max_bytes;
     bool large_binary;
+    bool microseconds; /* timestamps; those out of range are the first or last one in it */
+    bool all_nullable; /* the schema says so of every column */
 };
 
 /* RMQ_INVALID: names the value and its limit. */
@@ -132,6 +137,8 @@ struct rmq_columns {
     int64_t max_rows;
     int64_t max_bytes;
     bool large_binary;
+    bool microseconds;
+    bool all_nullable;
     struct rmq_pair_table *pairs; /* scratch of the map column */
     struct rmq_buffer_pool *pool;
 };

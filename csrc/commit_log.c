@@ -55,9 +55,8 @@ static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* Finds the place for size bytes, with the blank's 8 behind them. */
-static int make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
-                     struct rmq_error *err)
+int rmq_commit_log_make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
+                             struct rmq_error *err)
 {
     struct rmq_mapped_file *last = log->files.last;
     int64_t wrote = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
@@ -94,12 +93,6 @@ struct planned {
     bool is_inner; /* an inner batch: INNER_BASE is written under the lock */
 };
 
-static bool takes_offset(int32_t sys_flag)
-{
-    int32_t transaction = sys_flag & RMQ_FLAG_TRANSACTION;
-    return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
-}
-
 static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_record_plan *plan,
                            struct rmq_error *err)
 {
@@ -112,15 +105,14 @@ static int check_fits_file(const struct rmq_commit_log *log, const struct rmq_re
     return RMQ_OK;
 }
 
-static int judge_topic(const struct rmq_message *message, struct rmq_error *err)
+int rmq_topic_judge(const char *topic, size_t size, struct rmq_error *err)
 {
-    if (!rmq_topic_is_storable(message->topic, message->topic_size) ||
-        memchr(message->topic, RMQ_NAME_VALUE_SEPARATOR, message->topic_size))
+    if (!rmq_topic_is_storable(topic, size) || memchr(topic, RMQ_NAME_VALUE_SEPARATOR, size))
         return rmq_fail(
             err, RMQ_MESSAGE_ILLEGAL, -1,
             "topic of %zu bytes: a topic has 1 to 255 bytes, no '/', no NUL, no byte 1, "
             "and is not \".\" or \"..\"",
-            message->topic_size);
+            size);
     return RMQ_OK;
 }
 
@@ -138,7 +130,7 @@ static int judge(const struct rmq_commit_log *log, const struct rmq_message *mes
     int status = rmq_record_plan(message, &log->options.limits, &planned->plan, err);
     if (status == RMQ_OK)
         status = check_fits_file(log, &planned->plan, err);
-    planned->count = takes_offset(message->sys_flag) ? 1 : 0;
+    planned->count = rmq_takes_queue_offset(message->sys_flag) ? 1 : 0;
     planned->is_light = planned->is_inner = false;
     bool may_be_light = log->options.multi_dispatch && planned->count && message->properties_size;
     if (status != RMQ_OK || (!may_be_light && !(message->sys_flag & RMQ_FLAG_INNER_BATCH)))
@@ -258,7 +250,7 @@ static int append(struct rmq_commit_log *log, const struct rmq_message *message,
                   struct rmq_receipt *receipt, struct rmq_error *err)
 {
     uint8_t *out;
-    int status = make_room(log, planned->plan.total_size, &out, err);
+    int status = rmq_commit_log_make_room(log, planned->plan.total_size, &out, err);
     if (status != RMQ_OK)
         return status;
     struct rmq_mapped_file *last = log->files.last;
@@ -326,7 +318,7 @@ static int judge_all(const struct rmq_commit_log *log, const struct rmq_message 
         const struct rmq_message *message = &messages[first + i];
         int status = RMQ_OK;
         if (message->topic != topic || message->topic_size != topic_size)
-            status = judge_topic(message, err);
+            status = rmq_topic_judge(message->topic, message->topic_size, err);
         topic = message->topic;
         topic_size = message->topic_size;
         if (status == RMQ_OK)
@@ -341,8 +333,8 @@ static int judge_all(const struct rmq_commit_log *log, const struct rmq_message 
     return RMQ_OK;
 }
 
-static int begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
-                      struct rmq_error *err)
+int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
+                              struct rmq_error *err)
 {
     int64_t limit = log->options.page_cache_busy_ms;
     int64_t since = atomic_load_explicit(&log->locked_since_ms, memory_order_relaxed);
@@ -361,7 +353,7 @@ static int begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
     return RMQ_OK;
 }
 
-static void end_turn(struct rmq_commit_log *log, bool is_long)
+void rmq_commit_log_end_turn(struct rmq_commit_log *log, bool is_long)
 {
     if (is_long)
         atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
@@ -378,11 +370,11 @@ static int put_one(struct rmq_commit_log *log, const struct rmq_message *message
     if (status != RMQ_OK)
         return status;
     planned.body_crc = rmq_crc32_java(message->body, message->body_size);
-    status = begin_turn(log, false, &now_ms, err);
+    status = rmq_commit_log_begin_turn(log, false, &now_ms, err);
     if (status != RMQ_OK)
         return status;
     status = place(log, message, &planned, now_ms, &queue, receipt, err);
-    end_turn(log, false);
+    rmq_commit_log_end_turn(log, false);
     *stored = status == RMQ_OK;
     return status;
 }
@@ -395,7 +387,7 @@ static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rm
         return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, 0,
                         "a batch of %" PRId64 " bytes does not fit a commit log file of %" PRId64,
                         size, log->files.options.file_size);
-    return make_room(log, size, &unused, err);
+    return rmq_commit_log_make_room(log, size, &unused, err);
 }
 
 /* A call of several messages on its way into the log. */
@@ -435,11 +427,11 @@ static int put_chunk(struct putting *putting, struct planned *planned, size_t co
     size_t first = putting->done, last = first + count;
     int status = RMQ_OK;
     while (putting->done < last && status == RMQ_OK) {
-        status = begin_turn(putting->log, true, &putting->now_ms, err);
+        status = rmq_commit_log_begin_turn(putting->log, true, &putting->now_ms, err);
         if (status != RMQ_OK)
             break;
         status = place_some(putting, planned + (putting->done - first), last, RMQ_TURN_SIZE, err);
-        end_turn(putting->log, true);
+        rmq_commit_log_end_turn(putting->log, true);
     }
     return status;
 }
@@ -455,7 +447,7 @@ static int put_together(struct putting *putting, struct planned *planned, size_t
 {
     struct rmq_commit_log *log = putting->log;
     int64_t ignored = 0;
-    int status = begin_turn(log, true, &putting->now_ms, err);
+    int status = rmq_commit_log_begin_turn(log, true, &putting->now_ms, err);
     if (status != RMQ_OK)
         return status;
     status = make_room_for_all(log, size, err);
@@ -467,7 +459,7 @@ static int put_together(struct putting *putting, struct planned *planned, size_t
         if (status == RMQ_OK)
             status = place_some(putting, planned, putting->done + chunk, INT64_MAX, err);
     }
-    end_turn(log, true);
+    rmq_commit_log_end_turn(log, true);
     return status;
 }
 

@@ -105,15 +105,9 @@ static bool tag_code_wanted(const struct rmq_get_request *request, int64_t code)
 
 static bool tag_wanted(const struct rmq_get_request *request, const struct rmq_record *record)
 {
-    if (request->tag_count == 0)
-        return true;
-    struct rmq_slice tags =
-        rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
-    for (size_t i = 0; i < request->tag_count; ++i)
-        if (tags.size == request->tags[i].size &&
-            memcmp(tags.data, request->tags[i].data, tags.size) == 0)
-            return true;
-    return false;
+    return request->tag_count == 0 ||
+           rmq_properties_have_tag(record->properties, (size_t)record->properties_size,
+                                   request->tags, request->tag_count);
 }
 
 /* Units carry the deliver time in place of the code for delayed messages. */

@@ -9,18 +9,17 @@
 #include "hash.h"
 
 #define TOPIC_SIZE_MAX_V1 127
-#define FIXED_SIZE 72 /* of what stands before the body, without the two hosts */
 #define CRC_NAME "__CRC32#"
 #define CRC_NAME_SIZE 8
 #define CRC_DIGITS 10
 #define SECTOR_SIZE 512u
 _Static_assert(CRC_NAME_SIZE + 1 + CRC_DIGITS + 1 == RMQ_PROPERTY_CRC_SIZE, "CRC property layout");
-_Static_assert(FIXED_SIZE + 2 * 8 + 1 + 2 == RMQ_RECORD_SIZE_MIN, "record layout");
+_Static_assert(RMQ_RECORD_FIXED_SIZE + 2 * 8 + 1 + 2 == RMQ_RECORD_SIZE_MIN, "record layout");
 
 /* The bytes before the body. */
 static size_t head_size(bool born_v6, bool store_v6)
 {
-    return FIXED_SIZE + rmq_host_size(born_v6) + rmq_host_size(store_v6);
+    return RMQ_RECORD_FIXED_SIZE + rmq_host_size(born_v6) + rmq_host_size(store_v6);
 }
 
 /* ---- encoding ---- */
@@ -387,6 +386,46 @@ int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsi
     record->total_size = total_size;
     return checks == RMQ_CHECK_FORM ? RMQ_OK : check_record(record, place, checks, err);
 }
+
+/* ---- moving ---- */
+
+bool rmq_record_has_crc_property(const struct rmq_record *record)
+{
+    static const uint8_t name[] = {RMQ_PROPERTY_SEPARATOR,  '_', '_', 'C', 'R', 'C', '3', '2', '#',
+                                   RMQ_NAME_VALUE_SEPARATOR};
+    _Static_assert(sizeof name == 1 + CRC_NAME_SIZE + 1, "separator, name, separator");
+    if (record->properties_size < RMQ_PROPERTY_CRC_SIZE)
+        return false;
+    const uint8_t *tail = record->data + record->total_size - RMQ_PROPERTY_CRC_SIZE;
+    if (tail[RMQ_PROPERTY_CRC_SIZE - 1] != RMQ_PROPERTY_SEPARATOR)
+        return false;
+    return record->properties_size == RMQ_PROPERTY_CRC_SIZE
+               ? memcmp(tail, name + 1, sizeof name - 1) == 0
+               : memcmp(tail - 1, name, sizeof name) == 0;
+}
+
+void rmq_record_move(uint8_t *out, const struct rmq_record *record,
+                     const struct rmq_placement *placement)
+{
+    size_t size = (size_t)record->total_size;
+    bool has_crc = rmq_record_has_crc_property(record);
+    /* The size comes first or last, as in rmq_record_encode. */
+    if (has_crc)
+        rmq_put_i32(out, record->total_size);
+    memcpy(out + 4, record->data + 4, size - 4);
+    rmq_put_i64(out + 20, placement->queue_offset);
+    rmq_put_i64(out + 28, placement->physical_offset);
+    rmq_put_i64(out + 48 + record->born_host.size + 4, placement->store_timestamp);
+    if (has_crc) {
+        uint8_t *tail = out + size - RMQ_PROPERTY_CRC_SIZE;
+        put_crc_property(tail, (uint32_t)rmq_crc32_java(out, size - RMQ_PROPERTY_CRC_SIZE));
+    } else {
+        atomic_thread_fence(memory_order_release);
+        rmq_put_i32(out, record->total_size);
+    }
+}
+
+/* ---- copies ---- */
 
 bool rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t size)
 {

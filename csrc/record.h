@@ -78,6 +78,22 @@ static inline size_t rmq_host_size(bool v6)
     return v6 ? 20 : 8;
 }
 
+/* What stands before the body, without the two hosts. */
+#define RMQ_RECORD_FIXED_SIZE 72
+/* Where the body begins in a record. */
+static inline size_t rmq_record_body_at(int32_t sys_flag)
+{
+    return RMQ_RECORD_FIXED_SIZE + rmq_host_size((sys_flag & RMQ_FLAG_BORN_V6) != 0) +
+           rmq_host_size((sys_flag & RMQ_FLAG_STORE_V6) != 0);
+}
+
+/* Prepared and rollback records have no place in a queue. */
+static inline bool rmq_takes_queue_offset(int32_t sys_flag)
+{
+    int32_t transaction = sys_flag & RMQ_FLAG_TRANSACTION;
+    return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
+}
+
 /* The born timestamp of a message that is born when it is stored: one look at the clock, not two.
  */
 #define RMQ_BORN_WHEN_STORED INT64_MIN
@@ -193,6 +209,14 @@ enum rmq_record_check {
  * [data, data + available) is read, whatever it holds. */
 int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                       struct rmq_record *record, struct rmq_error *err);
+
+/* Whether the record ends in a CRC property, right or wrong. */
+bool rmq_record_has_crc_property(const struct rmq_record *record);
+/* Stores a decoded record anew at another place: out gets record->total_size bytes, with queue
+ * offset, physical offset and store timestamp as placed, and the CRC property, where there is one,
+ * that goes with them. The placement's body CRC is not looked at. */
+void rmq_record_move(uint8_t *out, const struct rmq_record *record,
+                     const struct rmq_placement *placement);
 
 /* Whether the bytes at data are those of the copy taken of them. Asked after copying out of a log
  * that may be cut and written anew meanwhile: if so, the copy was whole at one moment. */

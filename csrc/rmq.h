@@ -25,6 +25,7 @@
 #include "properties.h"
 #include "record.h"
 #include "batch.h"
+#include "inner_batch.h"
 
 /* Files. */
 #include "mapped_file.h"
@@ -41,6 +42,8 @@
 /* What happens to a message. */
 #include "queue_table.h"
 #include "commit_log.h"
+#include "rows.h"
+#include "place.h"
 #include "failure.h"
 #include "dispatch.h"
 #include "flusher.h"
@@ -50,10 +53,13 @@
 #include "store.h"
 #include "read.h"
 
-/* Records as columns. */
+/* Records as columns and sums. */
 #include "buffer_pool.h"
 #include "columns.h"
 #include "arrow_stream.h"
+#include "topic_filter.h"
+#include "summary.h"
+#include "segment.h"
 
 /* clang-format on */
 

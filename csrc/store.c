@@ -394,6 +394,15 @@ static int may_write(struct rmq_store *store, struct rmq_error *err)
                     store->root);
 }
 
+/* Queue offsets of replicated records are known once they are dispatched. */
+static int wait_for_raw(struct rmq_store *store, struct rmq_error *err)
+{
+    int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
+    if (atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire) >= raw_end)
+        return RMQ_OK;
+    return rmq_dispatcher_wait(&store->dispatcher, raw_end, RMQ_RAW_WAIT_MS, err);
+}
+
 int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count,
                   bool together, struct rmq_receipt *receipts, size_t *stored,
                   struct rmq_error *err)
@@ -402,14 +411,9 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
     int status = may_write(store, err);
     if (status != RMQ_OK)
         return status;
-    /* Queue offsets of replicated records are known once they are dispatched. */
-    int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
-    if (atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire) <
-        raw_end) {
-        status = rmq_dispatcher_wait(&store->dispatcher, raw_end, RMQ_RAW_WAIT_MS, err);
-        if (status != RMQ_OK)
-            return status;
-    }
+    status = wait_for_raw(store, err);
+    if (status != RMQ_OK)
+        return status;
     status = rmq_commit_log_put(&store->log, messages, count, together, receipts, stored, err);
     rmq_dispatcher_nudge(&store->dispatcher);
     return status;
@@ -425,6 +429,20 @@ int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *dat
         atomic_store_explicit(&store->raw_end, rmq_file_queue_end(&store->log.files),
                               memory_order_release);
     rmq_dispatcher_nudge(&store->dispatcher);
+    return status;
+}
+
+int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err)
+{
+    int status = may_write(store, err);
+    if (status == RMQ_OK)
+        status = wait_for_raw(store, err);
+    if (status == RMQ_OK)
+        status = rmq_run_judge(run, &store->log, err);
+    while (status == RMQ_OK && run->at < run->size) {
+        status = rmq_run_place(run, &store->log, err);
+        rmq_dispatcher_nudge(&store->dispatcher);
+    }
     return status;
 }
 

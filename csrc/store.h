@@ -9,6 +9,7 @@
 #define RMQ_STORE_H
 
 #include "flusher.h"
+#include "place.h"
 #include "recover.h"
 
 struct rmq_store_options {
@@ -92,6 +93,8 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
                   struct rmq_error *err);
 int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size,
                          struct rmq_error *err);
+/* Appends a run of records at places of this log: see place.h. RMQ_READ_ONLY, RMQ_NOT_WRITABLE. */
+int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err);
 /* Whether puts are refused, and why: RMQ_OK, RMQ_NOT_WRITABLE (role), RMQ_NO_SPACE (disk over its
  * limit). */
 void rmq_store_refuse(struct rmq_store *store, int status);

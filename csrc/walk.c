@@ -75,15 +75,9 @@ static bool is_wanted(const struct rmq_walk_options *options, const struct rmq_r
         return false;
     if (!is_in_time(options, record))
         return false;
-    if (options->tag_count == 0)
-        return true;
-    struct rmq_slice tags =
-        rmq_properties_find(record->properties, (size_t)record->properties_size, "TAGS");
-    for (size_t i = 0; tags.data && i < options->tag_count; ++i)
-        if (tags.size == options->tags[i].size &&
-            memcmp(tags.data, options->tags[i].data, tags.size) == 0)
-            return true;
-    return false;
+    return options->tag_count == 0 ||
+           rmq_properties_have_tag(record->properties, (size_t)record->properties_size,
+                                   options->tags, options->tag_count);
 }
 
 /* Records up to the first place that is none, the end of the file, or a limit. The status is that

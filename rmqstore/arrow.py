@@ -3,16 +3,18 @@
 `Queue.to_arrow` and `Store.scan_arrow` make an `ArrowStream`. pyarrow reads it, and so does all
 else that knows the Arrow PyCapsule interface, without pyarrow: Polars, DuckDB, pandas, nanoarrow.
 
-The columns, one row per record:
+The columns, one row per record unless batches are unwrapped:
 
     topic, queue_id, queue_offset, physical_offset, size, store_timestamp, born_timestamp,
     born_host, store_host, tags, keys, unique_key, properties, body, body_crc, body_crc_ok,
-    sys_flag, flag, reconsume_times, prepared_transaction_offset, message_id, version, record
+    sys_flag, flag, reconsume_times, prepared_transaction_offset, message_id, version, tags_code,
+    record
 
 Timestamps are milliseconds in UTC; hosts are "address:port"; keys are the stored text, separated
 by spaces; properties is a map of text to text; body is as stored, maybe compressed (sys_flag
-tells); record is the whole stored record and comes only when asked for. Text that is no UTF-8 is
-mended with U+FFFD, for Arrow has no other.
+tells). tags_code, what the queue holds of the tags (or of the deliver time, with RocketMQ's own
+delay levels), and record, the whole stored record, come only when asked for. Text that is no UTF-8
+is mended with U+FFFD, for Arrow has no other.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ BATCH_BYTES = 8 << 20
 
 _EVER_MS = (-(2**63), 2**63 - 1)
 _ON_CORRUPT = ("fail", "skip")
+_ON_REQUEST = ("tags_code", "record")
 
 
 class ArrowStream(core.ArrowStream):
@@ -80,6 +83,7 @@ def queue(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     large_binary: bool = False,
+    unwrap_batches: bool = False,
     check_crc: bool = False,
     on_corrupt: str = "fail",
 ) -> ArrowStream:
@@ -88,9 +92,14 @@ def queue(
     None means the ends of the queue; everything put before the call counts. *tags* keeps records
     with one of these tags, *begin_ms* and *end_ms* those with a store timestamp from the one to
     before the other. A batch has at most *batch_rows* rows and about *batch_bytes* of text and
-    bodies; a single record may have more. *large_binary* makes body and record large_binary. With
-    *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says whether
-    damage fails the reading or is skipped and counted.
+    bodies; a single record may have more. *large_binary* makes body and record large_binary.
+
+    A record that holds an inner batch is one row; with *unwrap_batches* it is one row per message,
+    with queue offset, body, flag and properties of its own and all else of the record, and the
+    other arguments choose among messages. A compressed inner batch stays one row.
+
+    With *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says
+    whether damage fails the reading or is skipped and counted.
 
     Raises ArgumentError for an unknown column or a limit; reading raises NotFoundError when there
     is no such queue.
@@ -107,6 +116,7 @@ def queue(
         stop=end if stop is None else min(stop, end),
         begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
         end_ms=_EVER_MS[1] if end_ms is None else end_ms,
+        unwrap=unwrap_batches,
         check_crc=check_crc,
         skip_corrupt=_is_skip(on_corrupt),
     )
@@ -126,6 +136,7 @@ def scan(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     large_binary: bool = False,
+    unwrap_batches: bool = False,
     check_crc: bool = False,
     on_corrupt: str = "fail",
 ) -> ArrowStream:
@@ -148,6 +159,7 @@ def scan(
         stop=store.end_offset if stop is None else stop,
         begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
         end_ms=_EVER_MS[1] if end_ms is None else end_ms,
+        unwrap=unwrap_batches,
         check_crc=check_crc,
         skip_corrupt=_is_skip(on_corrupt),
     )
@@ -159,7 +171,7 @@ def column_names() -> tuple[str, ...]:
 
 
 def schema(columns: Sequence[str] | None = None, *, large_binary: bool = False) -> Any:
-    """Return the pyarrow schema of *columns*, None for all but `record`.
+    """Return the pyarrow schema of *columns*, None for the usual ones.
 
     Raises ArgumentError for an unknown column, MissingExtraError without pyarrow.
     """
@@ -179,7 +191,7 @@ def _selection(
 ) -> core.ArrowSelection:
     known = column_names()
     if columns is None:
-        columns = [name for name in known if name != "record"]
+        columns = [name for name in known if name not in _ON_REQUEST]
     if isinstance(columns, str):
         raise ArgumentError(f"columns is a list of names, not {columns!r}; give [{columns!r}]")
     for name in columns:

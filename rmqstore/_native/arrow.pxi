@@ -31,9 +31,11 @@ cdef extern from "columns.h" nogil:
         int64_t max_rows
         int64_t max_bytes
         bint large_binary
+        bint microseconds
+        bint all_nullable
 
     struct rmq_columns:
-        pass
+        int64_t rows
 
     const rmq_column_info *rmq_column_infos()
     int rmq_columns_options_check(const rmq_columns_options *options, rmq_error *err)
@@ -59,6 +61,7 @@ cdef extern from "arrow_stream.h" nogil:
         int64_t stop
         int64_t begin_ms
         int64_t end_ms
+        bint unwrap
         bint check_crc
         bint skip_corrupt
         void (*released)(void *context) noexcept
@@ -107,13 +110,18 @@ def arrow_columns():
 
 
 cdef class ArrowSelection:
-    """A choice of columns by name, in order, with the size of batches; made of names that exist."""
+    """A choice of columns by name, in order, with the size of batches; made of names that exist.
+
+    With *microseconds* timestamps have that unit, those out of its range being its ends; *all_nullable* makes the
+    schema say that every column may be null.
+    """
 
     cdef rmq_columns_options options
     cdef uint8_t numbers[RMQ_COLUMN_COUNT]
     cdef readonly tuple names
 
-    def __init__(self, names, *, int64_t batch_rows, int64_t batch_bytes, bint large_binary):
+    def __init__(self, names, *, int64_t batch_rows, int64_t batch_bytes, bint large_binary, bint microseconds=False,
+                 bint all_nullable=False):
         cdef tuple known = arrow_columns()
         cdef rmq_error err
         cdef Py_ssize_t i
@@ -128,6 +136,8 @@ cdef class ArrowSelection:
         self.options.max_rows = batch_rows
         self.options.max_bytes = batch_bytes
         self.options.large_binary = large_binary
+        self.options.microseconds = microseconds
+        self.options.all_nullable = all_nullable
         if rmq_columns_options_check(&self.options, &err) != RMQ_OK:
             raise ArgumentError(err.detail.decode())
 
@@ -165,11 +175,13 @@ cdef class ArrowStream:
     cdef int64_t stop
     cdef int64_t begin_ms
     cdef int64_t end_ms
+    cdef bint unwrap
     cdef bint check_crc
     cdef bint skip_corrupt
 
     def __init__(self, Store store, ArrowSelection selection, *, bint by_queue, topic, int32_t queue_id, tags,
-                 int64_t start, int64_t stop, int64_t begin_ms, int64_t end_ms, bint check_crc, bint skip_corrupt):
+                 int64_t start, int64_t stop, int64_t begin_ms, int64_t end_ms, bint unwrap, bint check_crc,
+                 bint skip_corrupt):
         self.store = store
         self.selection = selection
         self.by_queue = by_queue
@@ -180,6 +192,7 @@ cdef class ArrowStream:
         self.stop = stop
         self.begin_ms = begin_ms
         self.end_ms = end_ms
+        self.unwrap = unwrap
         self.check_crc = check_crc
         self.skip_corrupt = skip_corrupt
 
@@ -212,6 +225,7 @@ cdef class ArrowStream:
         options.stop = self.stop
         options.begin_ms = self.begin_ms
         options.end_ms = self.end_ms
+        options.unwrap = self.unwrap
         options.check_crc = self.check_crc
         options.skip_corrupt = self.skip_corrupt
         options.released = let_store_go

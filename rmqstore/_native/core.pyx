@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 cimport cython
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy, memset
 
 from rmqstore._native.csrc cimport *
@@ -70,6 +70,8 @@ cdef str text_of(const char *data, Py_ssize_t size):
 include "record.pxi"
 include "store.pxi"
 include "put.pxi"
+include "place.pxi"
 include "read.pxi"
 include "scan.pxi"
 include "arrow.pxi"
+include "segment.pxi"

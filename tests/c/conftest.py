@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.c import library
+
+WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,19 @@ def core() -> tuple[Any, Any]:
     if library.is_sanitized() and "asan" not in os.environ.get("LD_PRELOAD", ""):
         pytest.fail("RMQ_SANITIZE=1 needs LD_PRELOAD=$(cc -print-file-name=libasan.so)")
     return library.load()
+
+
+@pytest.fixture(scope="session")
+def failing_core() -> tuple[Any, Any]:
+    """Return the core with requests for memory, threads and mappings that fail on demand."""
+    if library.is_sanitized():
+        pytest.skip("ASan has wrappers of its own for what is wrapped here")
+    source = Path(__file__).with_name("failing_memory.c")
+    return library.load(
+        [source],
+        [f"-Wl,--wrap={name}" for name in WRAPPED.split()],
+        "void failing_memory_arm(int64_t first, int64_t count);"
+        "int64_t failing_memory_count(void);"
+        "int64_t failing_memory_blocks(void);"
+        "int64_t failing_memory_mappings(void);",
+    )

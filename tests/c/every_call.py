@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.c.more_calls import BATCH_TOPIC, Row, Store, body_of, time_of
 from tests.c.store_calls import LOG_FILE_SIZE, Put
+from tests.reference import record
 
 
 @dataclass(slots=True)
@@ -223,6 +224,37 @@ def _raw(store: Store, history: History) -> None:
     assert store.end_offset == begin + len(history.raw)
 
 
+def _place(store: Store, history: History) -> None:
+    """Into new queues and old ones, over the ends of files."""
+    host = record.Host(bytes(4), 0)
+    bodies = [body_of(number) for number in range(60, 72)]
+    records = [
+        record.Record(
+            version=1,
+            body_crc=0,
+            flag=0,
+            queue_offset=0,
+            physical_offset=0,
+            sys_flag=0,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            queue_id=number % 3,
+            born_timestamp=1,
+            born_host=host,
+            store_timestamp=time_of(body),
+            store_host=host,
+            body=body,
+            topic_bytes=b"orders",
+            property_bytes=b"KEYS\x01k" + body[:8] + b"\x02",
+        )
+        for number, body in enumerate(bodies)
+    ]
+    history.maybe.update(bodies)
+    run = b"".join(record.encode_put(each, property_crc=False) for each in records)
+    assert store.place(run) == len(bodies)
+    _settle(store)
+
+
 def _get(store: Store, history: History) -> None:
     for row in history.rows:
         answer = store.read(row.queue_id, row.queue_offset, topic=row.topic)
@@ -342,6 +374,7 @@ ACTS = (
     Act("put many", "closed", _many(b"orders", range(60, 72))),
     Act("put together", "closed", _many(b"orders", range(60, 64), together=True)),
     Act("put an inner batch", "closed", _many(BATCH_TOPIC, range(60, 62))),
+    Act("place records", "closed", _place),
     Act("append raw", "copy", _raw),
     Act("append raw to an empty log", "other", _raw),
     Act("get", "closed", _get),

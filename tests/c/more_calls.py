@@ -132,6 +132,15 @@ class Store(Calls):
     def append_raw(self, at: int, data: bytes) -> None:
         self.check(self.lib.rmq_store_append_raw(self.store, at, data, len(data), self.error))
 
+    def place(self, run: bytes) -> int:
+        """Bring records made elsewhere, with their store times, into the log."""
+        placing = self.ffi.new("struct rmq_run *")
+        kept = self.ffi.from_buffer(run)
+        placing.data, placing.size, placing.keeps_timestamps = kept, len(run), True
+        status = self.lib.rmq_store_place(self.store, placing, self.error)
+        self.check(status)
+        return int(placing.records)
+
     def refresh(self) -> None:
         self.check(self.lib.rmq_store_refresh(self.store, self.error))
 

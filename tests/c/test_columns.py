@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rmqstore.config import StoreConfig
 from rmqstore.errors import STATUS
 from tests.c import library
 from tests.c.test_record import RECORDS
@@ -46,6 +47,8 @@ class Builder:
         rows: int = 1000,
         size: int = 1 << 20,
         large: bool = False,
+        microseconds: bool = False,
+        all_nullable: bool = False,
     ) -> None:
         self.ffi, self.lib = core
         self.error = self.ffi.new("struct rmq_error *")
@@ -59,6 +62,8 @@ class Builder:
                 "max_rows": rows,
                 "max_bytes": size,
                 "large_binary": large,
+                "microseconds": microseconds,
+                "all_nullable": all_nullable,
             },
         )
         self.status = self.lib.rmq_columns_open(self.columns, options, self.error)
@@ -162,6 +167,7 @@ def test_schema_has_the_documented_types(core: Any, large: bool) -> None:
         "queue_offset": pa.int64(),
         "physical_offset": pa.int64(),
         "prepared_transaction_offset": pa.int64(),
+        "tags_code": pa.int64(),
         "store_timestamp": pa.timestamp("ms", "UTC"),
         "born_timestamp": pa.timestamp("ms", "UTC"),
         "properties": pa.map_(pa.string(), pa.string()),
@@ -177,6 +183,48 @@ def test_schema_has_the_documented_types(core: Any, large: bool) -> None:
         name: types.get(name, pa.int32()) for name in NAMES
     }
     assert {field.name for field in schema if field.nullable} == set(nullable)
+
+
+def test_schema_says_of_every_column_that_it_may_be_null_when_asked(core: Any) -> None:
+    with Builder(core, all_nullable=True) as builder:
+        builder.append([one()])
+        batch = builder.take()
+    assert all(field.nullable for field in batch.schema)
+    assert rows_of(batch) == expected([one()])
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=300))
+@example([-(2**63), 2**63 - 1, -9223372036854775, 9223372036854775, 9223372036854776, -1])
+def test_microseconds_of_times_out_of_range_are_the_ends_of_it(core: Any, times: list[int]) -> None:
+    records = [one(store_timestamp=time, born_timestamp=-time - 1) for time in times]
+    with Builder(core, ["born_timestamp", "store_timestamp"], microseconds=True) as builder:
+        builder.append(records)
+        batch = builder.take()
+    assert set(batch.schema.types) == {pa.timestamp("us", "UTC")}
+
+    def bounded(time: int) -> int:
+        return max(-(2**63), min(2**63 - 1, time * 1000))
+
+    born, stored = (column.cast(pa.int64()).to_pylist() for column in batch.columns)
+    assert stored == [bounded(time) for time in times]
+    assert born == [bounded(-time - 1) for time in times]
+
+
+def test_tags_code_is_the_deliver_time_of_a_delayed_record_by_the_usual_levels(core: Any) -> None:
+    records = [
+        one(
+            topic_bytes=b"SCHEDULE_TOPIC_XXXX",
+            property_bytes=b"TAGS\x01t\x02DELAY\x01%d\x02" % level,
+            store_timestamp=1_000_000,
+        )
+        for level in range(20)
+    ]
+    with Builder(core, ["tags_code"]) as builder:
+        builder.append(records)
+        found = builder.take().column(0).to_pylist()
+    # A level above the last one counts as that.
+    delays = [*StoreConfig().delay_levels_ms, 7_200_000]
+    assert found == [java_text.string_hash("t"), *(1_000_000 + delay for delay in delays)]
 
 
 def test_body_with_a_wrong_crc_is_told_and_an_empty_one_never_is(core: Any) -> None:
@@ -317,7 +365,7 @@ def test_unknown_column_number_is_refused(core: Any) -> None:
     numbers = ffi.new("uint8_t[]", [len(NAMES)])
     options = ffi.new("struct rmq_columns_options *", [numbers, 1, 1, 1, False])
     assert lib.rmq_columns_options_check(options, error) == INVALID
-    assert b"no column number 23" in ffi.string(error.detail)
+    assert f"no column number {len(NAMES)}".encode() in ffi.string(error.detail)
 
 
 @pytest.mark.skipif(library.is_sanitized(), reason="the sanitizers reserve address space freely")

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from tests.c import library
 from tests.c.every_call import ACTS, STATES, Act, History
 from tests.c.more_calls import Store, body_of
 from tests.c.store_calls import ANY, MAP, OPEN, RESIZE, SYNC, WRITE, Failed, FaultyDoor
@@ -22,7 +21,6 @@ from tests.effort import is_long
 CALLS_MAX = 1000
 """More inner calls than any act makes."""
 MANY = 1 << 40
-WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"
 
 
 class Plan(Protocol):
@@ -88,21 +86,6 @@ def held(core: Any, root: Path) -> Held:
         except FileNotFoundError:
             continue  # The descriptor of the listing itself.
     return Held(lib.failing_memory_blocks(), lib.failing_memory_mappings(), descriptors)
-
-
-@pytest.fixture(scope="module")
-def failing_core() -> tuple[Any, Any]:
-    if library.is_sanitized():
-        pytest.skip("ASan has wrappers of its own for what is wrapped here")
-    source = Path(__file__).with_name("failing_memory.c")
-    return library.load(
-        [source],
-        [f"-Wl,--wrap={name}" for name in WRAPPED.split()],
-        "void failing_memory_arm(int64_t first, int64_t count);"
-        "int64_t failing_memory_count(void);"
-        "int64_t failing_memory_blocks(void);"
-        "int64_t failing_memory_mappings(void);",
-    )
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@
     X(index)                 \
     X(properties)            \
     X(record)                \
+    X(segment)               \
     X(utf8)
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t size);

@@ -108,6 +108,26 @@ def _columns(golden: Golden) -> Seeds:
     yield "wide", struct.pack(">IHIBB", 0x202000, 100, 500, 1, 5) + records
 
 
+def _segment(golden: Golden) -> Seeds:
+    def plan(piece: int, flags: int, positions: tuple[int, ...] = ()) -> bytes:
+        head = struct.pack(">HBHIBH", piece, flags, 60_000, 0xFFFFFF, 3, 2000)
+        count = struct.pack(">B", len(positions)) if positions else b""
+        return head + count + b"".join(struct.pack(">H", at) for at in positions)
+
+    for name in ("plain", "topic-length", "ipv6", "prop-crc", "transactions"):
+        data = b"".join(golden.small_records(name, 5))
+        yield f"{name}-rows", plan(1, 0x47) + data + bytes(50)
+        yield f"{name}-topics", plan(300, 0xCF) + data[:-20]
+        yield f"{name}-sums", plan(150, 0x57) + data[:400] + b"?" + data[400:]
+    inner = [encode(found) for _, found in golden.records("batch") if found.sys_flag & 0x80]
+    small = b"".join([data for data in inner if len(data) < 1200][:2])
+    blank = struct.pack(">iI", 40, 0xCBD43194) + bytes(32)
+    yield "inner", plan(1, 0x46) + small + blank
+    yield "inner-topics", plan(1, 0xCE) + small + bytes(300) + small
+    places = (0, len(data), len(data) + 1, 5000)
+    yield "positions", plan(64, 0x66, places) + data + small
+
+
 def _shape(units: int, files: int, first: int, log_end: int, steps: bytes) -> bytes:
     return struct.pack(">BBBqB", units - 1, files, first, log_end, len(steps)) + steps
 
@@ -344,6 +364,7 @@ MAKERS: dict[str, Callable[[Golden], Seeds]] = {
     "index": _index,
     "properties": _properties,
     "record": _record,
+    "segment": _segment,
     "utf8": _utf8,
 }
 

@@ -35,6 +35,7 @@ NAMES = (
     "prepared_transaction_offset",
     "message_id",
     "version",
+    "tags_code",
     "record",
 )
 
@@ -67,6 +68,7 @@ def row(record: Record) -> Row:
         record.prepared_transaction_offset,
         record.message_id,
         record.version,
+        record.tags_code,
         reference.encode(record),
     )
     return dict(zip(NAMES, values, strict=True))
