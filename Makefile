@@ -3,6 +3,7 @@
 # make lint    ruff, rules and layout
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
+# make bench-spark  the Spark source beside its ceiling and Parquet; BENCH="--size 64m" for a trial
 # make fuzz    the C core under fuzzing for SECONDS=600; findings go to build/fuzz/findings
 # make soak    kills, faults, races and fuzzing in their long forms, for hours; RMQ_SEED repeats a run
 # make clean   removes everything made here, .venv included
@@ -27,7 +28,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
 NATIVE := $(wildcard csrc/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
-.PHONY: bench clean demo fuzz lint soak test types
+.PHONY: bench bench-spark clean demo fuzz lint soak test types
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/extension
@@ -48,6 +49,9 @@ types: $(VENV)/extension
 bench: $(VENV)/extension $(VENV)/peers
 	$(BIN)/python -m pytest benchmarks
 	$(BIN)/python -m benchmarks.report $(BENCH)
+
+bench-spark: $(VENV)/extension
+	$(BIN)/python -m benchmarks.bench_spark $(BENCH)
 
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),600)

@@ -44,6 +44,7 @@ def facts(directory: Path) -> dict[str, Any]:
         "rocksdict": _version("rocksdict"),
         "sqlite3": sqlite3.sqlite_version,
         "pyarrow": _version("pyarrow"),
+        "pyspark": _version("pyspark"),
         "arguments": " ".join(Path(each).name for each in sys.argv[1:]),
     }
 

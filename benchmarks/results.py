@@ -117,3 +117,13 @@ class Results:
     def workloads(self) -> list[str]:
         """Return the names of the workloads that were measured, in the order of the run."""
         return list(dict.fromkeys(key[1] for key in self._figures))
+
+    def measured(self) -> list[tuple[str, str]]:
+        """Return (workload, peer) of everything measured, in the order of the run."""
+        found = dict.fromkeys((key[1], key[0]) for key in self._figures)
+        order = self.workloads()
+        return sorted(found, key=lambda each: order.index(each[0]))
+
+    def names(self, peer: str, workload: str) -> list[str]:
+        """Return the names of the figures of one peer in a workload."""
+        return [key[2] for key in self._figures if key[:2] == (peer, workload)]

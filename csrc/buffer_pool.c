@@ -6,7 +6,8 @@
 
 /* Smaller ones cost less than the lock. */
 #define KEPT_SIZE_MIN 65536
-#define KEPT_MAX 8
+/* Two batches are on their way at a time, each with some large columns. */
+#define KEPT_MAX 16
 
 /* In front of each buffer. */
 struct head {
@@ -64,12 +65,42 @@ static struct head *take_kept(struct rmq_buffer_pool *pool, size_t wanted)
     return found;
 }
 
+/* Keeps a buffer, in place of the smallest one where there is no room: small ones are left over
+ * when a large one grows. Returns what is not kept; the caller holds the lock. */
+static struct head *keep(struct rmq_buffer_pool *pool, struct head *head)
+{
+    struct head **least = pool->kept;
+    for (struct head **each = pool->kept; each < pool->kept + KEPT_MAX; ++each) {
+        if (!*each) {
+            *each = head;
+            return NULL;
+        }
+        if ((*each)->capacity < (*least)->capacity)
+            least = each;
+    }
+    if ((*least)->capacity >= head->capacity)
+        return head;
+    struct head *smaller = *least;
+    *least = head;
+    return smaller;
+}
+
+/* Batches of one stream differ a little: sizes in steps of an eighth let each use the other's. */
+static size_t step_of(size_t size)
+{
+    size_t step = KEPT_SIZE_MIN / 8;
+    while (step <= size / 16)
+        step *= 2;
+    return step;
+}
+
 uint8_t *rmq_buffer_take(struct rmq_buffer_pool *pool, size_t wanted, size_t *capacity)
 {
-    if (wanted > SIZE_MAX - 2 * RMQ_BUFFER_ALIGNMENT)
+    if (wanted > SIZE_MAX / 2)
         return NULL;
-    size_t whole = (wanted + RMQ_BUFFER_ALIGNMENT - 1) & ~(size_t)(RMQ_BUFFER_ALIGNMENT - 1);
-    bool goes_round = pool && whole >= KEPT_SIZE_MIN;
+    bool goes_round = pool && wanted >= KEPT_SIZE_MIN;
+    size_t step = goes_round ? step_of(wanted) : RMQ_BUFFER_ALIGNMENT;
+    size_t whole = (wanted + step - 1) / step * step;
     struct head *head = NULL;
     if (goes_round) {
         pthread_mutex_lock(&pool->lock);
@@ -101,11 +132,8 @@ void rmq_buffer_give(const void *data)
     bool is_last = false;
     if (pool) {
         pthread_mutex_lock(&pool->lock);
-        for (size_t i = 0; i < KEPT_MAX && head && !pool->is_closed; ++i)
-            if (!pool->kept[i]) {
-                pool->kept[i] = head;
-                head = NULL;
-            }
+        if (!pool->is_closed)
+            head = keep(pool, head);
         is_last = --pool->taken == 0 && pool->is_closed;
         pthread_mutex_unlock(&pool->lock);
     }

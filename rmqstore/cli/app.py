@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import bench, check, demo, load, query, show
+from rmqstore.cli import bench, check, demo, load, query, show, spark
 from rmqstore.cli.errors import EXIT_CODES
 
 __all__ = ["app"]
@@ -38,6 +38,7 @@ app.command("repair", epilog=EXIT_CODES)(check.repair)
 app.command("dump", epilog=EXIT_CODES)(show.dump)
 app.command("import", epilog=EXIT_CODES)(load.import_files)
 app.add_typer(bench.app, name="bench")
+app.add_typer(spark.app, name="spark")
 app.command("demo", epilog=EXIT_CODES)(demo.demo)
 
 

@@ -1,7 +1,8 @@
 """`demo`: the main job on real input, with proofs.
 
 It opens a store that the real Java store wrote, imports a public data set, asks for messages by
-queue, tag, key and time, kills a writer in the middle of its work, recovers and counts.
+queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then Spark
+queries the store, follows a writer, and compares replicas.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqstore import store as store_module
+from rmqstore.cli import demo_spark
 from rmqstore.cli.demo_writer import body_of
 from rmqstore.cli.errors import ExitCode, command, fail
 from rmqstore.cli.output import print_rows, progress
@@ -330,6 +332,7 @@ def demo(
         run.import_flights(flights)
         run.ask()
         run.kill_a_writer()
+        demo_spark.show(folder, run.path, _TOPIC, run.flights.by_month_and_origin, run.done)
     seconds = time.monotonic() - began
     print()
     print_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.errors import MissingExtraError
+from rmqstore.spark import java_home
 from tests.golden import GoldenCases
 from tests.house import tree
 
@@ -30,13 +33,41 @@ SAID = {
     "05_columns.py": ["queue_offset: int64 not null"],
     "06_read_a_brokers_directory.py": ["300 records, 286698 bytes, verdict 'limit'", "read-only"],
     "07_survive_a_kill.py": ["is the writer: True", "was_closed=False", "acknowledged up to"],
+    "08_spark_audit.py": ["10000 messages of 2 topics", "sound: 10000 records", "CRC"],
+    "09_pandas.py": ["132604 bytes in 1000 messages"],
+    "10_polars.py": ["250 orders from us, 74700 cents"],
+    "11_duckdb.py": ["250 orders from us, 74700 cents"],
 }
-NEEDS = {"05_columns.py": "pyarrow"}
+NEEDS = {
+    "05_columns.py": ("pyarrow",),
+    "08_spark_audit.py": ("pyspark", "pyarrow"),
+    "09_pandas.py": ("pandas", "pyarrow"),
+    "10_polars.py": ("polars",),
+    "11_duckdb.py": ("duckdb", "pyarrow"),
+}
+NOTEBOOK = tree.ROOT / "examples" / "spark.ipynb"
+# PySpark says of each pandas from 3.0 on that it may not work.
+EXPECTED_WARNING = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+
+RUN_NOTEBOOK = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+
+notebook = nbformat.read(sys.argv[1], as_version=4)
+probe = nbformat.v4.new_code_cell("import sys; print(sys.executable)")
+notebook.cells.append(probe)
+NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+assert probe.outputs[0].text.strip() == sys.executable, probe.outputs
+for cell in notebook.cells:
+    for output in cell.get("outputs", ()):
+        print(output.get("text") or output.get("data", {}).get("text/plain", ""))
+"""
 
 
 def _run(example: Path, cwd: Path, *arguments: str) -> str:
     told = subprocess.run(
-        [sys.executable, "-W", "error", str(example), *arguments],
+        [sys.executable, "-W", "error", "-W", EXPECTED_WARNING, str(example), *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(tree.ROOT), "TMPDIR": str(cwd)},
         capture_output=True,
@@ -48,14 +79,52 @@ def _run(example: Path, cwd: Path, *arguments: str) -> str:
     return told.stdout
 
 
+def _skip_without(*packages: str) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"the example needs {' and '.join(missing)}")
+
+
+def _skip_without_java() -> None:
+    try:
+        java_home()
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs_says_what_it_should_and_leaves_nothing(example: Path, tmp_path: Path) -> None:
-    needed = NEEDS.get(example.name)
-    if needed and importlib.util.find_spec(needed) is None:
-        pytest.skip(f"the example needs {needed}")
+    _skip_without(*NEEDS.get(example.name, ()))
+    if example.name == "08_spark_audit.py":
+        _skip_without_java()
     said = _run(example, tmp_path)
     assert [text for text in SAID[example.name] if text not in said] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
+    _skip_without("pyspark", "pyarrow", "nbclient", "nbformat", "ipykernel")
+    _skip_without_java()
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    kept = [name for cell in cells for name in ("outputs", "execution_count") if cell.get(name)]
+    assert kept == []
+    told = subprocess.run(
+        [sys.executable, "-c", RUN_NOTEBOOK, str(NOTEBOOK)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(tree.ROOT),
+            # Neither settings nor kernels of whoever runs the tests are looked at.
+            **{name: str(tmp_path) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "TMPDIR")},
+            **{name: str(tmp_path) for name in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")},
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "'us': (750, " in told.stdout
+    assert "5000 messages of 2 topics" in told.stdout
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
@@ -79,8 +148,8 @@ def test_examples_are_numbered_without_a_gap() -> None:
 
 
 def test_readme_names_every_example() -> None:
-    named = set(re.findall(r"examples/(\w+\.py)", tree.text_of("README.md")))
-    assert named == {example.name for example in EXAMPLES}
+    named = set(re.findall(r"examples/(\w+\.(?:py|ipynb))", tree.text_of("README.md")))
+    assert named == {example.name for example in [*EXAMPLES, NOTEBOOK]}
 
 
 def test_readme_names_commands_that_exist(tmp_path: Path) -> None:

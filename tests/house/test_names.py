@@ -9,7 +9,7 @@ import rmqstore
 from tests.house import tree
 
 TOP_LEVEL = re.compile(
-    r"pyproject\.toml|setup\.py|README\.md|rmqstore|csrc|benchmarks|tests|examples|docs"
+    r"pyproject\.toml|setup\.py|pyspark_rmqstore\.py|README\.md|rmqstore|csrc|benchmarks|tests|examples|docs"
     r"|CHANGELOG\.md|LICENSE|Makefile|MANIFEST\.in|CONTRIBUTING\.md|\.ci|\.github|\.gitignore"
     r"|\.gitattributes|\.editorconfig|\.clang-format|\.pre-commit-config\.yaml"
 )

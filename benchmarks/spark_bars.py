@@ -1,0 +1,136 @@
+"""The bars of the Spark source, from figures of one run, and the run as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.bars import Bar
+from benchmarks.results import Results
+from benchmarks.spark_rows import CEILING, PARQUET
+from benchmarks.spark_run import OURS
+from benchmarks.spark_stores import BIG
+
+__all__ = ["bars", "text"]
+
+_PIPELINES = ("count", "audit", "statistics", "compare")
+_RATE = "MB_per_s"
+
+
+def bars(results: Results) -> list[Bar]:
+    """Return every bar, also those whose figures are missing."""
+    return [*_rows(results), *_pipelines(results), *_stores(results), *_streams(results)]
+
+
+def _against(results: Results, workload: str, peer: str, factor: float = 1.0) -> float | None:
+    ours, theirs = (results.value(each, workload, _RATE) for each in (OURS, peer))
+    return factor * ours / theirs if ours and theirs else None
+
+
+def _both(results: Results, workload: str, peer: str) -> str:
+    ours, theirs = (results.value(each, workload, _RATE) for each in (OURS, peer))
+    return f"{ours:,.0f} MB/s; {theirs:,.0f} MB/s" if ours and theirs else ""
+
+
+def _rows(results: Results) -> Iterator[Bar]:
+    for workload in ("all-noop", "all-agg"):
+        name = f"{workload} against the ceiling of ready-made batches"
+        value = _against(results, workload, CEILING, 100)
+        yield Bar(name, value, 90, "%", detail=_both(results, workload, CEILING))
+    for workload in ("all-noop", "all-agg", "body-agg"):
+        value = _against(results, workload, PARQUET)
+        yield Bar(f"{workload} against Parquet", value, 1, detail=_both(results, workload, PARQUET))
+    for columns in ("narrow-2", "narrow-5", "no-body"):
+        for sink in ("noop", "agg"):
+            workload = f"{columns}-{sink}"
+            if workload in results.workloads():
+                value = _against(results, workload, PARQUET)
+                detail = _both(results, workload, PARQUET)
+                yield Bar(f"{workload} against Parquet", value, 0.5, detail=detail)
+
+
+def _pipelines(results: Results) -> Iterator[Bar]:
+    for name in _PIPELINES:
+        rate = results.value(OURS, name, _RATE)
+        yield Bar(f"{name}, from the page cache", rate / 1e3 if rate else None, 3, "GB/s")
+
+
+def _stores(results: Results) -> Iterator[Bar]:
+    for name in ("planning, cold", "planning", "planning, topic"):
+        count = results.value(OURS, name, "partitions")
+        detail = f"{count:.0f} partitions" if count else ""
+        seconds = results.value(OURS, name, "s")
+        yield Bar(f"{name}, {BIG}", seconds, 2, "s", at_most=True, detail=detail)
+    memory = results.value(OURS, BIG, "worker_MiB")
+    yield Bar(f"memory of a worker, {BIG}", memory, 300, "MiB", at_most=True)
+
+
+def _streams(results: Results) -> Iterator[Bar]:
+    for workload in results.workloads():
+        if workload.startswith("stream"):
+            middle = results.value(OURS, workload, "newest_p50_ms")
+            worst = results.value(OURS, workload, "newest_p99_ms")
+            yield Bar(f"{workload}: newest row, median", middle, 1000, "ms", at_most=True)
+            yield Bar(f"{workload}: newest row, p99", worst, 1000, "ms", at_most=True)
+
+
+def text(results: Results) -> str:
+    """Return figures and bars as tables in Markdown."""
+    machine = ", ".join(
+        f"{name} {value}" for name, value in results.machine.items() if name != "type"
+    )
+    head = ("workload", "way", "s", "MB/s", "spread", "CPU s", "of the ceiling", "of Parquet")
+    parts = [
+        machine,
+        "",
+        *_table(head, _figures(results)),
+        "",
+        *_table(("other figure", "of", "value", "spread"), _others(results)),
+        "",
+        *_table(("bar", "value", "wanted", "verdict", "ours; theirs"), _verdicts(results)),
+    ]
+    parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
+    return "\n".join(parts)
+
+
+def _figures(results: Results) -> Iterator[tuple[str, ...]]:
+    for workload, peer in results.measured():
+        rate, cpu = (results.figure(peer, workload, name) for name in (_RATE, "cpu_s"))
+        seconds = results.value(peer, workload, "s")
+        if rate is None or cpu is None or seconds is None:
+            continue
+        shares = []
+        for other in (CEILING, PARQUET):
+            theirs = results.value(other, workload, _RATE)
+            shares.append(f"{rate.median / theirs:.0%}" if theirs and other != peer else "")
+        yield (
+            *(workload, peer, f"{seconds:.2f}", f"{rate.median:,.0f}", f"{rate.spread:.0%}"),
+            *(f"{cpu.median:.2f}", *shares),
+        )
+
+
+def _others(results: Results) -> Iterator[tuple[str, ...]]:
+    common = {_RATE, "cpu_s"}
+    for workload, peer in results.measured():
+        names = results.names(peer, workload)
+        for name in names:
+            if name in common or (name == "s" and _RATE in names):
+                continue
+            sample = results.figure(peer, workload, name)
+            assert sample is not None
+            yield (f"{workload}: {name}", peer, f"{sample.median:,.2f}", f"{sample.spread:.0%}")
+
+
+def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
+    for bar in bars(results):
+        value = "" if bar.value is None else f"{bar.value:.3g} {bar.unit}"
+        yield (bar.name, value, bar.wanted, str(bar.verdict), bar.detail)
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    lines = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, row in enumerate(lines):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"| {' | '.join(cells)} |"
+        if number == 0:
+            yield f"|{'|'.join('-' * (width + 2) for width in widths)}|"

@@ -1,0 +1,175 @@
+"""Rows into Spark: this source, its ceiling, Parquet of the same rows, and tuples, in turn."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.spark_data import BODY, log_bytes, read_into_cache, write_parquet, write_store
+from benchmarks.spark_run import OURS, Figures, Run, session, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = [
+    "CEILING",
+    "CEILING_TCP",
+    "NARROW",
+    "OUTSIDE",
+    "PARQUET",
+    "TCP",
+    "TUPLES",
+    "WrongRows",
+    "measure",
+]
+
+CEILING, PARQUET, TUPLES, OUTSIDE = "ready-made batches", "parquet", "tuples", "outside Spark"
+TCP = "rmqstore, TCP"
+CEILING_TCP = "ready-made batches, TCP"
+
+NARROW: Mapping[str, Sequence[str] | None] = {
+    "all": None,
+    "body": ("body",),
+    "narrow-2": ("queueId", "storeTimestamp"),
+    "narrow-5": ("topic", "queueId", "queueOffset", "storeTimestamp", "tags"),
+}
+"""Columns read, by the first part of a workload's name."""
+
+NO_BODY = "no-body"
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+
+class WrongRows(Exception):
+    """A way that did not give the rows of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    spark: SparkSession
+    store: Path
+    parquet: Path
+    messages: int
+    size: int
+
+    def frame(self, peer: str, columns: Sequence[str] | None) -> DataFrame:
+        """The rows by one of the ways; where columns can be chosen at the source, they are."""
+        read = self.spark.read
+        if peer == PARQUET:
+            frame = read.parquet(str(self.parquet))
+            return frame.select(*columns) if columns else frame
+        source = {CEILING: "ready-made", CEILING_TCP: "ready-made", TUPLES: "tuples"}
+        read = read.format(source.get(peer, "rmqstore")).option("path", str(self.store))
+        if source.get(peer) == "ready-made":
+            read = read.option("rows", str(self.messages))
+        if columns:
+            read = read.option("columns", ",".join(columns))
+        return read.load()
+
+    def noop(self, peer: str, columns: Sequence[str] | None) -> Figures:
+        """Every column of every row reaches a sink that does nothing."""
+        frame = self.frame(peer, columns)
+        return timed(frame.write.format("noop").mode("overwrite").save, self.size)
+
+    def agg(self, peer: str, columns: Sequence[str] | None) -> Figures:
+        """Count and sum of the bodies' lengths; without bodies the greatest of each column."""
+        from pyspark.sql import functions as F
+
+        frame = self.frame(peer, columns)
+        has_body = columns is None or "body" in columns
+        asked: list[Column] = [F.count(F.lit(1))]
+        asked += [F.sum(F.length("body"))] if has_body else [F.max(name) for name in columns or ()]
+        told: list[Any] = []
+        figures = timed(lambda: told.extend(frame.agg(*asked).collect()), self.size)
+        wanted = (self.messages, self.messages * BODY)
+        if tuple(told[0])[: 1 + has_body] != wanted[: 1 + has_body]:
+            raise WrongRows(f"{peer}: {told[0]} instead of {wanted}")
+        return figures
+
+
+def measure(run: Run, size: int) -> None:
+    """Measure all ways over one store of about *size* bytes, then some once more by TCP."""
+    store, parquet = run.directory / "rows", run.directory / "rows.parquet"
+    run.tell("writing the rows")
+    messages = write_store(store, size)
+    stored = log_bytes(store)
+    with session(run.directory) as spark:
+        _register(spark)
+        write_parquet(spark, store, parquet)
+        data = _Data(spark, store, parquet, messages, stored)
+        no_body = [name for name in data.frame(OURS, None).columns if name != "body"]
+        jobs = _jobs(data, no_body)
+        _in_turn(run, jobs, store, parquet)
+    with session(run.directory, {SOCKETS: "false"}) as spark:
+        _register(spark)
+        data = _Data(spark, store, parquet, messages, stored)
+        jobs = {
+            f"all-{name}": {
+                peer: functools.partial(work, peer, None) for peer in (CEILING_TCP, TCP)
+            }
+            for name, work in (("noop", data.noop), ("agg", data.agg))
+        }
+        _in_turn(run, jobs, store, parquet)
+
+
+Jobs = Mapping[str, Mapping[str, Callable[[], Figures]]]
+"""By workload and peer."""
+
+
+def _jobs(data: _Data, no_body: Sequence[str]) -> Jobs:
+    jobs: dict[str, dict[str, Callable[[], Figures]]] = {}
+    for name, columns in NARROW.items():
+        peers = (CEILING, OURS, PARQUET, TUPLES) if columns is None else (CEILING, OURS, PARQUET)
+        for sink, work in (("noop", data.noop), ("agg", data.agg)):
+            jobs[f"{name}-{sink}"] = {
+                peer: functools.partial(work, peer, columns) for peer in peers
+            }
+    jobs[f"{NO_BODY}-noop"] = {
+        peer: functools.partial(data.noop, peer, no_body) for peer in (CEILING, OURS, PARQUET)
+    }
+    jobs["all-noop"][OUTSIDE] = functools.partial(_outside, data, None)
+    jobs["narrow-2-noop"][OUTSIDE] = functools.partial(_outside, data, NARROW["narrow-2"])
+    return jobs
+
+
+def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:
+    """One round unmeasured, for compilers; then each round begins with another way."""
+    for place in places:
+        read_into_cache(place)
+    for ways in jobs.values():
+        for peer, job in ways.items():
+            run.tell(f"warming up {peer}")
+            job()
+    for number in range(1, run.rounds + 1):
+        for workload, ways in jobs.items():
+            peers = list(ways)
+            turn = number % len(peers)
+            for peer in peers[turn:] + peers[:turn]:
+                run.measure(number, peer, workload, ways[peer])
+
+
+def _outside(data: _Data, columns: Sequence[str] | None) -> Figures:
+    """The batches that Spark would get, made in this process on one core and dropped."""
+    from rmqstore.spark.source import RmqStoreDataSource
+
+    given = {"path": str(data.store)}
+    source = RmqStoreDataSource({**given, "columns": ",".join(columns)} if columns else given)
+    reader: Any = source.reader(source.schema())
+
+    def read() -> None:
+        rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+        if rows != data.messages:
+            raise WrongRows(f"{rows} rows instead of {data.messages}")
+
+    return timed(read, data.size)
+
+
+def _register(spark: SparkSession) -> None:
+    from benchmarks.spark_source import ReadyMadeSource, TuplesSource
+    from rmqstore.spark import register
+
+    register(spark)
+    spark.dataSource.register(ReadyMadeSource)
+    spark.dataSource.register(TuplesSource)

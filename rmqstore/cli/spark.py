@@ -1,0 +1,378 @@
+"""`spark`: work over whole stores, run by Spark on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rmqstore import errors
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, fail
+from rmqstore.cli.options import JsonOption
+from rmqstore.cli.output import parse_time, print_json, progress
+from rmqstore.errors import ArgumentError, CorruptionError, MissingExtraError, NotFoundError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqstore.spark.pipelines import Report
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help=(
+        "Work over whole stores, run by Spark: needs pip install 'rmqstore[spark]' and Java 17.\n\n"
+        "PATH is a store, a bare commit log directory or, except where one store is meant, a "
+        "pattern for several; where Spark runs on other hosts too, they must see it at the same "
+        "place. Nothing in it is written to."
+    ),
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+
+StorePlace = Annotated[str, typer.Argument(metavar="PATH", help="The store, or a URL of it.")]
+TargetPlace = Annotated[str, typer.Argument(metavar="TARGET", help="Where to write to.")]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Where Spark runs.", envvar="SPARK_MASTER")
+]
+FormatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the Spark format, such as maxPartitionBytes=64m; may be repeated.",
+    ),
+]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", help="Of this topic, or several between commas.")
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Stored before it.")
+]
+UpTo = Literal["confirm", "max"]
+UpToOption = Annotated[
+    UpTo, typer.Option("--up-to", help="Read what is confirmed, or all that is there.")
+]
+
+_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_PLOTS = (".html", ".htm", ".png")
+
+# A message that lists several mistakes goes on in lines that begin with two blanks.
+_OWN_ERROR = re.compile(r"^rmqstore\.errors\.(\w+): (.+(?:\n  \S.*)*)$", re.MULTILINE)
+
+
+@app.command("compare", epilog=EXIT_CODES)
+@command
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="One replica.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    by: Annotated[
+        Literal["bytes", "crc32", "blake2b"],
+        typer.Option(help="Compare bytes in one task, or hashes where no host sees both."),
+    ] = "bytes",
+    up_to: UpToOption = "confirm",
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Tell which byte ranges of two replicas differ, and whether that is divergence or damage.
+
+    Compares up to the smaller of the two readable ends. Exits with 1 when records differ.
+    """
+    with _running(master) as (spark, run), progress("comparing", unit="tasks") as report:
+        found = run.compare(spark, a, b, by=by, up_to=up_to, progress=report)
+    return _print(found, json)
+
+
+@app.command("audit", epilog=EXIT_CODES)
+@command
+def audit(
+    path: StorePlace,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Check the CRC of every record, behind damage too; exit with 1 when there is damage."""
+    with _running(master) as (spark, run), progress("auditing", unit="tasks") as report:
+        found = run.audit(spark, path, progress=report, **_options(option))
+    return _print(found, json)
+
+
+@app.command("count", epilog=EXIT_CODES)
+@command
+def count(
+    path: StorePlace,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Count messages; exit with 1 when damage had to be passed over."""
+    settings = _options(option, topic=topic, since=since, until=until)
+    with _running(master) as (spark, run), progress("counting", unit="tasks") as report:
+        found = run.count(spark, path, progress=report, **settings)
+    return _print(found, json)
+
+
+@app.command("statistics", epilog=EXIT_CODES)
+@command
+def statistics(
+    path: StorePlace,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw them into a .html, or a .png with matplotlib."),
+    ] = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Sum up messages by topic and queue: count, bytes, offsets, times, sizes.
+
+    Exits with 1 when damage had to be passed over.
+    """
+    settings = _options(option, topic=topic, since=since, until=until)
+    if plot is not None and plot.suffix.lower() not in _PLOTS:
+        raise typer.BadParameter(f"{plot}: a plot is one of {', '.join(_PLOTS)}")
+    with _running(master) as (spark, run), progress("summing up", unit="tasks") as report:
+        found = run.statistics(spark, path, progress=report, **settings)
+        if plot is not None:
+            run.plot(found, plot)
+    return _print(found, json)
+
+
+@app.command("rebuild-check", epilog=EXIT_CODES)
+@command
+def rebuild_check(
+    path: StorePlace,
+    index: Annotated[bool, typer.Option(help="Check the index files too.")] = True,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Check queues and index against the log, as if they were built anew; exit with 1 when they
+    would come out different."""
+    with _running(master) as (spark, run), progress("checking", unit="tasks") as report:
+        found = run.rebuild_check(spark, path, index=index, progress=report, **_options(option))
+    return _print(found, json)
+
+
+@app.command("export", epilog=EXIT_CODES)
+@command
+def export(
+    path: StorePlace,
+    target: TargetPlace,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="These columns only, between commas.")
+    ] = None,
+    mode: Annotated[
+        Literal["append", "error", "overwrite"],
+        typer.Option(help="What to do when TARGET exists."),
+    ] = "error",
+    by_topic: Annotated[
+        bool, typer.Option("--by-topic", help="Fewer and larger files, at the cost of a shuffle.")
+    ] = False,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Write messages to Parquet, in folders topic=T/date=D, sorted by queue and offset."""
+    settings = _options(option, topic=topic, since=since, until=until)
+    chosen = columns.split(",") if columns else None
+    with _running(master) as (spark, run), progress("exporting", unit="tasks") as report:
+        found = run.export(
+            spark,
+            path,
+            target,
+            columns=chosen,
+            mode=mode,
+            by_topic=by_topic,
+            progress=report,
+            **settings,
+        )
+    return _print(found, json)
+
+
+@app.command("compact", epilog=EXIT_CODES)
+@command
+def compact(
+    path: StorePlace,
+    target: TargetPlace,
+    form: Annotated[
+        Literal["parquet", "rmqstore"], typer.Option("--form", help="What TARGET becomes.")
+    ] = "rmqstore",
+    without_key: Annotated[
+        Literal["keep", "drop"], typer.Option(help="What becomes of messages without a key.")
+    ] = "keep",
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", help="An empty body deletes its key.")
+    ] = False,
+    new_timestamps: Annotated[
+        bool,
+        typer.Option(
+            "--new-timestamps", help="Store as of now, where the old times do not ascend."
+        ),
+    ] = False,
+    topic: TopicOption = None,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Write the newest message of each key of each queue to a store or to Parquet."""
+    settings = _options(option, topic=topic)
+    with _running(master) as (spark, run), progress("compacting", unit="tasks") as report:
+        found = run.compact(
+            spark,
+            path,
+            target,
+            form=form,
+            without_key=without_key,
+            tombstones=tombstones,
+            keep_timestamps=not new_timestamps,
+            progress=report,
+            **settings,
+        )
+    return _print(found, json)
+
+
+@app.command("transactions", epilog=EXIT_CODES)
+@command
+def transactions(
+    path: StorePlace,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="As of this time instead of now.")
+    ] = None,
+    min_age: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Leave out transactions younger than this."),
+    ] = 0.0,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Tell of transactions without an end and delayed messages past their time.
+
+    Exits with 1 when there are any.
+    """
+    given_ms = parse_time(at)
+    now_ms = round(time.time() * 1000) if given_ms is None else given_ms
+    with _running(master) as (spark, run), progress("searching", unit="tasks") as report:
+        found = run.transactions(
+            spark, path, now_ms=now_ms, min_age_ms=round(min_age * 1000), progress=report
+        )
+    return _print(found, json)
+
+
+@app.command("feed", epilog=EXIT_CODES)
+@command
+def feed(
+    path: StorePlace,
+    target: TargetPlace,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE", help="Where to keep what was fed; TARGET/_checkpoint unless given."
+        ),
+    ] = None,
+    topic: TopicOption = None,
+    option: FormatOption = None,
+    json: JsonOption = False,
+    master: MasterOption = "local[*]",
+) -> ExitCode:
+    """Append to Parquet what came since the last run, each message once."""
+    settings = _options(option, topic=topic)
+    kept = checkpoint or f"{target.rstrip('/')}/_checkpoint"
+    with _running(master) as (spark, run), progress("feeding", unit="messages") as report:
+        found = run.change_feed(spark, path, target, checkpoint=kept, progress=report, **settings)
+    return _print(found, json)
+
+
+@contextmanager
+def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
+    """Run the block with a session and the pipelines; a session that was there already stays.
+
+    Errors of tasks, which Spark wraps into pages of traces, become what they were.
+    """
+    from rmqstore.spark import session
+
+    builder = session(master=master, config=_QUIET)
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from rmqstore.spark import pipelines
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this command needs {error.name}: pip install 'rmqstore[spark]'"
+        ) from error
+    is_ours = SparkSession.getActiveSession() is None
+    spark = builder.getOrCreate()
+    try:
+        yield spark, pipelines
+    except NotFoundError as error:
+        raise fail(str(error), ExitCode.CANNOT_OPEN) from None
+    except PySparkException as error:
+        raise _original(error) from None
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def _original(error: Exception) -> Exception:
+    """What went wrong in a task or in the source, or else Spark's own first line."""
+    found = _OWN_ERROR.findall(str(error))
+    if not found:
+        return fail(str(error).strip().partition("\n")[0], ExitCode.FAILED)
+    name, text = found[-1]
+    if name == NotFoundError.__name__:
+        return fail(text, ExitCode.CANNOT_OPEN)
+    if name in (CorruptionError.__name__, ArgumentError.__name__):
+        kind: type[Exception] = getattr(errors, name)
+        return kind(text)
+    return fail(text, ExitCode.FAILED)
+
+
+def _options(
+    given: list[str] | None,
+    *,
+    topic: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> dict[str, str]:
+    options = {}
+    for text in given or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{text!r} is no NAME=VALUE")
+        options[name] = value
+    if topic is not None:
+        options["topic"] = topic
+    for name, place in (("startingTimestamp", since), ("endingTimestamp", until)):
+        time_ms = parse_time(place)
+        if time_ms is not None:
+            options[name] = str(time_ms)
+    return options
+
+
+def _print(report: Report, json: bool) -> ExitCode:
+    if json:
+        for each in report.as_json():
+            print_json(each)
+    else:
+        for line in report.lines():
+            print(line)
+    return ExitCode.OK if report.is_sound else ExitCode.FAULT

@@ -1,0 +1,1 @@
+"""What replicas of a store agree on."""

@@ -1,0 +1,324 @@
+"""Which stretches of which files each task reads.
+
+Without topics, the log is cut at borders between records into stretches of about equal size. With
+topics whose queues are there, only what their units point at is read, and the log behind the last
+unit as without. Both ways give the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rmqstore.errors import NotFoundError, OffsetOutOfRange
+from rmqstore.spark.absent import check_topics
+from rmqstore.spark.choices import Range, choice, range_of, ranges_of
+from rmqstore.spark.layout import Layout, LogFile, QueueFiles
+from rmqstore.spark.options import Options
+from rmqstore.spark.pieces import Cutter, Piece, QueueRun, Times
+from rmqstore.spark.records import Log
+from rmqstore.spark.runs import Chosen, chosen_bytes, pieces_of
+from rmqstore.spark.units import Units
+
+__all__ = ["Partition", "Plan", "QueueRun", "Span", "choice", "plan"]
+
+_SPARSE = 0.5
+"""Up to this share of the log, reading a topic by its queues costs less than reading everything."""
+_NAMED_MAX = 10
+
+_log = logging.getLogger("rmqstore.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one file: the records that begin in [*start*, *stop*)."""
+
+    store: str
+    """Name of the layout."""
+    file: LogFile
+    start: int
+    stop: int
+    log_end: int
+    """No record reaches behind it."""
+    queues: tuple[QueueRun, ...] | None = None
+    """Only what these units point at, with duplicates perhaps; None: every record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one task reads, in ascending order."""
+
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a query reads. A record belongs to exactly one partition."""
+
+    options: Options
+    partitions: tuple[Partition, ...]
+    expired: tuple[str, ...] = ()
+    """What was asked for and is gone, in words."""
+
+
+def plan(
+    layouts: Sequence[Layout],
+    options: Options,
+    *,
+    start: Mapping[str, int] | None = None,
+    stop: Mapping[str, int] | None = None,
+) -> Plan:
+    """Return the partitions for reading the stores as *options* say.
+
+    *start* and *stop* are borders between records by name of store; a store with a start goes on
+    from an earlier query, whose starting options are no longer judged, and with a mapping, even an
+    empty one, topics may come later. Raises OffsetOutOfRange for bounds that no queue or log has
+    (any more) and NotFoundError for files that are missing in between; both become notes with
+    `fail_on_data_loss` off. Raises NotFoundError, too, for topics that are not there and for queues
+    without any message since the time asked for.
+    """
+    if start is None:
+        check_topics(layouts, options)
+    plans = [
+        _StorePlan(
+            layout,
+            options,
+            start=(start or {}).get(layout.name),
+            stop=(stop or {}).get(layout.name),
+        )
+        for layout in _distinct(layouts)
+    ]
+    total = sum(each.bytes for each in plans)
+    size = options.max_partition_bytes
+    if options.min_partitions is not None:
+        size = max(1, min(size, total // options.min_partitions))
+    spans = [weighed for each in plans for weighed in each.spans(size)]
+    notes = tuple(note for each in plans for note in each.notes)
+    for note in notes:
+        _log.warning("data loss: %s", note)
+    return Plan(options, tuple(_packed(spans, size)), notes)
+
+
+class _StorePlan:
+    """The part of one store in a plan."""
+
+    def __init__(
+        self, layout: Layout, options: Options, *, start: int | None, stop: int | None
+    ) -> None:
+        self.notes: list[str] = []
+        self._layout = layout
+        self._options = options
+        self._goes_on = start is not None
+        self._start = max(layout.start, layout.start if start is None else start)
+        self._stop = min(layout.readable_end, layout.readable_end if stop is None else stop)
+        if start is not None and start < layout.start and start < self._stop:
+            self._lose(
+                f"{layout.root}: physical offset {start} was deleted, the log begins at "
+                f"{layout.start}",
+                (layout.start, layout.readable_end, layout.start),
+            )
+        self._stretches = self._found_stretches()
+        self._queues, self._split = self._chosen_queues()
+        scanned = sum(
+            stop - max(start, self._split)
+            for _, start, stop in self._stretches
+            if stop > self._split
+        )
+        self.bytes = chosen_bytes(self._queues) + scanned
+
+    def spans(self, size: int) -> list[tuple[Span, int]]:
+        """Return what to read in pieces of about *size* bytes, and the bytes of each."""
+        layout, options = self._layout, self._options
+        begin_ms, end_ms = options.begin_ms, options.end_ms
+        is_timed = _is_timed(options)
+        by_queue = [
+            (file, start, min(stop, self._split))
+            for file, start, stop in self._stretches
+            if start < self._split
+        ]
+        by_log = [
+            (file, max(start, self._split), stop)
+            for file, start, stop in self._stretches
+            if stop > self._split
+        ]
+        if not self._stretches:
+            return []
+        with Log(layout.files) as log:
+            times = Times(layout, log, is_asked=is_timed)
+            pieces = pieces_of(self._queues, by_queue, times, size=size)
+            cutter = Cutter(layout, log, times)
+            for file, start, stop in by_log:
+                if Times.may_overlap(*times.of_file(file), begin_ms, end_ms):
+                    whole = Piece.plain(file, start, stop)
+                    pieces += cutter.plain(whole, size=size, begin_ms=begin_ms, end_ms=end_ms)
+        log_end = max(layout.end, layout.readable_end)
+        return [
+            (
+                Span(layout.name, piece.file, piece.start, piece.stop, log_end, piece.queues),
+                piece.weight,
+            )
+            for piece in pieces
+        ]
+
+    def _lose(self, text: str, bounds: tuple[int, int, int] | None = None) -> None:
+        """Raise an error about something that is gone, or note it where that is accepted.
+
+        *bounds* are start, end and the nearest offset, where it is about an offset.
+        """
+        if not self._options.fail_on_data_loss:
+            self.notes.append(text)
+            return
+        text += "; with the option failOnDataLoss false, what is left is read"
+        if bounds is None:
+            raise NotFoundError(text)
+        start, end, nearest = bounds
+        raise OffsetOutOfRange(text, start=start, end=end, nearest=nearest)
+
+    def _found_stretches(self) -> list[tuple[LogFile, int, int]]:
+        """Return the parts of files to be read; what no file holds is lost."""
+        stretches: list[tuple[LogFile, int, int]] = []
+        at = self._start
+        for file in self._layout.files:
+            if file.end <= self._start or file.start >= self._stop:
+                continue
+            if file.start > at:
+                self._lose_gap(at, file.start)
+            stretches.append((file, max(file.start, self._start), min(file.end, self._stop)))
+            at = file.end
+        if at < self._stop:
+            self._lose_gap(at, self._stop)
+        return stretches
+
+    def _lose_gap(self, start: int, stop: int) -> None:
+        files = self._layout.files
+        before = max((each.path for each in files if each.end <= start), default="nothing")
+        after = min((each.path for each in files if each.start >= stop), default="nothing")
+        self._lose(
+            f"{self._layout.root}: no file holds the physical offsets {start} to {stop}, between "
+            f"{before} and {after}"
+        )
+
+    def _chosen_queues(self) -> tuple[list[Chosen], int]:
+        """Return the queues to read by, and up to where in the log they tell all that is wanted."""
+        layout, options = self._layout, self._options
+        if not options.by_topic or layout.queues is None:
+            return [], self._start
+        wanted = [
+            (queue, range_)
+            for queue in layout.queues
+            if (range_ := range_of(options, queue.topic, queue.queue_id)) is not None
+        ]
+        if not self._goes_on:
+            for queue, range_ in wanted:
+                self._check_bounds(queue, range_)
+            self._check_times(wanted)
+        split = min(max(layout.dispatched_end, self._start), self._stop)
+        if any(ranges_of(options, topic) for topic in layout.doubtful):
+            return [], self._start
+        chosen = [Chosen.of(queue, range_) for queue, range_ in wanted]
+        if chosen_bytes(chosen) > _SPARSE * (split - self._start):
+            return [], self._start
+        return chosen, split
+
+    def _check_bounds(self, queue: QueueFiles, range_: Range) -> None:
+        layout = self._layout
+        if 0 <= range_.start < queue.start:
+            self._lose_offset("startingOffsets", queue, range_.start)
+        if layout.dispatched_end < layout.readable_end:
+            return  # there may be more messages than the queue knows of
+        if range_.start > queue.end:
+            self._lose_offset("startingOffsets", queue, range_.start)
+        if queue.end < range_.stop < 2**63 - 1:
+            self._lose_offset("endingOffsets", queue, range_.stop)
+
+    def _lose_offset(self, option: str, queue: QueueFiles, offset: int) -> None:
+        self._lose(
+            f"{self._layout.root}: {option} names offset {offset} of {queue.topic}/"
+            f"{queue.queue_id}, which has the offsets {queue.start} to {queue.end}",
+            (queue.start, queue.end, queue.start if offset < queue.start else queue.end),
+        )
+
+    def _check_times(self, wanted: Sequence[tuple[QueueFiles, Range]]) -> None:
+        """Raise NotFoundError for queues that have no message since the time asked for."""
+        layout, options = self._layout, self._options
+        asked = [(queue, range_) for queue, range_ in wanted if range_.begin_ms > -(2**63)]
+        if options.starting_strategy != "error" or not asked:
+            return
+        if layout.dispatched_end < layout.readable_end:
+            return  # what is not in the queues yet may be younger
+        late = []
+        with Log(layout.files) as log:
+            for queue, range_ in asked:
+                newest = _newest_ms(queue, log)
+                if newest is not None and newest < range_.begin_ms:
+                    late.append(f"{queue.topic}/{queue.queue_id}")
+        if late:
+            named = ", ".join(late[:_NAMED_MAX])
+            more = f" and {len(late) - _NAMED_MAX} more" if len(late) > _NAMED_MAX else ""
+            raise NotFoundError(
+                f"{layout.root}: no message since the starting timestamp in {named}{more}; with "
+                "the option startingOffsetsByTimestampStrategy latest, such queues are left out"
+            )
+
+
+def _newest_ms(queue: QueueFiles, log: Log) -> int | None:
+    """Return the store timestamp of a queue's last message; the smallest int64 when it has none,
+    None when it cannot be read."""
+    if queue.start_unit == queue.end_unit:
+        return -(2**63)
+    with Units.of(queue) as units:
+        unit = units.unit(queue.end_unit - 1)
+    record = log.record(unit.offset, size=unit.size)
+    return None if record is None else record.store_timestamp
+
+
+def _is_timed(options: Options) -> bool:
+    bounds = (
+        options.starting_ms,
+        options.ending_ms,
+        options.starting_ms_by_queue,
+        options.ending_ms_by_queue,
+    )
+    return any(bound is not None for bound in bounds)
+
+
+def _distinct(layouts: Sequence[Layout]) -> list[Layout]:
+    """Return layouts without those of a log that another one is of, too."""
+    by_log = {layout.files[0].path if layout.files else layout.root: layout for layout in layouts}
+    return list(by_log.values())
+
+
+def _packed(spans: Sequence[tuple[Span, int]], size: int) -> Iterator[Partition]:
+    """Yield neighbouring spans together, up to *size* bytes to read."""
+    group: list[Span] = []
+    bytes_ = 0
+    for span, weight in spans:
+        if group and bytes_ + weight > size:
+            yield Partition(tuple(group))
+            group, bytes_ = [], 0
+        if group and _continues(group[-1], span):
+            group[-1] = _joined(group[-1], span)
+        else:
+            group.append(span)
+        bytes_ += weight
+    if group:
+        yield Partition(tuple(group))
+
+
+def _continues(before: Span, span: Span) -> bool:
+    return (
+        before.file == span.file
+        and before.stop == span.start
+        and (before.queues is None) == (span.queues is None)
+    )
+
+
+def _joined(before: Span, span: Span) -> Span:
+    if before.queues is None or span.queues is None:
+        return replace(before, stop=span.stop)
+    runs = {run.path: run for run in before.queues}
+    for run in span.queues:
+        earlier = runs.get(run.path)
+        runs[run.path] = run if earlier is None else replace(earlier, stop=run.stop)
+    return replace(before, stop=span.stop, queues=tuple(runs.values()))

@@ -1,0 +1,458 @@
+"""Consume queue units compared with the records that call for them, queue by queue.
+
+The records come sorted by queue and queue offset, so that gaps and duplicates show by themselves.
+Where offsets follow each other without a break, the units they call for are made as bytes and
+compared at once; single units are looked at only where those differ.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqstore._native import core
+from rmqstore.errors import NotFoundError
+from rmqstore.spark import files
+from rmqstore.spark.layout import Layout
+from rmqstore.spark.pipelines.calls import Unit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FileProblem", "Problem", "QueueName", "Queues", "check_queues", "unseen"]
+
+_UNIT = struct.Struct(">qiq")
+_BATCH_UNIT = struct.Struct(">qiqqqhii")
+_EXTENSION_UNIT = struct.Struct(">hqqh")
+_EXTENSION_END_SIZE = 4
+_EXTENSION_BASE = -(1 << 63)
+_ADDRESS_MAX = -(2**31) - 1
+_FILL_SIZE = 0x7FFFFFFF
+_WINDOW_UNITS = 1 << 15
+_RUN_MIN = 8
+_EVERYWHERE = 2**63 - 1
+
+
+class QueueName(NamedTuple):
+    """A queue, and whether it takes inner batches."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Queue offsets of one queue with the same trouble."""
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+    kind: str
+    """"gap", "duplicate", "missing", "wrong" or "stray"."""
+
+    text: str
+    is_normal: bool = False
+    """Whether a store that runs or was not closed may look like this."""
+
+    def __str__(self) -> str:
+        level = "note" if self.is_normal else "damage"
+        units = (
+            f"unit {self.first}"
+            if self.first == self.last
+            else (f"units {self.first} to {self.last}")
+        )
+        return f"{level} queue {self.topic}/{self.queue_id}: {units}: {self.kind}: {self.text}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields for `--json`."""
+        return {
+            "type": "note" if self.is_normal else "damage",
+            "part": "queue",
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "firstQueueOffset": self.first,
+            "lastQueueOffset": self.last,
+            "kind": self.kind,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """Something wrong with a file of a queue or of the index, or with an entry in it."""
+
+    part: str
+    """"queue" or "index"."""
+
+    path: str
+    physical_offset: int
+    """Of the record or entry; -1 where it is about the file."""
+
+    kind: str
+    """"file", "missing", "wrong", "stray" or "chain"."""
+
+    text: str
+    is_normal: bool = False
+
+    def __str__(self) -> str:
+        level = "note" if self.is_normal else "damage"
+        place = f" at {self.physical_offset}" if self.physical_offset >= 0 else ""
+        return f"{level} {self.part} {self.path}{place}: {self.kind}: {self.text}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields for `--json`."""
+        return {
+            "type": "note" if self.is_normal else "damage",
+            "part": self.part,
+            "path": self.path,
+            "phyOffset": self.physical_offset,
+            "kind": self.kind,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFolder:
+    """The files of a queue, as they are."""
+
+    path: str
+    file_size: int
+    """What most files of such queues have."""
+
+    starts: tuple[int, ...]
+    """The names of those that are not empty, ascending."""
+
+    @property
+    def first(self) -> int:
+        """The number of the first unit that there is room for."""
+        return self.starts[0] // _UNIT.size
+
+    def file(self, start: int) -> str:
+        """Return the path of the file that begins at a byte of the queue."""
+        return files.join(self.path, f"{start:020d}")
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """All queues of a store, and the bounds of the log that their units may lead into."""
+
+    root: str
+    start: int
+    end: int
+    was_closed: bool
+    folders: Mapping[QueueName, QueueFolder]
+    problems: tuple[FileProblem, ...]
+    """Files of a wrong size."""
+
+    @classmethod
+    def of(cls, layout: Layout) -> Queues:
+        """Return the queues of a store, whatever state they are in."""
+        sizes = {
+            QueueName(topic, int(queue), bool(is_batch)): (path, files.Folder(path).names())
+            for is_batch, name in enumerate(("consumequeue", "batchconsumequeue"))
+            for topic in files.Folder(files.join(layout.root, name)).folders()
+            for queue in files.Folder(files.join(layout.root, name, topic)).folders()
+            if queue.isascii() and queue.isdecimal()
+            for path in (files.join(layout.root, name, topic, queue),)
+        }
+        counts: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
+        for name, (_, found) in sizes.items():
+            counts[name.is_batch].update(size for size in found.values() if size)
+        folders = {}
+        problems: list[FileProblem] = []
+        for name, (path, found) in sizes.items():
+            usual = max(counts[name.is_batch].most_common(1), default=(0, 0))[0]
+            for file, size in found.items():
+                # The last file may have been made and not written.
+                if size != usual and not (file == max(found) and not size):
+                    text = f"has {size} bytes instead of {usual}"
+                    problems.append(FileProblem("queue", files.join(path, file), -1, "file", text))
+            starts = tuple(int(file) for file, size in found.items() if size)
+            if starts:
+                folders[name] = QueueFolder(path, usual, starts)
+        bounds = (layout.start, layout.end, layout.was_closed)
+        return cls(layout.root, *bounds, folders, tuple(problems))
+
+
+class _Units:
+    """The units of one simple queue by number, read in windows."""
+
+    def __init__(self, folder: QueueFolder | None) -> None:
+        self._folder = folder
+        self._first = self._stop = 0
+        self._window = b""
+        self._end: int | None = None
+
+    def bytes_of(self, first: int, count: int) -> bytes:
+        """Return the units from *first* on; fewer where the files end."""
+        if not self._first <= first < first + count <= self._stop:
+            self._first, self._stop = first, first + max(count, _WINDOW_UNITS)
+            self._window = self._read(first, self._stop - first)
+        at = (first - self._first) * _UNIT.size
+        return self._window[at : at + count * _UNIT.size]
+
+    def _read(self, first: int, count: int) -> bytes:
+        if self._folder is None:
+            return b""
+        at, stop = first * _UNIT.size, (first + count) * _UNIT.size
+        parts = []
+        while at < stop:
+            start = at - at % self._folder.file_size
+            end = min(stop, start + self._folder.file_size)
+            data = _read(self._folder.file(start), at - start, end - at)
+            parts.append(data)
+            if len(data) < end - at:
+                break
+            at = end
+        whole = b"".join(parts)
+        return whole[: len(whole) - len(whole) % _UNIT.size]
+
+    @property
+    def end(self) -> int:
+        """The number behind the last unit that is not blank."""
+        if self._end is None:
+            self._end = 0
+            for start in reversed(self._folder.starts if self._folder else ()):
+                assert self._folder is not None
+                path = self._folder.file(start)
+                written = _read(path, 0, self._folder.file_size).rstrip(b"\0")
+                if written:
+                    self._end = -(-(start + len(written)) // _UNIT.size)
+                    break
+        return self._end
+
+
+def _read(path: str, offset: int, size: int) -> bytes:
+    """The bytes of a file; fewer behind its end, none where it is missing."""
+    try:
+        with files.open_file(path) as data:
+            return data.read(offset, size) if offset < data.size else b""
+    except (NotFoundError, FileNotFoundError):
+        return b""
+
+
+class _Check:
+    """One queue, as the records that call for its units go by in the order of their offsets."""
+
+    def __init__(self, queues: Queues, name: QueueName) -> None:
+        self._queues = queues
+        self._name = name
+        folder = queues.folders.get(name)
+        self._first = folder.first if folder and not name.is_batch else None
+        self._units = _Units(None if name.is_batch else folder)
+        self._batches = _batches(folder) if name.is_batch and folder else {}
+        extension = ("consumequeue_ext", name.topic, str(name.queue_id))
+        self._extension = files.join(queues.root, *extension)
+        self._next: int | None = None
+        self._problem: Problem | None = None
+        self.matched = 0
+
+    def run(self, units: list[Unit]) -> Iterator[Problem]:
+        """Judge units of neighbouring offsets, each of one message."""
+        expected = _encoded(units)
+        stored = self._units.bytes_of(units[0].queue_offset, len(units))
+        if len(stored) == len(expected) and core.first_difference(expected, stored) < 0:
+            self.matched += len(units)
+            yield from self._place(units[0].queue_offset, units[-1].queue_offset + 1)
+            return
+        for unit in units:
+            yield from self.one(unit)
+
+    def one(self, unit: Unit) -> Iterator[Problem]:
+        """Judge a single unit."""
+        yield from self._place(unit.queue_offset, unit.queue_offset + unit.message_count)
+        kind, text, is_normal = self._judge_batch(unit) if unit.is_batch else self._judge(unit)
+        if kind:
+            last = unit.queue_offset + unit.message_count - 1
+            yield from self._tell(unit.queue_offset, last, kind, text, is_normal)
+        else:
+            self.matched += 1
+
+    def over(self) -> Iterator[Problem]:
+        """Judge what no record called for, when all went by."""
+        if self._first is not None:
+            first = self._first if self._next is None else self._next
+            yield from self._strays(first, self._units.end)
+        if self._problem is not None:
+            yield self._problem
+
+    def _place(self, first: int, stop: int) -> Iterator[Problem]:
+        """Note the queue offsets that were left out or come twice."""
+        if self._next is None:
+            if self._first is not None:
+                yield from self._strays(self._first, first)
+        elif first > self._next:
+            text = "no record of the log has this queue offset"
+            yield from self._tell(self._next, first - 1, "gap", text)
+        elif first < self._next:
+            text = "several records of the log have this queue offset"
+            yield from self._tell(first, min(stop, self._next) - 1, "duplicate", text)
+        self._next = max(stop, self._next or 0)
+
+    def _judge(self, unit: Unit) -> tuple[str, str, bool]:
+        data = self._units.bytes_of(unit.queue_offset, 1)
+        if not data.strip(b"\0"):
+            is_behind = unit.queue_offset >= self._units.end
+            text = f"the record at {unit.physical_offset} has none"
+            return "missing", text, is_behind and not self._queues.was_closed
+        place, size, code = _UNIT.unpack(data)
+        if size == _FILL_SIZE and place == 0:
+            return "missing", f"the record at {unit.physical_offset} has none", False
+        wrong = []
+        if place != unit.physical_offset:
+            wrong.append(f"place {place} instead of {unit.physical_offset}")
+        if size != unit.size:
+            wrong.append(f"size {size} instead of {unit.size}")
+        if code != unit.tags_code and self._extended(code) != unit.tags_code:
+            wrong.append(f"tags code {code} instead of {unit.tags_code}")
+        return ("wrong", ", ".join(wrong), False) if wrong else ("", "", False)
+
+    def _judge_batch(self, unit: Unit) -> tuple[str, str, bool]:
+        found = self._batches.get(unit.physical_offset)
+        if found is None:
+            is_behind = unit.physical_offset > max(self._batches, default=-1)
+            text = f"the record at {unit.physical_offset} has none"
+            return "missing", text, is_behind and not self._queues.was_closed
+        wanted = (unit.size, unit.tags_code, unit.queue_offset, unit.message_count)
+        if found == wanted:
+            return "", "", False
+        names = ("size", "tags code", "base offset", "messages")
+        wrong = [
+            f"{name} {stored} instead of {called}"
+            for name, stored, called in zip(names, found, wanted, strict=True)
+            if stored != called
+        ]
+        return "wrong", ", ".join(wrong), False
+
+    def _extended(self, address: int) -> int | None:
+        """The tags code that lies in the extension, None where the address is none."""
+        if address > _ADDRESS_MAX:
+            return None
+        at = address - _EXTENSION_BASE
+        try:
+            sizes = files.Folder(self._extension).names()
+        except (NotFoundError, FileNotFoundError):
+            return None
+        for name, size in sizes.items():
+            start = int(name)
+            room = start + size - _EXTENSION_END_SIZE - at
+            if start <= at and room >= _EXTENSION_UNIT.size:
+                data = _read(files.join(self._extension, name), at - start, _EXTENSION_UNIT.size)
+                unit_size, code, _, map_size = _EXTENSION_UNIT.unpack(data)
+                is_whole = unit_size == _EXTENSION_UNIT.size + map_size and 0 <= map_size
+                return int(code) if is_whole and unit_size <= room else None
+        return None
+
+    def _strays(self, first: int, stop: int) -> Iterator[Problem]:
+        """Tell of units that lead into the log or behind it, though no record calls for them."""
+        for start in range(first, stop, _WINDOW_UNITS):
+            data = self._units.bytes_of(start, min(_WINDOW_UNITS, stop - start))
+            if core.unit_positions(data, self._queues.start, _EVERYWHERE):
+                for number, (place, size, _) in enumerate(_UNIT.iter_unpack(data), start):
+                    if size > 0 and place >= self._queues.start and size != _FILL_SIZE:
+                        yield from self._stray(number, place)
+
+    def _stray(self, number: int, place: int) -> Iterator[Problem]:
+        if place < self._queues.end:
+            yield from self._tell(number, number, "stray", "leads to no record of this queue")
+        else:
+            text = f"leads behind the end of the log at {self._queues.end}"
+            yield from self._tell(number, number, "stray", text, not self._queues.was_closed)
+
+    def _tell(
+        self, first: int, last: int, kind: str, text: str, is_normal: bool = False
+    ) -> Iterator[Problem]:
+        before = self._problem
+        if before and (before.kind, before.is_normal, before.last + 1) == (kind, is_normal, first):
+            # The text of the first stands for all of them.
+            first, text = before.first, before.text
+        elif before:
+            yield before
+        name = self._name
+        self._problem = Problem(name.topic, name.queue_id, first, last, kind, text, is_normal)
+
+
+def _encoded(units: list[Unit]) -> bytes:
+    """The units as a queue stores them: one byte of all of them at a time, which is fast."""
+    data = bytearray(len(units) * _UNIT.size)
+    fields = (("q", "physical_offset", 0), ("i", "size", 8), ("q", "tags_code", 12))
+    for code, name, at in fields:
+        values = array(code, [getattr(unit, name) for unit in units])
+        values.byteswap()
+        flat = values.tobytes()
+        for index in range(values.itemsize):
+            data[at + index :: _UNIT.size] = flat[index :: values.itemsize]
+    return bytes(data)
+
+
+def _batches(folder: QueueFolder) -> dict[int, tuple[int, int, int, int]]:
+    """Size, tags code, base offset and messages of the units of a batch queue, by their places."""
+    found = {}
+    for start in folder.starts:
+        data = _read(folder.file(start), 0, folder.file_size)
+        data = data[: len(data) - len(data) % _BATCH_UNIT.size]
+        for place, size, code, _, base, count, _, _ in _BATCH_UNIT.iter_unpack(data):
+            if size > 0:
+                found[place] = (size, code, base, count)
+    return found
+
+
+def check_queues(
+    queues: Queues, batches: Iterable[pa.RecordBatch]
+) -> Iterator[Problem | tuple[QueueName, int]]:
+    """Yield what is wrong with the queues, and for each its name and how many units fit.
+
+    *batches* have the columns of Unit and come sorted by queue, queue offset and place.
+    """
+    name: QueueName | None = None
+    check: _Check | None = None
+    for unit_run in _runs(batches):
+        of_run = QueueName(*unit_run[0][:3])
+        if of_run != name:
+            if name is not None and check is not None:
+                yield from check.over()
+                yield name, check.matched
+            # Light queues are built by stores that are set up for them.
+            is_left_out = unit_run[0].is_light and of_run not in queues.folders
+            name, check = of_run, None if is_left_out else _Check(queues, of_run)
+        if check is None:
+            continue
+        if len(unit_run) >= _RUN_MIN:
+            yield from check.run(unit_run)
+        else:
+            for unit in unit_run:
+                yield from check.one(unit)
+    if name is not None and check is not None:
+        yield from check.over()
+        yield name, check.matched
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Unit]]:
+    """Cut units into runs of one queue whose offsets follow each other."""
+    for batch in batches:
+        run: list[Unit] = []
+        for fields in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            unit = Unit(*fields)
+            last = run[-1] if run else None
+            if last and not (
+                unit.queue_offset == last.queue_offset + 1
+                and unit[:3] == last[:3]
+                and not unit.is_batch
+            ):
+                yield run
+                run = []
+            run.append(unit)
+        if run:
+            yield run
+
+
+def unseen(queues: Queues, seen: Iterable[QueueName]) -> Iterator[Problem]:
+    """Yield what is wrong with the queues that no record calls for."""
+    for name in sorted(queues.folders.keys() - set(seen)):
+        yield from _Check(queues, name).over()

@@ -1,0 +1,373 @@
+"""How pipelines run: functions over tasks on Spark's workers, and a walk through a span of the log.
+
+What a task returns is small: sums, positions, findings. Where a task reads the log, it does so in
+windows that are used again, so that its memory does not grow with the files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqstore._native import core
+from rmqstore.spark import files, schema
+from rmqstore.spark.layout import Layout, LogFile
+from rmqstore.spark.options import Options
+from rmqstore.spark.partitions import Partition, Plan, Span, choice, plan
+from rmqstore.spark.pipelines.report import Damage
+from rmqstore.spark.places import Places
+from rmqstore.spark.reader import Window, batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Progress",
+    "Table",
+    "batched",
+    "collect",
+    "distribute",
+    "gaps",
+    "json_list",
+    "parallelism",
+    "planned",
+    "rows_of",
+    "shares",
+    "size_of",
+    "tail",
+    "taken",
+    "walk",
+    "watched",
+]
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the tasks that are done, and all that are known."""
+
+OptionValue = str | int | bool
+"""An option of the format, as `spark.read.option` takes it."""
+
+_TASK_BYTES = 1 << 30
+_TASKS_A_CORE = 2
+_POLL_SECONDS = 0.25
+_GROUP_PROPERTIES = (
+    "spark.jobGroup.id",
+    "spark.job.description",
+    "spark.job.interruptOnCancel",
+)
+
+_Task = TypeVar("_Task")
+_Answer = TypeVar("_Answer")
+
+
+class Table:
+    """The columns that a task returns, by name and Spark type."""
+
+    _ARROW = ("BIGINT", "INT", "STRING", "BINARY", "BOOLEAN", "ARRAY<BIGINT>", "ARRAY<INT>")
+
+    def __init__(self, **columns: str) -> None:
+        unknown = set(columns.values()) - set(self._ARROW)
+        assert not unknown, unknown
+        self.columns: Mapping[str, str] = columns
+
+    @property
+    def ddl(self) -> str:
+        """The schema in Spark's words."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema in Arrow's words."""
+        import pyarrow as pa
+
+        kinds = (
+            pa.int64(),
+            pa.int32(),
+            pa.string(),
+            pa.binary(),
+            pa.bool_(),
+            pa.list_(pa.int64()),
+            pa.list_(pa.int32()),
+        )
+        types = dict(zip(self._ARROW, kinds, strict=True))
+        return pa.schema([(name, types[kind]) for name, kind in self.columns.items()])
+
+    def batch(self, rows: Iterable[Sequence[object]]) -> pa.RecordBatch:
+        """Return *rows*, each with a value for every column, as a batch."""
+        import pyarrow as pa
+
+        rows = list(rows)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
+        schema = self.schema
+        arrays = [
+            pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return *batch* with the names and types of this table, column by column."""
+        import pyarrow as pa
+
+        schema = self.schema
+        columns = [
+            column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def distribute(
+    spark: SparkSession,
+    tasks: Sequence[_Task],
+    function: Callable[[_Task], Iterator[pa.RecordBatch]],
+    table: Table | str,
+    *,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return the batches that *function* makes of the *tasks*, in their order.
+
+    Tasks and function must be picklable; the batches have the columns of *table*, a Table or DDL.
+    Neighbouring tasks share one of the *partitions*; None gives each its own.
+    """
+    tasks = tuple(tasks)
+
+    def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from function(tasks[number])
+
+    count = max(min(partitions or len(tasks), len(tasks)), 1)
+    numbers = spark.range(0, len(tasks), 1, count)
+    return numbers.mapInArrow(run, table if isinstance(table, str) else table.ddl)
+
+
+def parallelism(spark: SparkSession, byte_count: int) -> int:
+    """Return into how many pieces to cut the reading of *byte_count* bytes.
+
+    A task costs about as much as reading 100 MiB before it has read anything, so that large pieces
+    win as long as every core has some.
+    """
+    context = getattr(spark, "sparkContext", None)
+    cores = context.defaultParallelism if context is not None else 1
+    return max(cores * _TASKS_A_CORE, -(-byte_count // _TASK_BYTES))
+
+
+def planned(
+    paths: str | Sequence[str], options: Mapping[str, OptionValue]
+) -> tuple[tuple[Layout, ...], Plan]:
+    """Return what the stores at *paths* hold and the partitions to read, by the format's options.
+
+    Raises ArgumentError for a wrong option, NotFoundError where there is no log.
+    """
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }
+    if isinstance(paths, str):
+        texts["path"] = paths
+    else:
+        texts["paths"] = json_list(paths)
+    judged = Options.parse(texts)
+    layouts = tuple(
+        Layout.of(path, up_to=judged.up_to)
+        for given in judged.paths
+        for path in files.expand(given)
+    )
+    return layouts, plan(layouts, judged)
+
+
+def json_list(paths: Sequence[str]) -> str:
+    """Return several paths as Spark hands them to a source."""
+    return json.dumps(list(paths))
+
+
+def shares(partitions: Sequence[_Task], count: int) -> list[tuple[_Task, ...]]:
+    """Cut *partitions* into at most *count* lists of neighbours, of about the same length."""
+    count = max(min(count, len(partitions)), 1)
+    borders = [len(partitions) * number // count for number in range(count + 1)]
+    return [tuple(partitions[a:b]) for a, b in itertools.pairwise(borders) if a < b]
+
+
+def size_of(partitions: Iterable[Partition]) -> int:
+    """Return the bytes of the log that *partitions* span."""
+    return sum(span.stop - span.start for each in partitions for span in each.spans)
+
+
+def collect(frame: DataFrame, progress: Progress | None = None) -> list[Any]:
+    """Return the rows of *frame*, with *progress* told while they are made."""
+    return watched(frame.sparkSession, frame.collect, progress)
+
+
+def watched(
+    spark: SparkSession, action: Callable[[], _Answer], progress: Progress | None = None
+) -> _Answer:
+    """Return what *action* returns, with *progress* told of the tasks that it runs meanwhile."""
+    if progress is None:
+        return action()
+    with _watching(spark, progress):
+        return action()
+
+
+@contextmanager
+def _watching(spark: SparkSession, progress: Progress) -> Iterator[None]:
+    context = getattr(spark, "sparkContext", None)
+    if context is None:  # a session of Spark Connect
+        yield
+        return
+    group = f"rmqstore-{uuid.uuid4()}"
+    context.setJobGroup(group, "rmqstore", interruptOnCancel=True)
+    over = threading.Event()
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not over.wait(_POLL_SECONDS):
+            done = total = 0
+            for job in tracker.getJobIdsForGroup(group):
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info else ():
+                    state = tracker.getStageInfo(stage)
+                    if state:
+                        done += state.numCompletedTasks
+                        total += state.numTasks
+            if total:
+                progress(done, total)
+
+    watcher = threading.Thread(target=watch, name="rmqstore-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        over.set()
+        watcher.join()
+        for name in _GROUP_PROPERTIES:
+            context.setLocalProperty(name, None)
+
+
+def walk(
+    span: Span,
+    scan: core.SegmentScan,
+    *,
+    options: Options | None = None,
+    summarize: bool = False,
+) -> Iterator[pa.RecordBatch | Damage]:
+    """Yield the batches of *scan*, which reads *span*, and the damage between them, in log order.
+
+    *options* answer a scan that asks about topics. With *summarize* there are no batches: take the
+    scan's summary when the iteration is over. The scan stays open.
+    """
+    places = None if span.queues is None else Places.of_queues(span)
+    if places is not None:
+        if not len(places):
+            return
+        scan.visit(places.offsets)
+    wanted = None if options is None else choice(options)
+    step = scan.summarize if summarize else scan.fill
+    with files.open_file(span.file.path) as file:
+        window = Window(file, span, places)
+        while True:
+            state = step()
+            if state == "full":
+                yield from taken(scan)
+            elif state == "topic":
+                assert wanted is not None
+                scan.choose(scan.topic, wanted(scan.topic))
+            elif state == "more" and window.feed(scan):
+                pass
+            elif state == "over" and scan.ending != "unwritten":
+                break
+            else:
+                start, reason = scan.offset, _reason(scan, window)
+                is_found = _resync(scan, window)
+                if not summarize:
+                    yield from taken(scan)
+                stop = scan.offset if is_found else span.stop
+                yield Damage(span.file.path, start, max(start, stop), reason)
+                if not is_found:
+                    break
+        if not summarize:
+            yield from taken(scan)
+
+
+def _reason(scan: core.SegmentScan, window: Window) -> str:
+    if window.is_cut:
+        return "the file ends within a record"
+    return str(scan.error) if scan.error else "nothing was written here"
+
+
+def _resync(scan: core.SegmentScan, window: Window) -> bool:
+    state = "over" if window.is_cut else scan.resync()
+    while state == "more":
+        state = scan.resync() if window.feed(scan) else "over"
+    return state == "found"
+
+
+def taken(scan: core.SegmentScan) -> Iterator[pa.RecordBatch]:
+    """Yield the batch that *scan* has filled, if any."""
+    import pyarrow as pa
+
+    filled = scan.take()
+    if filled is not None:
+        yield pa.record_batch(filled)
+
+
+def rows_of(
+    partition: Partition, options: Options, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of *partition* with the format's *columns*, as the format reads them.
+
+    Damage fails or is left out: a row that stands for it would be taken for a message.
+    """
+    struct = schema.struct(tuple(columns), kafka=False)
+    if options.on_corrupt == "row":
+        options = replace(options, on_corrupt="skip")
+    return batches(partition, options, columns, schema.arrow_schema(struct))
+
+
+def gaps(layout: Layout) -> Iterator[Damage]:
+    """Yield the stretches of the readable log that no file holds."""
+    end = layout.start
+    for file in layout.files:
+        if file.start > end:
+            yield Damage(layout.root, end, file.start, "no file holds these bytes")
+        end = max(end, file.start + file.size)
+    if layout.readable_end > end:
+        yield Damage(layout.root, end, layout.readable_end, "no file holds these bytes")
+
+
+def tail(layout: Layout) -> Iterator[Damage]:
+    """Yield what lies behind the readable log and is not blank.
+
+    A store that runs or was not closed may end in a torn record; elsewhere it is damage.
+    """
+    for file in layout.files:
+        stop = file.start + file.size
+        start = max(file.start, layout.end, layout.readable_end)
+        if start >= stop or not _begins(file, start):
+            continue
+        span = Span(layout.name, file, start, stop, stop, None)
+        with closing(core.SegmentScan(None, start=start, stop=stop, file_end=stop)) as scan:
+            for each in walk(span, scan, summarize=True):
+                assert isinstance(each, Damage)
+                yield replace(each, is_normal=not layout.was_closed)
+                break
+
+
+def _begins(file: LogFile, offset: int) -> bool:
+    """Whether something was written at a physical offset."""
+    with files.open_file(file.path) as data:
+        return bool(data.read(offset - file.start, 8).strip(b"\0"))
+
+
+def batched(items: Iterable[_Task], size: int) -> Iterator[list[_Task]]:
+    """Yield *items* in lists of *size*, the last one shorter."""
+    iterator = iter(items)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch

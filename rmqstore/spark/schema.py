@@ -1,0 +1,215 @@
+"""The columns that Spark sees, by their Spark names and by the names of the Kafka source.
+
+Every column may be null in Spark's schema: a row that stands for damage has few values.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+    from rmqstore.spark.options import Options
+
+__all__ = [
+    "Column",
+    "arrow_schema",
+    "check_user_schema",
+    "columns_of",
+    "judged_names",
+    "known_columns",
+    "native_names",
+    "struct",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name in Spark, the core's column that it is made of, and its Spark type."""
+
+    name: str
+    native: str | None
+    """None: made without the core."""
+    ddl: str
+
+
+_COLUMNS = (
+    Column("topic", "topic", "STRING"),
+    Column("queueId", "queue_id", "INT"),
+    Column("queueOffset", "queue_offset", "BIGINT"),
+    Column("physicalOffset", "physical_offset", "BIGINT"),
+    Column("size", "size", "INT"),
+    Column("storeTimestamp", "store_timestamp", "TIMESTAMP"),
+    Column("bornTimestamp", "born_timestamp", "TIMESTAMP"),
+    Column("bornHost", "born_host", "STRING"),
+    Column("storeHost", "store_host", "STRING"),
+    Column("tags", "tags", "STRING"),
+    Column("keys", "keys", "STRING"),
+    Column("uniqKey", "unique_key", "STRING"),
+    Column("properties", "properties", "MAP<STRING,STRING>"),
+    Column("body", "body", "BINARY"),
+    Column("bodyCrc", "body_crc", "INT"),
+    Column("bodyCrcOk", "body_crc_ok", "BOOLEAN"),
+    Column("sysFlag", "sys_flag", "INT"),
+    Column("flag", "flag", "INT"),
+    Column("reconsumeTimes", "reconsume_times", "INT"),
+    Column("preparedTransactionOffset", "prepared_transaction_offset", "BIGINT"),
+    Column("msgId", "message_id", "STRING"),
+    Column("version", "version", "INT"),
+    Column("path", None, "STRING"),
+)
+_KAFKA_COLUMNS = (
+    Column("key", "keys", "BINARY"),
+    Column("value", "body", "BINARY"),
+    Column("topic", "topic", "STRING"),
+    Column("partition", "queue_id", "INT"),
+    Column("offset", "queue_offset", "BIGINT"),
+    Column("timestamp", "store_timestamp", "TIMESTAMP"),
+    Column("timestampType", None, "INT"),
+)
+_HEADERS = Column("headers", "properties", "ARRAY<STRUCT<key: STRING, value: BINARY>>")
+_TAGS_CODE = Column("tagsCode", "tags_code", "BIGINT")
+_RECORD = Column("record", "record", "BINARY")
+_ERROR = Column("error", None, "STRING")
+# Of those that no Kafka source has, what a row that stands for damage needs.
+_KAFKA_DAMAGE = tuple(each for each in _COLUMNS if each.name in ("physicalOffset", "size", "path"))
+
+
+def columns_of(options: Options) -> tuple[str, ...]:
+    """Return the names of the columns that the options ask for, in order."""
+    if options.columns is not None:
+        return options.columns
+    extra = []
+    default: tuple[Column, ...] = _COLUMNS
+    if options.kafka_names:
+        default = _KAFKA_COLUMNS
+        if options.include_headers:
+            extra.append(_HEADERS)
+    if options.include_record:
+        extra.append(_RECORD)
+    if options.on_corrupt == "row":
+        extra += [*(_KAFKA_DAMAGE if options.kafka_names else ()), _ERROR]
+    return tuple(column.name for column in (*default, *extra))
+
+
+def known_columns(*, kafka: bool) -> tuple[Column, ...]:
+    """Return every column that can be asked for by name."""
+    return _known(kafka)
+
+
+def judged_names(names: Iterable[str], *, kafka: bool) -> tuple[str, ...]:
+    """Return *names*, each once, with the columns' own spelling of upper and lower case.
+
+    Raises ArgumentError for names that are no columns, with the nearest that are.
+    """
+    known = {column.name.lower(): column.name for column in _known(kafka)}
+    wrong, right = [], []
+    for name in names:
+        spelt = known.get(name.lower())
+        if spelt is None:
+            wrong.append(f"there is no column {name}; {_nearest(name, known)}")
+        elif spelt not in right:
+            right.append(spelt)
+    if wrong:
+        raise ArgumentError("; ".join(wrong))
+    return tuple(right)
+
+
+def native_names(columns: Sequence[str], options: Options) -> dict[str, str | None]:
+    """Return the core's column for each of Spark's, None for one that the core does not know."""
+    known = {column.name: column.native for column in _known(options.kafka_names)}
+    return {name: known[name] for name in judged_names(columns, kafka=options.kafka_names)}
+
+
+def struct(names: Iterable[str], kafka: bool) -> StructType:
+    """Return Spark's schema of the columns *names*, in this order."""
+    from pyspark.sql.types import StructType
+
+    types = _types(kafka)
+    schema = StructType()
+    for name in names:
+        schema.add(name, types[name], True)
+    return schema
+
+
+def check_user_schema(schema: StructType, options: Options) -> tuple[str, ...]:
+    """Return the names of the columns of a schema that a user gave.
+
+    Raises ArgumentError for unknown columns, which names the nearest, and for wrong types; all of
+    them in one message.
+    """
+    types = _types(options.kafka_names)
+    known = {name.lower(): name for name in types}
+    wrong = []
+    for field in schema.fields:
+        wanted = types.get(field.name)
+        if wanted is None:
+            wrong.append(f"there is no column {field.name}; {_nearest(field.name, known)}")
+        elif field.dataType.simpleString() != wanted.simpleString():
+            wrong.append(
+                f"column {field.name} is {wanted.simpleString().upper()}, not "
+                f"{field.dataType.simpleString().upper()}"
+            )
+    names = tuple(field.name for field in schema.fields)
+    wrong += [f"column {name} stands there twice" for name in set(names) if names.count(name) > 1]
+    if wrong:
+        raise ArgumentError(f"the schema does not fit: {'; '.join(wrong)}")
+    return names
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that batches for *schema* must have, to the letter."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+@cache
+def _known(kafka: bool) -> tuple[Column, ...]:
+    if kafka:
+        names = {column.name for column in _KAFKA_COLUMNS}
+        more = [each for each in _COLUMNS if each.name not in names]
+        return (*_KAFKA_COLUMNS, _HEADERS, *more, _TAGS_CODE, _RECORD, _ERROR)
+    return (*_COLUMNS, _TAGS_CODE, _RECORD, _ERROR)
+
+
+def _types(kafka: bool) -> dict[str, DataType]:
+    """Return Spark's types by name of column."""
+    from pyspark.sql import types
+
+    simple = {
+        "STRING": types.StringType(),
+        "INT": types.IntegerType(),
+        "BIGINT": types.LongType(),
+        "TIMESTAMP": types.TimestampType(),
+        "BINARY": types.BinaryType(),
+        "BOOLEAN": types.BooleanType(),
+    }
+    text = types.StringType()
+    header = types.StructType().add("key", text).add("value", types.BinaryType())
+    return {
+        column.name: {
+            _HEADERS.ddl: types.ArrayType(header),
+            "MAP<STRING,STRING>": types.MapType(text, text),
+            **simple,
+        }[column.ddl]
+        for column in _known(kafka)
+    }
+
+
+def _nearest(name: str, known: dict[str, str]) -> str:
+    """Say which of the *known*, by their names in lower case, was meant."""
+    by_kafka = {column.name.lower(): column.native for column in _KAFKA_COLUMNS}
+    for column in _COLUMNS:
+        if column.native and column.native == by_kafka.get(name.lower()):
+            return f"did you mean {column.name}, or the option columnNames kafka?"
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"

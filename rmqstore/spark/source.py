@@ -1,0 +1,108 @@
+"""The data source as Spark sees it: options and schema in, readers and writers out.
+
+Spark pickles the source for a planning process, there makes a reader, asks it for partitions, and
+pickles reader and partitions once more for the tasks. Both therefore hold paths and numbers only.
+
+The reader has no `pushFilters`: PySpark 4.3 shares pushed filters between all scans of one
+DataFrame, and rows would be missing. Options and the schema narrow a read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceWriter
+
+    from rmqstore.spark.options import Options
+    from rmqstore.spark.partitions import Partition
+
+__all__ = ["RmqStoreDataSource"]
+
+# What a source does is imported when it is asked to: every session that looks up any format
+# imports this module.
+
+
+class RmqStoreDataSource(DataSource):
+    """Messages of RocketMQ stores; docs/spark.md tells of options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(...)` and for SQL's USING."""
+        return "rmqstore"
+
+    def schema(self) -> StructType:
+        """Return the columns that the options ask for."""
+        from rmqstore.errors import ArgumentError
+        from rmqstore.spark import schema
+        from rmqstore.spark.options import Options
+
+        try:
+            options = Options.parse(self.options)
+        except ArgumentError as wrong:
+            # Spark does not say for which kind of query it asks; a stream may start at the end.
+            try:
+                options = Options.parse(self.options, streaming=True)
+            except ArgumentError:
+                raise wrong from None
+        return schema.struct(schema.columns_of(options), options.kafka_names)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the columns of *schema*, all or some of the source's, in any order."""
+        from rmqstore.spark.options import Options
+
+        return RmqStoreReader(Options.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that follows the log."""
+        from rmqstore.spark.stream import RmqStoreStreamReader
+
+        return RmqStoreStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a writer that makes a store of rows."""
+        from rmqstore.spark.writer import RmqStoreWriter
+
+        return RmqStoreWriter(self.options, schema, overwrite)
+
+
+class RmqStoreReader(DataSourceReader):
+    """A read of all that the options select, as the stores are when it is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        from rmqstore.spark.schema import check_user_schema
+
+        check_user_schema(schema, options)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Judge what the directories hold and cut it; ends are fixed here, for the whole query."""
+        from rmqstore.spark.files import expand, is_local
+        from rmqstore.spark.layout import Layout
+        from rmqstore.spark.partitions import plan
+
+        options = self._options
+        # Queues tell good places to cut as well, but a remote one takes a request each.
+        layouts = [
+            Layout.of(root, up_to=options.up_to, with_queues=options.by_topic or is_local(root))
+            for path in options.paths
+            for root in expand(path)
+        ]
+        return [InputPartition(partition) for partition in plan(layouts, options).partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of one partition; of the None that Spark makes of no partitions, none."""
+        from rmqstore.spark.reader import batches
+        from rmqstore.spark.schema import arrow_schema
+
+        chosen: Partition | None = partition.value
+        if chosen is None:
+            return iter(())
+        schema = arrow_schema(self._schema)
+        return batches(chosen, self._options, self._schema.fieldNames(), schema)

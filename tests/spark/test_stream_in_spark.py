@@ -1,0 +1,106 @@
+"""Streaming queries of a real Spark: until what is there is read, and killed over and over."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstore[spark]")
+
+from tests.effort import rounds
+from tests.spark.conftest import REPOSITORY
+from tests.spark.stream_query import follow
+from tests.spark.streaming import messages, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = int(os.environ.get("RMQ_SEED", "20240229"))
+KILLS = rounds(3, 30)
+MESSAGES_MAX = 10_000_000
+"""More than are written before the writer is killed."""
+WAIT_SECONDS = 240
+
+
+def _numbers(spark: SparkSession, sink: Path) -> list[int]:
+    rows = spark.read.parquet(str(sink)).select("body").collect()
+    return sorted(int(bytes(row.body).partition(b":")[0]) for row in rows)
+
+
+def test_available_now_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    path, sink, checkpoint = (str(tmp_path / name) for name in ("a.store", "sink", "checkpoint"))
+    counts = []
+    with open_store(tmp_path / "a.store") as store:
+        for first in (0, 400):
+            store.put_many(messages(400, first=first))
+            store.wait_dispatched()
+            store.flush()
+            query = follow(spark, path, sink, checkpoint, ends=True)
+            assert query.awaitTermination(WAIT_SECONDS)
+            counts.append([each.numInputRows for each in query.recentProgress])
+            assert _numbers(spark, tmp_path / "sink") == list(range(first + 400))
+    for batches in counts:
+        # As many as the limit of bytes asks for.
+        assert len([rows for rows in batches if rows]) >= 3
+        assert sum(batches) == 400
+
+
+@contextmanager
+def _process(log: Path, module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of the tests in a group of its own, which is killed at the end."""
+    paths = filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH")))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+        assert process.poll() is None, f"{module} ended by itself: {log.read_text()}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_query_whose_driver_is_killed_loses_nothing_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rng = random.Random(SEED)
+    path, sink, checkpoint = (tmp_path / name for name in ("a.store", "sink", "checkpoint"))
+    log = tmp_path / "log"
+    open_store(path).close()
+
+    def batches() -> int:
+        return sum(each.name.isdecimal() for each in (checkpoint / "offsets").glob("*"))
+
+    with _process(log, "stream_writer", path, MESSAGES_MAX, 100):
+        for kill in range(KILLS):
+            enough = batches() + rng.randint(1, 4)
+            with _process(log, "stream_query", path, sink, checkpoint, tmp_path / str(kill)) as run:
+                deadline = time.monotonic() + WAIT_SECONDS
+                while batches() < enough and run.poll() is None:
+                    assert time.monotonic() < deadline, log.read_text()
+                    time.sleep(0.01)
+                # Anywhere within a batch.
+                time.sleep(rng.uniform(0, 0.5))
+    # The writer was killed, too; what it left is counted by opening the store again.
+    with open_store(path) as store:
+        written = sum(1 for _ in store.scan_log())
+    places = (str(path), str(sink), str(checkpoint))
+    query = follow(spark, *places, ends=True, batch_bytes=100 << 20)
+    assert query.awaitTermination(WAIT_SECONDS)
+    assert _numbers(spark, sink) == list(range(written))
