@@ -100,7 +100,9 @@ class RmqStoreReader(DataSourceReader):
         """Yield the rows of one partition; of the None that Spark makes of no partitions, none."""
         from rmqstore.spark.reader import batches
         from rmqstore.spark.schema import arrow_schema
+        from rmqstore.spark.worker import settle
 
+        settle()
         chosen: Partition | None = partition.value
         if chosen is None:
             return iter(())
