@@ -225,7 +225,7 @@ bool rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t si
  * the fields looked at. */
 bool rmq_record_head_is_unchanged(const struct rmq_record *record);
 
-/* The tags code a consume queue unit of this record carries (store.md 12.2): Java hash of TAGS,
+/* The tags code a consume queue unit of this record carries: Java hash of TAGS,
  * sign-extended; or the deliver time for SCHEDULE_TOPIC_XXXX with a delay level. delays_ms[0] is
  * level 1. */
 int64_t rmq_record_tags_code(const struct rmq_record *record,
