@@ -61,6 +61,9 @@
 #include "summary.h"
 #include "segment.h"
 
+/* What replicas say to each other. */
+#include "ha_frame.h"
+
 /* clang-format on */
 
 #endif

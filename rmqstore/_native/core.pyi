@@ -1,5 +1,5 @@
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -371,3 +371,36 @@ class SegmentScan:
 
 def unit_positions(data: Buffer, start: int, stop: int) -> bytes: ...
 def first_difference(a: Buffer, b: Buffer) -> int: ...
+
+HA_FRAME_SIZE_MAX: int
+
+@disjoint_base
+class HaParser:
+    def __init__(
+        self,
+        stream: str,
+        makers: Mapping[str, Callable[..., Any]],
+        *,
+        frame_size_max: int = ...,
+    ) -> None: ...
+    def feed(self, data: Buffer) -> list[Any]: ...
+    @property
+    def fault(self) -> str | None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def held_size(self) -> int: ...
+
+def encode_ha_head(
+    kind: str,
+    *,
+    offset: int = 0,
+    epoch: int = 0,
+    epoch_start: int = 0,
+    confirm_offset: int = 0,
+    broker_id: int = 0,
+    sync_from_last_file: bool = False,
+    is_learner: bool = False,
+    body_size: int = 0,
+) -> bytes: ...
+def encode_ha_entries(entries: Iterable[tuple[int, int]]) -> bytes: ...

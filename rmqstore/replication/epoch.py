@@ -69,7 +69,7 @@ class EpochList:
     entries: tuple[EpochEntry, ...] = ()
 
     def __post_init__(self) -> None:
-        fault = _order_fault(self.entries)
+        fault = _fault(self.entries)
         if fault:
             raise ArgumentError(f"epoch list: {fault}")
 
@@ -82,7 +82,7 @@ class EpochList:
         """Return the list with a later epoch, which may begin where the last one did.
 
         RocketMQ refuses an equal start and goes on under the old epoch; the log of a master that
-        wrote there is then taken for the same (spec/replication.md, H1). Both are kept here: the
+        wrote there is then taken for the same (docs/defects.md, H1). Both are kept here: the
         earlier one ends where it begins. Raises ArgumentError for an epoch or an offset before the
         last entry's.
         """
@@ -108,7 +108,7 @@ class EpochList:
 
         They are left when the power goes between the list and the bytes it speaks of, or between
         a cut of the log and that of the list. RocketMQ keeps them and acknowledges bytes that it
-        lacks (spec/replication.md, H2).
+        lacks (docs/defects.md, H2).
         """
         return EpochList(tuple(each for each in self.entries if each.start_offset <= log_end))
 
@@ -127,11 +127,6 @@ class EpochList:
             if entry is not None and (after is None or after.start_offset >= offset)
         ]
         return EpochList(tuple(keep))
-
-    def from_offset(self, offset: int) -> EpochList:
-        """Return the list of a log that begins at *offset*: the epoch there and those behind."""
-        first = epoch_at(self.entries, offset)
-        return EpochList(tuple(each for each in self.entries if first is None or each >= first))
 
     @classmethod
     def load(cls, files: EpochFiles) -> EpochList:
@@ -156,7 +151,7 @@ class EpochList:
     def save(self, files: EpochFiles) -> None:
         """Write both files, durably; where the list is empty, remove them.
 
-        RocketMQ does not write an empty list, so that removed epochs return (spec/replication.md,
+        RocketMQ does not write an empty list, so that removed epochs return (docs/defects.md,
         H4), and overwrites in place (H12). The copy is not the list of before: falling back to
         that would lay the last epoch's bytes to the one before it. It goes first where both go,
         or a death in between would bring it back.
@@ -197,11 +192,7 @@ def format_epochs(entries: Sequence[EpochEntry]) -> str:
 
     Raises ArgumentError for entries that it cannot hold: none, negative ones, or out of order.
     """
-    fault = None if entries else "there are none"
-    for each in entries:
-        if not (0 <= each.epoch <= _INT32_MAX and 0 <= each.start_offset <= _INT64_MAX):
-            fault = f"{each} is out of bounds"
-    fault = fault or _order_fault(entries)
+    fault = _fault(entries) if entries else "there are none"
     if fault:
         raise ArgumentError(f"an epoch file cannot hold these entries: {fault}")
     return f"{len(entries)}\n{_crc(entries)}\n{_lines(entries)}"
@@ -248,6 +239,13 @@ def _entry(line: str) -> EpochEntry:
     if not match or int(match[1]) > _INT32_MAX or int(match[2]) > _INT64_MAX:
         raise _corrupt(f"{line!r} is no epoch and offset")
     return EpochEntry(int(match[1]), int(match[2]))
+
+
+def _fault(entries: Sequence[EpochEntry]) -> str | None:
+    for each in entries:
+        if not (0 <= each.epoch <= _INT32_MAX and 0 <= each.start_offset <= _INT64_MAX):
+            return f"{each} is out of bounds"
+    return _order_fault(entries)
 
 
 def _order_fault(entries: Sequence[EpochEntry]) -> str | None:

@@ -25,6 +25,7 @@
     X(directory)             \
     X(encode)                \
     X(extension)             \
+    X(ha_frame)              \
     X(index)                 \
     X(properties)            \
     X(record)                \

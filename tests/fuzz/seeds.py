@@ -18,14 +18,16 @@ from typing import Any
 from tests.c import library
 from tests.c.store_calls import Calls
 from tests.fuzz.build import CORPUS
-from tests.golden import GoldenCases
-from tests.reference import batch, log, properties
+from tests.golden import GoldenCases, wire
+from tests.reference import batch, ha_frame, log, properties
 from tests.reference.record import Record, encode
 
 RELEASE = "5.5.0"
 RECORD_SIZE_MAX = 700
 PLAIN_STORE = struct.pack(">HH", 0, 0)
 """Flags and sizes of target_store.c: the sizes that Calls opens stores with."""
+LARGEST_FRAME = ha_frame.FRAME_SIZE_MAX - 36
+"""The limit of target_ha_frame.c, which counts from the least one."""
 
 Seeds = Iterator[tuple[str, bytes]]
 
@@ -126,6 +128,22 @@ def _segment(golden: Golden) -> Seeds:
     yield "inner-topics", plan(1, 0xCE) + small + bytes(300) + small
     places = (0, len(data), len(data) + 1, 5000)
     yield "positions", plan(64, 0x66, places) + data + small
+
+
+def _ha_frame(golden: Golden) -> Seeds:
+    recorded = ("default-cut", "switch-basic", "switch-epochs", "switch-learner")
+    for stream in (stream for name in recorded for stream in wire.streams(name)):
+        speaker = ha_frame.STREAMS.index(stream.speaker)
+        for pieces in ((), (1, 13, 30, 500)):
+            head = struct.pack(">BIB", speaker, LARGEST_FRAME, len(pieces)) + struct.pack(
+                f">{len(pieces)}H", *pieces
+            )
+            yield f"{stream}-{len(pieces)}", head + stream.data[:2500]
+    small = struct.pack(">BIB", 3, 100 - 36, 0)
+    entries = tuple((epoch, 100 * epoch) for epoch in range(1, 6))
+    yield "reply", small + ha_frame.encode(("handshake reply", 900, 5, entries))
+    yield "large", small + ha_frame.encode(("transfer", 0, 1, 0, 0, bytes(65)))
+    yield "descending", small + ha_frame.encode(("handshake reply", 900, 5, entries[::-1]))
 
 
 def _shape(units: int, files: int, first: int, log_end: int, steps: bytes) -> bytes:
@@ -361,6 +379,7 @@ MAKERS: dict[str, Callable[[Golden], Seeds]] = {
     "directory": _directory,
     "encode": _encode,
     "extension": _extension,
+    "ha_frame": _ha_frame,
     "index": _index,
     "properties": _properties,
     "record": _record,

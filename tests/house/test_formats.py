@@ -1,4 +1,5 @@
-"""The tables of docs/formats.md say what the headers of the core and the configuration say."""
+"""The tables of docs/formats.md and docs/protocols.md say what the headers of the core and the
+configuration say."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from rmqstore import StoreConfig
 from tests.house import tree
 
-FORMATS = tree.text_of("docs/formats.md")
+FORMATS = tree.text_of("docs/formats.md") + tree.text_of("docs/protocols.md")
 HEADERS = [name for name in tree.files() if re.fullmatch(r"csrc/\w+\.h", name)]
 SECTION = re.compile(r"^##+ (.+)$", re.MULTILINE)
 DEFINED = re.compile(r"^#define (RMQ_\w+) (0x[0-9A-Fa-f]+|\d+)u?(?: /\*.*)?$", re.MULTILINE)

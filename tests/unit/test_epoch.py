@@ -1,6 +1,6 @@
 """The epoch file as RocketMQ writes it, and what two lists of epochs have in common.
 
-spec/replication.md, "Epoch list and file".
+RocketMQ's EpochFileCache.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_a_byte_belongs_to_the_last_epoch_that_begins_at_or_before_it() -> None:
 @pytest.mark.parametrize(
     ("ours", "our_end", "theirs", "their_end", "expected"),
     [
-        # spec/replication.md, "Upstream tests for this area": testFindConsistentPointSample1 to 4
+        # As RocketMQ's testFindConsistentPointSample1 to 4
         (((1, 100), (2, 300), (3, 500)), 700, ((1, 100), (2, 300), (3, 450)), 600, 450),
         (((1, 100), (2, 300), (3, 500)), 700, ((1, 100), (2, 300), (3, 500)), 600, 600),
         (((1, 100), (2, 300)), 500, ((1, 200), (2, 400)), 500, -1),

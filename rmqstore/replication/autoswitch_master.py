@@ -1,0 +1,159 @@
+"""The master of auto-switch HA: handshake, transfer under epochs, acknowledgements.
+
+Rules: those of RocketMQ's AutoSwitchHAConnection. The wire is the same,
+down to the label of a frame that ends an epoch (4.5). What differs:
+
+- Acknowledgements before the handshake, above the log's end or above what was sent close the
+  connection and count for nothing (H15, H25).
+- The first acknowledgement only says where to begin: it may name a point that the slave's epochs
+  and not its bytes have reached (H2). An empty frame at that offset goes out at once. RocketMQ's
+  slave closes when its log does not end there, so the next acknowledgement is a true one. The frame
+  also announces the first epoch, which upstream slaves otherwise miss (4.5).
+- A slave has caught up when it acknowledges what there is, never because nothing can be sent (H3).
+- The epoch list is read anew for every batch, so an epoch that begins while slaves are connected
+  reaches them (H22, #9689).
+- Epochs that wrote nothing are not announced: RocketMQ's slave would refuse the one behind (H1).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from rmqstore.replication.epoch import EpochEntry, epoch_at
+from rmqstore.replication.events import (
+    CaughtUp,
+    Close,
+    Effect,
+    HaOptions,
+    HaState,
+    Joined,
+    LogView,
+    Send,
+    SendLog,
+)
+from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
+from rmqstore.replication.master import MasterMachine
+
+__all__ = ["AutoSwitchMaster"]
+
+
+class AutoSwitchMaster(MasterMachine):
+    """One connection of an auto-switch master whose own id is *broker_id*."""
+
+    _head_bytes = 36
+
+    def __init__(self, log: LogView, *, broker_id: int, options: HaOptions) -> None:
+        super().__init__(log, options=options)
+        self._broker_id = broker_id
+        self._epoch = EpochEntry(-1, 0)
+        self._waits_for_log = False
+        self.slave: Handshake | None = None
+        """What the slave said of itself; None before it did."""
+
+    def _open(self) -> None:
+        self.state = HaState.HANDSHAKE
+
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        match frame:
+            case Handshake():
+                return self._shake_hands(frame, now_ms)
+            case Ack(offset) if self.slave is None:
+                return self._close(f"acknowledgement of {offset} before any handshake")
+            case Ack(offset) if self.state is HaState.HANDSHAKE or self.next_offset is None:
+                return self._start(offset, now_ms)
+            case Ack(offset):
+                return self._acknowledge(offset, now_ms)
+        return self._close(f"a {type(frame).__name__} came where only a slave's frames may")
+
+    def _shake_hands(self, frame: Handshake, now_ms: int) -> list[Effect]:
+        if self.slave is not None:
+            # RocketMQ's slave repeats itself when the answer is late, and closes on a second one.
+            if frame == self.slave and self.state is HaState.HANDSHAKE:
+                return []
+            return self._close("a second handshake on one connection")
+        if frame.broker_id < 0 or frame.broker_id == self._broker_id:
+            return self._close(
+                f"the slave calls itself broker {frame.broker_id}, this master is broker "
+                f"{self._broker_id}"
+            )
+        self.slave = frame
+        self._wrote_ms = now_ms
+        epochs = tuple(self._log.epochs)
+        reply = HandshakeReply(
+            end_offset=self._log.end_offset,
+            epoch=epochs[-1].epoch if epochs else -1,
+            entries=epochs,
+        )
+        return [Joined(frame.broker_id, frame.is_learner), Send(reply)]
+
+    def _start(self, offset: int, now_ms: int) -> list[Effect]:
+        assert self.slave is not None
+        log = self._log
+        if self._waits_for_log and offset == 0 == log.end_offset:
+            return []
+        from_last_file = self.slave.sync_from_last_file
+        begin = self._begin(
+            offset, first_offset=log.last_file_start if from_last_file else log.start_offset
+        )
+        if isinstance(begin, Close):
+            return self._close(begin)
+        self._waits_for_log = log.end_offset == 0
+        self.state = HaState.TRANSFER
+        epoch = epoch_at(log.epochs, log.start_offset if begin is None else begin)
+        if epoch is None:
+            return self._close(
+                f"no epoch holds byte {begin}; this log's epoch list lacks its beginning"
+            )
+        self._epoch = epoch
+        if begin is not None and not self._waits_for_log:
+            self.next_offset = begin
+        return super()._heartbeat(now_ms)
+
+    def _go_on(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._waits_for_log and self._log.end_offset > 0 and self.state is HaState.TRANSFER:
+            self._waits_for_log = False
+            effects = self._start(0, now_ms)
+        return effects + super()._go_on(now_ms)
+
+    def _acknowledge(self, offset: int, now_ms: int) -> list[Effect]:
+        assert self.slave is not None
+        fault = self._judge(offset)
+        if fault is not None:
+            return self._close(fault)
+        effects: list[Effect] = [self._acked(self.slave.broker_id, offset)]
+        if self.slave.is_learner:
+            return effects
+        if offset == self._log.end_offset:
+            effects.append(CaughtUp(self.slave.broker_id, now_ms))
+        elif self._sent_end is not None and offset >= self._sent_end:
+            effects.append(CaughtUp(self.slave.broker_id, self._sent_ms))
+        return effects
+
+    def _batch(self, offset: int, size: int) -> SendLog | Send | None:
+        # A frame that would pass the end of its epoch is cut there and carries the label of the
+        # next epoch, as RocketMQ's does; at the very end it is empty.
+        epochs = self._log.epochs
+        later = bisect_right(epochs, self._epoch.epoch, key=_epoch_of)
+        if later < len(epochs):
+            end = epochs[later].start_offset
+            if offset + size > end or offset == end:
+                while later + 1 < len(epochs) and epochs[later + 1].start_offset == end:
+                    later += 1
+                self._epoch = epochs[later]
+                size = end - offset
+                if size <= 0:
+                    return Send(self._empty_frame(offset))
+        return super()._batch(offset, size)
+
+    def _empty_frame(self, offset: int) -> Transfer:
+        return Transfer(
+            offset=offset,
+            epoch=self._epoch.epoch,
+            epoch_start=self._epoch.start_offset,
+            confirm_offset=self._log.confirm_offset,
+        )
+
+
+def _epoch_of(entry: EpochEntry) -> int:
+    return entry.epoch

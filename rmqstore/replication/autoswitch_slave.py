@@ -1,0 +1,276 @@
+"""The slave of auto-switch HA: handshake, cut to the consistent point, transfer.
+
+Rules: those of RocketMQ's AutoSwitchHAClient. The wire is the same. The six cases of where a
+slave's log (minimum - maximum) lies against its master's, of RocketMQ's design of 5.0:
+
+    1-1        begins anew at the master's first byte, also where it holds older bytes
+    1-2, 2-2   follows
+    1-3, 2-3   cuts its log to the consistent point, then follows
+    3-3        halts and touches nothing; RocketMQ deletes the log (H14)
+
+Of the master's epoch list, entries behind the end of the master's log are dropped, and so are those
+that bytes prove false: a fork found by comparing (`rmqstore.replication.slave`) lowers the point to
+the beginning of the epoch that both sides claimed to share. A master whose last epoch is older than
+this log's is one that was replaced, and is not followed. Epochs of the reply up to this log's end
+are taken over at once, because the first one may never be announced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqstore.errors import ArgumentError
+from rmqstore.replication.epoch import EpochEntry, EpochList, common_points, epoch_at
+from rmqstore.replication.events import (
+    Append,
+    Effect,
+    HaOptions,
+    HaState,
+    LogView,
+    Restart,
+    SaveEpochs,
+    Send,
+    SetConfirm,
+)
+from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
+from rmqstore.replication.slave import SlaveMachine
+
+__all__ = ["AutoSwitchSlave"]
+
+_TOLD_MAX = 4
+
+
+class AutoSwitchSlave(SlaveMachine):
+    """An auto-switch slave whose id is *broker_id*."""
+
+    def __init__(
+        self,
+        log: LogView,
+        *,
+        broker_id: int,
+        options: HaOptions,
+        is_learner: bool = False,
+        sync_from_last_file: bool = False,
+    ) -> None:
+        super().__init__(log, options=options)
+        self._hello = Handshake(
+            sync_from_last_file=sync_from_last_file, is_learner=is_learner, broker_id=broker_id
+        )
+        self._theirs = EpochList()
+        self._epochs = EpochList()
+        self._master_confirm = -1
+        self._fork_ceiling: int | None = None
+        self._reply_end = 0
+        self._cut_at: int | None = None
+
+    def _open(self, now_ms: int) -> list[Effect]:
+        self.state = HaState.HANDSHAKE
+        self._cut_at = None
+        self._master_confirm = -1
+        if self._asks_from_start:
+            # From the first byte means from there, not from the last file.
+            return [Send(replace(self._hello, sync_from_last_file=False))]
+        return [Send(self._hello)]
+
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        match frame:
+            case HandshakeReply() if self.state is HaState.HANDSHAKE and self._cut_at is None:
+                return self._join(frame, now_ms)
+            case Transfer() if self.state is HaState.TRANSFER:
+                return self._transfer(frame, now_ms)
+        return self._close(f"a {type(frame).__name__} came in state {self.state.name}")
+
+    # ---- the handshake's answer
+
+    def _join(self, reply: HandshakeReply, now_ms: int) -> list[Effect]:
+        log = self._log
+        try:
+            theirs = EpochList(reply.entries)
+        except ArgumentError as error:
+            return self._close(f"the master's {error}")
+        if reply.end_offset < 0 or reply.epoch != (theirs.last.epoch if theirs.last else -1):
+            return self._close(
+                f"the master says that its log ends at {reply.end_offset} and its last epoch is "
+                f"{reply.epoch}; its epoch list ends with {theirs.last}"
+            )
+        ours = EpochList(tuple(log.epochs)).restored(log_end=log.end_offset)
+        if ours.last is not None and ours.last.epoch > reply.epoch:
+            return self._close(
+                f"the master is of epoch {reply.epoch}, this log of epoch {ours.last.epoch}: that "
+                "master was replaced; follow the one that replaced it, or cut this log by hand"
+            )
+        self._theirs = theirs.restored(log_end=reply.end_offset)
+        self._reply_end = reply.end_offset
+        if log.start_offset > reply.end_offset:
+            return self._halt(
+                f"this log begins at {log.start_offset}, its master's ends at {reply.end_offset}: "
+                "the master has lost data, or is not the master of this log. Nothing was touched; "
+                "make the right replica master, or empty this one"
+            )
+        if log.start_offset == log.end_offset:
+            # Nothing is held, so nothing can differ. The first bytes tell the epoch they lie in.
+            self._epochs = EpochList()
+            return self._follow(now_ms, master_end=reply.end_offset)
+        return self._meet(ours, now_ms)
+
+    def _meet(self, ours: EpochList, now_ms: int) -> list[Effect]:
+        """Find the consistent point, cut there, follow."""
+        log, theirs, ceiling = self._log, self._theirs, self._fork_ceiling
+        if not ours.entries:
+            return self._meet_without_epochs(now_ms)
+        points = common_points(
+            ours.entries, theirs.entries, our_end=log.end_offset, their_end=self._reply_end
+        )
+        known = False
+        for found in points:
+            known = True
+            point = found if ceiling is None else min(found, ceiling)
+            if point < log.start_offset:
+                return self._halt(
+                    f"this log and its master's part at {point}, before {log.start_offset} where "
+                    "this one begins: nothing of it is the master's; empty this replica"
+                )
+            if point < log.end_offset and not log.is_border(point):
+                # Bytes that were equal up to here would make this a border in both logs.
+                continue
+            # An epoch that began at the end and wrote nothing goes too, unless the master has it.
+            self._epochs = ours.truncate_to(point)
+            if point == log.end_offset:
+                return self._resume(now_ms)
+            self._cut_at = point
+            return self._cut(point)
+        if not known and theirs.entries and theirs.entries[0].start_offset >= log.end_offset:
+            # The master's epochs begin where this log ends or later: it has deleted the others.
+            self._asks_from_start = True
+            self._epochs = ours
+            return self._resume(now_ms)
+        what = "no common point is a record's beginning" if known else "no epoch in common"
+        return self._close(
+            f"{what} with the master: this log has {_told(ours)}, the master has {_told(theirs)}"
+        )
+
+    def _meet_without_epochs(self, now_ms: int) -> list[Effect]:
+        """Handle a log whose list was lost, or that was written under classic HA (H6)."""
+        log = self._log
+        if log.end_offset > self._reply_end or self._options.overlap_bytes == 0:
+            return self._halt(
+                f"this log ends at {log.end_offset}, its master's at {self._reply_end}, and it has "
+                "no epoch list to tell whether they are the same; empty this replica, or give it "
+                "back its epochFileCheckpoint"
+            )
+        self._epochs = EpochList()
+        return self._resume(now_ms)
+
+    def _log_grew(self, now_ms: int) -> list[Effect]:
+        if self._cut_at is None:
+            return super()._log_grew(now_ms)
+        cut_at, self._cut_at = self._cut_at, None
+        self._fork_ceiling = None
+        if self._log.end_offset != cut_at:
+            return self._close(f"cut at {cut_at}, the log ends at {self._log.end_offset}")
+        return self._resume(now_ms)
+
+    def _resume(self, now_ms: int) -> list[Effect]:
+        """Take over the master's later epochs up to this log's end, and say where to begin."""
+        for entry in self._theirs.entries:
+            last = self._epochs.last
+            if entry.start_offset <= self._log.end_offset and (last is None or entry > last):
+                if last is None or entry.start_offset >= last.start_offset:
+                    self._epochs = self._epochs.append(entry)
+        effects = self._follow(now_ms, master_end=self._reply_end)
+        # What is not compared yet must not look as if it were the master's after a crash.
+        return (self._save(self._epochs) if self.is_verified else []) + effects
+
+    # ---- transfer
+
+    def _transfer(self, frame: Transfer, now_ms: int) -> list[Effect]:
+        end = frame.offset + len(frame.body)
+        log = self._log
+        restarts = self._restarts(frame.offset, has_body=bool(frame.body))
+        if restarts and not frame.body and frame.offset > self._reply_end:
+            return self._gap(frame.offset)
+        if restarts or (frame.body and log.start_offset == log.end_offset):
+            self._epochs = self._theirs_at(frame.offset)
+        if not self._learn(frame.epoch, frame.epoch_start, end=end):
+            return self._close(
+                f"the master labels bytes {frame.offset} to {end} with epoch {frame.epoch} from "
+                f"{frame.epoch_start} on, which contradicts {_told(self._epochs)}"
+            )
+        self._master_confirm = max(self._master_confirm, frame.confirm_offset)
+        if not frame.body:
+            effects = self._heartbeat(frame.offset, now_ms)
+        else:
+            effects = self._receive(frame.offset, frame.body, now_ms)
+        if self.state is not HaState.TRANSFER:
+            return effects
+        if restarts:
+            return self._with_epochs(effects)
+        return self._with_epochs(effects) + self._confirmed()
+
+    def _theirs_at(self, offset: int) -> EpochList:
+        """Return the master's epoch at *offset*, with those that began where it does and wrote
+        nothing: another replica may know only these."""
+        first = epoch_at(self._theirs.entries, offset)
+        if first is None:
+            return EpochList()
+        return self._theirs.trim_before(first.start_offset).restored(log_end=first.start_offset)
+
+    def _learn(self, epoch: int, start_offset: int, *, end: int) -> bool:
+        """Take the label of a frame that ends at *end* into the list; tell whether it fits."""
+        if epoch < 0 or not 0 <= start_offset <= max(end, 0):
+            return False
+        last = self._epochs.last
+        if last is not None and (epoch, start_offset) == (last.epoch, last.start_offset):
+            return True
+        entry = EpochEntry(epoch, start_offset)
+        if last is None or (entry.epoch > last.epoch and entry.start_offset >= last.start_offset):
+            self._epochs = self._epochs.append(entry)
+            return True
+        return entry in self._epochs.entries or entry in self._theirs.entries
+
+    def _with_epochs(self, effects: list[Effect]) -> list[Effect]:
+        """Put the list where it belongs: before the bytes that an epoch begins with, behind those
+        that the one before ends with, and behind a new beginning of the log."""
+        log = self._log
+        if self._epochs.entries == tuple(log.epochs):
+            return effects
+        append = next((each for each in effects if isinstance(each, Append)), None)
+        restarts = any(isinstance(each, Restart) for each in effects)
+        holds_bytes = append is not None or restarts or log.start_offset < log.end_offset
+        if not holds_bytes or not self.is_verified:
+            return effects
+        if append is None:
+            saved = self._save(self._epochs)
+            return effects + saved if restarts else saved + effects
+        at = effects.index(append)
+        before = self._epochs.restored(log_end=append.offset)
+        behind = [] if before == self._epochs else [SaveEpochs(self._epochs.entries)]
+        return [*effects[:at], *self._save(before), append, *behind, *effects[at + 1 :]]
+
+    def _confirmed(self) -> list[Effect]:
+        confirm = min(self._master_confirm, self._log.end_offset, self._same_until)
+        return [SetConfirm(confirm)] if confirm > self._log.confirm_offset else []
+
+    def _forked(self, offset: int) -> list[Effect]:
+        entry = epoch_at(self._log.epochs, offset)
+        if entry is None or entry.start_offset <= self._log.start_offset:
+            return self._halt(
+                f"bytes from {offset} on are not those of the master, and no epoch tells where "
+                "the logs parted; compare them with rmqstore diff, then empty this replica"
+            )
+        self._fork_ceiling = entry.start_offset
+        return self._close(
+            f"bytes from {offset} on are not those of the master, whatever both epoch lists say; "
+            f"cutting to {entry.start_offset}",
+            0,
+        )
+
+    def _report_frame(self, offset: int) -> Ack:
+        return Ack(offset)
+
+
+def _told(epochs: EpochList) -> str:
+    """Return the last epochs for a message; a peer may send very many."""
+    last = [f"{each.epoch} from {each.start_offset}" for each in epochs.entries[-_TOLD_MAX:]]
+    more = len(epochs.entries) - len(last)
+    return ", ".join(([f"{more} epochs"] if more else []) + last) or "no epochs"

@@ -1,0 +1,325 @@
+"""What the machines of replication are told, what they ask for, and how they see the log.
+
+    effects = machine.on(event, now_ms)
+
+*now_ms* is a clock that never goes back. The caller carries the effects out in their order before
+it tells the machine anything else, so the log that a machine sees is always that of the moment.
+When one of them fails, the rest of the list is dropped and `Failed` told: nothing is acknowledged
+whose append failed (docs/defects.md, H16). After a list with Append, TruncateTo, Restart or
+FlushLog the caller tells `LogGrew`; it may carry out several lists first, so that one
+acknowledgement stands for all of them.
+
+A machine never reads a clock, a file or a socket. `next_tick_ms` says when it wants a `Tick`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmqstore.errors import ArgumentError
+from rmqstore.replication.epoch import EpochEntry
+from rmqstore.replication.frames import Body, ClassicData, Frame, Transfer
+
+__all__ = [
+    "Acked",
+    "Append",
+    "CaughtUp",
+    "Close",
+    "Closed",
+    "Damaged",
+    "Effect",
+    "Event",
+    "Failed",
+    "FlushLog",
+    "FrameReceived",
+    "HaOptions",
+    "HaState",
+    "Halt",
+    "Joined",
+    "LogGrew",
+    "LogView",
+    "Opened",
+    "Restart",
+    "SaveEpochs",
+    "Send",
+    "SendLog",
+    "SetConfirm",
+    "Tick",
+    "TruncateTo",
+    "Writable",
+]
+
+_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 36
+
+
+class HaState(enum.IntEnum):
+    """Where a connection is; the numbers are those of RocketMQ's HAConnectionState."""
+
+    READY = 0
+    """Not connected."""
+    HANDSHAKE = 1
+    TRANSFER = 2
+    SUSPEND = 3
+    """Halted: an operator must act."""
+    SHUTDOWN = 4
+    """The connection of a master is over, and its machine with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaOptions:
+    """Timers and sizes of a connection, with RocketMQ's defaults."""
+
+    heartbeat_ms: int = 5000
+    """haSendHeartbeatInterval: an idle side writes after more than this."""
+    housekeeping_ms: int = 20000
+    """haHousekeepingInterval: who hears nothing for longer closes."""
+    handshake_ms: int = 5000
+    """A slave closes when its handshake stays unanswered for longer."""
+    reconnect_ms: int = 5000
+    """A slave waits this long after a failure."""
+    batch_bytes: int = 32768
+    """haTransferBatchSize: the largest body. RocketMQ's slave reads frames of 4 MiB at most."""
+    window_bytes: int = 1024 * 1024
+    """Bodies handed out between two `Writable`, so what a connection may keep in memory."""
+    bytes_per_second: int = 0
+    """maxHaTransferByteInSecond where haFlowControlEnable is set; 0: no limit."""
+    overlap_bytes: int = 4096
+    """How much of its own tail a slave asks for again and compares; 0: it trusts epochs alone, as
+    RocketMQ does."""
+    ack_flushed: bool = False
+    """Acknowledge what is on the disk instead of what is in memory (H17)."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "heartbeat_ms": (1, 2**31 - 1),
+            "housekeeping_ms": (1, 2**31 - 1),
+            "handshake_ms": (1, 2**31 - 1),
+            "reconnect_ms": (0, 2**31 - 1),
+            "batch_bytes": (1, _FRAME_BYTES_MAX),
+            "window_bytes": (1, 2**31 - 1),
+            "bytes_per_second": (0, 2**63 - 1),
+            "overlap_bytes": (0, 2**31 - 1),
+        }
+        for name, (low, high) in limits.items():
+            if not low <= getattr(self, name) <= high:
+                raise ArgumentError(
+                    f"{name} is {getattr(self, name)}; it must be from {low} to {high}"
+                )
+
+
+class LogView(Protocol):
+    """The commit log as a machine sees it: offsets of the moment, no copies."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first byte held."""
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte held; 0 for a log that never held one."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Behind the last byte known to be on the disk."""
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to here replicas agree, as far as this one knows."""
+
+    @property
+    def last_file_start(self) -> int:
+        """Where the last log file begins."""
+
+    @property
+    def last_record_start(self) -> int:
+        """Where the last whole message begins (no blank); start_offset when there is none."""
+
+    @property
+    def epochs(self) -> Sequence[EpochEntry]:
+        """The entries of the log's epoch list, as saved."""
+
+    def file_end(self, offset: int) -> int:
+        """Return where the log file that holds *offset* ends, full or not."""
+
+    def is_border(self, offset: int) -> bool:
+        """Tell whether a record begins or the log ends at *offset*."""
+
+    def read(self, offset: int, size: int) -> Body:
+        """Return *size* bytes from *offset* on; all of them are held."""
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The connection is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceived:
+    """The peer sent a whole frame."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The connection is gone, not by a Close of the machine. A slave answers with a Close that says
+    when to connect again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogGrew:
+    """The log's end, its durable end or its epochs have moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """The connection took everything that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An effect could not be carried out; those behind it were dropped."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A slave's log holds, from *offset* on, what no master can have written.
+
+    Frames carry no checksum (H23). Who checks records as they become whole tells this instead of
+    `LogGrew`, so that the bytes are never acknowledged.
+    """
+
+    offset: int
+
+
+Event = Opened | FrameReceived | Closed | Tick | LogGrew | Writable | Failed | Damaged
+
+
+# ---- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a frame."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class SendLog:
+    """Send the head of *header*, whose body is empty here, and *size* bytes of the log as its
+    body."""
+
+    offset: int
+    size: int
+    header: ClassicData | Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append *data* at *offset*, which is the log's end."""
+
+    offset: int
+    data: Body
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut the log, its queues and its index at *offset*; durable before the next effect."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Give up all bytes of the log; its next byte is that at *offset*."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLog:
+    """Bring the log to the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEpochs:
+    """Make these the log's epoch list; durable before the next effect."""
+
+    entries: tuple[EpochEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfirm:
+    """The confirm offset of a slave. It goes back only right before a cut."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A slave has named itself. An older connection of the same id must be closed."""
+
+    broker_id: int
+    is_learner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """At *at_ms* a slave that is no learner had everything that the master had."""
+
+    broker_id: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """A slave holds the log up to *offset*, which the master holds too."""
+
+    broker_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection; a slave connects again after *retry_after_ms*."""
+
+    reason: str
+    retry_after_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Close the connection and do not connect again: an operator must act. Nothing was touched."""
+
+    reason: str
+
+
+Effect = (
+    Send
+    | SendLog
+    | Append
+    | TruncateTo
+    | Restart
+    | FlushLog
+    | SaveEpochs
+    | SetConfirm
+    | Joined
+    | CaughtUp
+    | Acked
+    | Close
+    | Halt
+)

@@ -1,0 +1,209 @@
+"""What the masters of both HA protocols share: sending the log to one slave, and its timers.
+
+A machine serves one connection and ends with it. Rules that hold for both:
+
+- A body lies in one log file and is at most a batch (2.3). What was handed out and not yet taken by
+  the connection is bounded by a window; a slave that stops reading is closed.
+- An offset that the master does not hold is never served and never counted: above the log's end
+  the connection closes (H15, #3015), below its start an empty frame tells where the log begins, and
+  the slave must begin there (case 1-1; RocketMQ answers heartbeats for ever, #3388).
+- Acknowledgements never go back and never name what was not sent on this connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from rmqstore.replication.events import (
+    Acked,
+    Close,
+    Closed,
+    Effect,
+    Event,
+    Failed,
+    FrameReceived,
+    HaOptions,
+    HaState,
+    LogView,
+    Opened,
+    Send,
+    SendLog,
+    Writable,
+)
+from rmqstore.replication.flow import FlowControl
+from rmqstore.replication.frames import ClassicData, Frame, Transfer
+
+__all__ = ["MasterMachine"]
+
+
+class MasterMachine(ABC):
+    """One connection of a master."""
+
+    _head_bytes: int
+
+    def __init__(self, log: LogView, *, options: HaOptions) -> None:
+        self._log = log
+        self._options = options
+        self._flow = FlowControl(bytes_per_second=options.bytes_per_second)
+        self._heard_ms = self._wrote_ms = self._blocked_ms = 0
+        self._is_blocked = self._is_starved = False
+        self._restart_at: int | None = None
+        self._sent_end: int | None = None
+        """Where the log ended when bytes of it were last sent, at `_sent_ms`."""
+        self._sent_ms = 0
+        self.state = HaState.READY
+        self.next_offset: int | None = None
+        """The next byte to send; None until the slave has said where it stands."""
+        self.acked_offset = -1
+        """What the slave acknowledged last on this connection."""
+
+    def on(self, event: Event, now_ms: int) -> list[Effect]:
+        """Return what is to be done about *event*, in order. See `rmqstore.replication.events`."""
+        if self.state is HaState.SHUTDOWN:
+            return []
+        effects: list[Effect] = []
+        match event:
+            case Opened():
+                self._heard_ms = self._wrote_ms = now_ms
+                self._open()
+            case Closed():
+                self.state = HaState.SHUTDOWN
+                return []
+            case Failed(reason):
+                return self._close(reason)
+            case Writable():
+                self._is_blocked = False
+            case FrameReceived(frame):
+                self._heard_ms = now_ms
+                effects = self._take(frame, now_ms)
+        return effects + self._go_on(now_ms)
+
+    def next_tick_ms(self) -> int | None:
+        """Return when the machine wants a `Tick` at the latest, None when it needs none."""
+        if self.state in (HaState.READY, HaState.SHUTDOWN):
+            return None
+        times = [self._heard_ms + self._options.housekeeping_ms + 1]
+        if self._is_blocked:
+            times.append(self._blocked_ms + self._options.housekeeping_ms + 1)
+        elif self.state is HaState.TRANSFER:
+            times.append(self._wrote_ms + self._options.heartbeat_ms + 1)
+            if self._is_starved:
+                times.append(self._flow.opens_ms())
+        return min(times)
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Enter the first state of a connection."""
+
+    @abstractmethod
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        """Handle a frame of the slave."""
+
+    @abstractmethod
+    def _empty_frame(self, offset: int) -> ClassicData | Transfer:
+        """Return a heartbeat that names *offset*."""
+
+    def _batch(self, offset: int, size: int) -> SendLog | Send | None:
+        """Return what is sent from *offset* on when *size* bytes could be, None for nothing."""
+        return SendLog(offset, size, self._empty_frame(offset)) if size else None
+
+    def _begin(self, offset: int, *, first_offset: int) -> Close | int | None:
+        """Judge the offset that a slave begins with; 0 means *first_offset*.
+
+        Returns the byte to send first, or None when the slave is to begin at `_restart_at`.
+        """
+        if not 0 <= offset <= self._log.end_offset:
+            return Close(
+                f"the slave says that its log ends at {offset}, this one ends at "
+                f"{self._log.end_offset}: it is the slave of another log, or ahead"
+            )
+        if offset == 0:
+            return first_offset
+        if offset >= self._log.start_offset:
+            return offset
+        if self._restart_at is not None:
+            return Close(
+                f"the slave's log ends at {offset}, before {self._log.start_offset} where this one "
+                "begins, and it does not begin there: empty the slave"
+            )
+        self._restart_at = self._log.start_offset
+        return None
+
+    def _judge(self, offset: int) -> Close | None:
+        """Judge an acknowledgement behind the first one."""
+        assert self.next_offset is not None
+        if offset < max(self.acked_offset, 0):
+            return Close(f"the slave acknowledged {self.acked_offset} and then {offset}")
+        if offset > self.next_offset:
+            return Close(
+                f"the slave acknowledged {offset}; only bytes up to {self.next_offset} were sent"
+            )
+        return None
+
+    def _close(self, why: str | Close) -> list[Effect]:
+        self.state = HaState.SHUTDOWN
+        return [why if isinstance(why, Close) else Close(why)]
+
+    def _go_on(self, now_ms: int) -> list[Effect]:
+        if self.state in (HaState.READY, HaState.SHUTDOWN):
+            return []
+        silence_ms = self._options.housekeeping_ms
+        if now_ms - self._heard_ms > silence_ms:
+            return self._close(f"the slave sent no whole frame for more than {silence_ms} ms")
+        if self._is_blocked:
+            if now_ms - self._blocked_ms > silence_ms:
+                return self._close(f"the slave has read nothing for more than {silence_ms} ms")
+            return []
+        effects = self._pump(now_ms)
+        if self.state is HaState.TRANSFER and now_ms - self._wrote_ms > self._options.heartbeat_ms:
+            effects += self._heartbeat(now_ms)
+        return effects
+
+    def _heartbeat(self, now_ms: int) -> list[Effect]:
+        self._wrote_ms = now_ms
+        self._flow.spend(self._head_bytes)
+        if self.next_offset is not None:
+            return [Send(self._empty_frame(self.next_offset))]
+        return [Send(self._empty_frame(-1 if self._restart_at is None else self._restart_at))]
+
+    def _pump(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        room = self._options.window_bytes
+        self._is_starved = False
+        while self.next_offset is not None and room > 0:
+            offset = self.next_offset
+            if not self._log.start_offset <= offset <= self._log.end_offset:
+                return effects + self._close(
+                    f"byte {offset} comes next, the log is from {self._log.start_offset} to "
+                    f"{self._log.end_offset}: files were deleted before the slave had them"
+                )
+            batch = self._batch(offset, self._readable(offset, now_ms))
+            if batch is None:
+                break
+            self._wrote_ms = now_ms
+            self._flow.spend(self._head_bytes)
+            effects.append(batch)
+            room -= self._head_bytes
+            if isinstance(batch, SendLog):
+                self._sent_end, self._sent_ms = self._log.end_offset, now_ms
+                self._flow.spend(batch.size)
+                self.next_offset += batch.size
+                room -= batch.size
+        if effects:
+            self._is_blocked, self._blocked_ms = True, now_ms
+        return effects
+
+    def _readable(self, offset: int, now_ms: int) -> int:
+        if offset == self._log.end_offset:
+            return 0
+        end = min(self._log.end_offset, self._log.file_end(offset))
+        size = min(end - offset, self._options.batch_bytes)
+        allowed = self._flow.allowed(now_ms)
+        if allowed is None:
+            return size
+        self._is_starved = allowed == 0
+        return min(size, allowed)
+
+    def _acked(self, broker_id: int, offset: int) -> Acked:
+        self.acked_offset = offset
+        return Acked(broker_id, offset)

@@ -1,0 +1,326 @@
+"""What the slaves of both HA protocols share: taking the log from a master, and their timers.
+
+A machine lives through all connections to one master. Rules that hold for both:
+
+- Only what this log really holds is acknowledged (H2, H7), and only after it was appended (H16);
+  with `ack_flushed` only after it is on the disk (H17). The first acknowledgement goes out at once,
+  not after a heartbeat interval.
+- A slave asks for the last bytes of its own log again and compares them. Logs that parted hold
+  different messages at equal offsets from there on, so the tail tells, whatever epochs say. Two
+  mismatches at one place are a fork, one may be the wire (H23). This finds what no epoch shows:
+  RocketMQ's refused epochs (H1), the lists of 5.5.0 that keep epochs beyond a cut, a log without a
+  list (H6), a diverged classic slave.
+- A master that has bytes behind ours and does not send them does not hold those in between (case
+  1-1, H3, #3388). The slave then asks with offset 0, which means "from your first byte", and where
+  that lies behind its own end, begins anew there. Bytes it holds already are compared, not kept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from rmqstore.replication.epoch import EpochList
+from rmqstore.replication.events import (
+    Append,
+    Close,
+    Closed,
+    Damaged,
+    Effect,
+    Event,
+    Failed,
+    FlushLog,
+    FrameReceived,
+    Halt,
+    HaOptions,
+    HaState,
+    LogGrew,
+    LogView,
+    Opened,
+    Restart,
+    SaveEpochs,
+    Send,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.replication.frames import Ack, Body, Frame, Report
+
+__all__ = ["SlaveMachine"]
+
+
+class SlaveMachine(ABC):
+    """One slave of one master."""
+
+    def __init__(self, log: LogView, *, options: HaOptions) -> None:
+        self._log = log
+        self._options = options
+        self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = 0
+        # Whether the next frame of log data is the first on this connection.
+        self._is_first_frame = self._has_moved = False
+        self._asks_from_start = False
+        self._mismatch_at: int | None = None
+        self._next_offset = 0
+        """The byte that the master sends next."""
+        self._same_until = 0
+        """Up to here this log is the master's, as far as this connection has shown."""
+        self._master_end = 0
+        """The master must hold bytes up to here."""
+        self.state = HaState.READY
+        self.reported_offset = -1
+        """What was acknowledged last on this connection."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether all of this log is known to be the master's."""
+        return self._same_until >= self._log.end_offset
+
+    def on(self, event: Event, now_ms: int) -> list[Effect]:
+        """Return what is to be done about *event*, in order. See `rmqstore.replication.events`."""
+        if self.state in (HaState.SUSPEND, HaState.SHUTDOWN):
+            return []
+        if isinstance(event, Opened):
+            self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = now_ms
+            self._is_first_frame, self._has_moved = True, False
+            self.reported_offset = -1
+            return self._open(now_ms)
+        if self.state is HaState.READY:
+            return []
+        match event:
+            case Closed():
+                return self._close("the master closed the connection")
+            case Failed(reason):
+                return self._close(reason)
+            case Damaged(offset):
+                return self._damaged(offset)
+            case FrameReceived(frame):
+                self._heard_ms = now_ms
+                is_transfer = self.state is HaState.TRANSFER
+                effects = self._take(frame, now_ms)
+                self._is_first_frame = self._is_first_frame and not is_transfer
+                return effects
+            case LogGrew():
+                return self._log_grew(now_ms)
+        return self._tick(now_ms)
+
+    def next_tick_ms(self) -> int | None:
+        """Return when the machine wants a `Tick` at the latest, None when it needs none."""
+        if self.state is HaState.HANDSHAKE:
+            return self._opened_ms + self._options.handshake_ms + 1
+        if self.state is not HaState.TRANSFER:
+            return None
+        return 1 + min(
+            self._heard_ms + self._options.housekeeping_ms,
+            self._wrote_ms + self._options.heartbeat_ms,
+        )
+
+    @abstractmethod
+    def _open(self, now_ms: int) -> list[Effect]:
+        """Begin a connection."""
+
+    @abstractmethod
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        """Handle a frame of the master."""
+
+    @abstractmethod
+    def _report_frame(self, offset: int) -> Report | Ack:
+        """Return the frame that says where this log ends."""
+
+    @abstractmethod
+    def _forked(self, offset: int) -> list[Effect]:
+        """Handle that this log's byte at *offset* is not the master's."""
+
+    @abstractmethod
+    def _confirmed(self) -> list[Effect]:
+        """Return what follows from the master's word about the confirm offset."""
+
+    def _log_grew(self, now_ms: int) -> list[Effect]:
+        return self._confirmed() + self._report(now_ms)
+
+    # ---- beginning
+
+    def _follow(self, now_ms: int, *, master_end: int) -> list[Effect]:
+        """Tell the master where to begin."""
+        log = self._log
+        self.state = HaState.TRANSFER
+        if self._asks_from_start or log.end_offset == 0:
+            self._same_until = self._next_offset = 0
+        else:
+            self._same_until = self._next_offset = self._overlap_start()
+        # A master that is asked for bytes which this log holds must hold them too.
+        asks_again = self._next_offset < log.end_offset
+        self._master_end = max(master_end, log.end_offset if asks_again else 0)
+        self._moved_ms = now_ms
+        return self._report(now_ms, first=True)
+
+    def _overlap_start(self) -> int:
+        log, overlap = self._log, self._options.overlap_bytes
+        if overlap == 0 or log.start_offset == log.end_offset:
+            return log.end_offset
+        # A blank is the same in any log, so the overlap holds a message. Offset 0 would mean "from
+        # your first byte".
+        first = min(log.end_offset - overlap, log.last_record_start)
+        return min(max(first, log.start_offset, 1), log.end_offset)
+
+    # ---- what the master sends
+
+    def _receive(self, offset: int, body: Body, now_ms: int) -> list[Effect]:
+        """Handle the bytes of a frame: compare those that are held, append the others."""
+        log = self._log
+        if self._restarts(offset, has_body=True):
+            effects = self._restart(offset, now_ms)
+            self._next_offset = self._same_until = offset + len(body)
+            return [*effects, Append(offset, body)]
+        if not self._continues(offset) or not 0 <= offset <= log.end_offset:
+            return self._gap(offset)
+        skipped = min(max(log.start_offset - offset, 0), len(body))
+        held = min(log.end_offset - offset, len(body))
+        if held > skipped:
+            ours = log.read(offset + skipped, held - skipped)
+            if ours != body[skipped:held]:
+                pairs = zip(ours, body[skipped:held], strict=True)
+                same = next(at for at, (our, their) in enumerate(pairs) if our != their)
+                return self._mismatch(offset + skipped + same)
+        self._next_offset = offset + len(body)
+        self._same_until = max(self._same_until, self._next_offset)
+        self._has_moved, self._moved_ms = True, now_ms
+        if self.is_verified:
+            self._mismatch_at = None
+            self._asks_from_start = False
+        if held < len(body):
+            return [Append(offset + held, body[held:] if held else body)]
+        return self._report(now_ms)
+
+    def _heartbeat(self, offset: int, now_ms: int) -> list[Effect]:
+        """Handle an empty frame."""
+        if self._restarts(offset, has_body=False):
+            return self._restart(offset, now_ms)
+        if offset != -1 and not self._continues(offset):
+            return self._gap(offset)
+        return self._stalled() if self._is_stalled(now_ms) else []
+
+    def _continues(self, offset: int) -> bool:
+        return self._next_offset in (0, offset)
+
+    def _gap(self, offset: int) -> list[Effect]:
+        return self._close(
+            f"the master sent byte {offset} where {self._next_offset} was to come; "
+            f"this log ends at {self._log.end_offset}"
+        )
+
+    def _restarts(self, offset: int, *, has_body: bool) -> bool:
+        """Tell whether a frame shows that the master's log begins behind the end of this one.
+
+        A master that is asked for a byte never answers with a later one, except to say so: in an
+        empty frame before all others.
+        """
+        if offset <= self._log.end_offset:
+            return False
+        if self._log.end_offset == 0:
+            return has_body and self._next_offset == 0
+        return self._is_first_frame and (self._asks_from_start or not has_body)
+
+    def _restart(self, offset: int, now_ms: int) -> list[Effect]:
+        self._next_offset = self._same_until = offset
+        self._asks_from_start, self._mismatch_at = False, None
+        self._has_moved, self._moved_ms = True, now_ms
+        effects: list[Effect] = []
+        if self._log.confirm_offset > offset:
+            effects.append(SetConfirm(offset))
+        return [*effects, Restart(offset)]
+
+    def _is_stalled(self, now_ms: int) -> bool:
+        """Tell, at a heartbeat, whether the master withholds bytes that it must have."""
+        return (
+            self._next_offset < self._master_end
+            and now_ms - self._moved_ms > 2 * self._options.heartbeat_ms
+        )
+
+    def _stalled(self) -> list[Effect]:
+        if self._has_moved or self._asks_from_start:
+            self._asks_from_start = False
+            return self._close(
+                f"the master holds bytes up to {self._master_end} and sends none from "
+                f"{self._next_offset} on"
+            )
+        self._asks_from_start = True
+        return self._close(
+            f"the master does not hold byte {self._next_offset}; asking from its first byte",
+            retry_after_ms=0,
+        )
+
+    def _mismatch(self, offset: int) -> list[Effect]:
+        if self._mismatch_at != offset:
+            self._mismatch_at = offset
+            return self._close(
+                f"bytes from {offset} on are not those of the master; comparing again",
+                retry_after_ms=0,
+            )
+        self._mismatch_at = None
+        return self._forked(offset)
+
+    def _damaged(self, offset: int) -> list[Effect]:
+        log = self._log
+        if not log.start_offset <= offset < log.end_offset:
+            return self._close(f"damage at {offset}, the log ends at {log.end_offset}")
+        return [*self._cut(offset), *self._close(f"damaged bytes from {offset} on", 0)]
+
+    def _cut(self, offset: int) -> list[Effect]:
+        """Return the cut at *offset*. The log goes before the list: a list cut first would lay
+        the bytes that a crash leaves to an older epoch."""
+        effects: list[Effect] = []
+        if self._log.confirm_offset > offset:
+            effects.append(SetConfirm(offset))
+        effects.append(TruncateTo(offset))
+        return effects + self._save(EpochList(tuple(self._log.epochs)).truncate_to(offset))
+
+    def _save(self, epochs: EpochList) -> list[Effect]:
+        if epochs.entries == tuple(self._log.epochs):
+            return []
+        return [SaveEpochs(epochs.entries)]
+
+    # ---- what the slave sends
+
+    def _report(self, now_ms: int, *, first: bool = False) -> list[Effect]:
+        if self.state is not HaState.TRANSFER:
+            return []
+        offset = min(self._log.end_offset, self._same_until)
+        effects: list[Effect] = []
+        if self._options.ack_flushed and self._log.flushed_offset < offset:
+            effects.append(FlushLog())
+            offset = self._log.flushed_offset
+            if self.reported_offset < 0:
+                # The first word says where to begin, so it waits for the disk.
+                return effects
+        if offset > self.reported_offset or first:
+            effects.append(self._send_report(offset, now_ms))
+        return effects
+
+    def _send_report(self, offset: int, now_ms: int) -> Send:
+        self.reported_offset = offset
+        self._wrote_ms = now_ms
+        return Send(self._report_frame(offset))
+
+    def _tick(self, now_ms: int) -> list[Effect]:
+        options = self._options
+        if self.state is HaState.HANDSHAKE:
+            if now_ms - self._opened_ms > options.handshake_ms:
+                return self._close("the master did not answer the handshake")
+            return []
+        if now_ms - self._heard_ms > options.housekeeping_ms:
+            return self._close(
+                f"the master sent no whole frame for more than {options.housekeeping_ms} ms"
+            )
+        if now_ms - self._wrote_ms > options.heartbeat_ms and self.reported_offset >= 0:
+            return [self._send_report(self.reported_offset, now_ms)]
+        return []
+
+    # ---- ends
+
+    def _close(self, reason: str, retry_after_ms: int | None = None) -> list[Effect]:
+        self.state = HaState.READY
+        if retry_after_ms is None:
+            retry_after_ms = self._options.reconnect_ms
+        return [Close(reason, retry_after_ms)]
+
+    def _halt(self, reason: str) -> list[Effect]:
+        self.state = HaState.SUSPEND
+        return [Halt(reason)]

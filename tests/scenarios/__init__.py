@@ -1,0 +1,1 @@
+"""Scripts of replication with expected text."""

@@ -1,0 +1,284 @@
+"""Plays a script over a master and its replicas, and over brokers that grant queue locks.
+
+A script is text in blocks: commands, a line `----`, what they print, an empty line. `render` plays
+it and returns it with what was really printed. Lines that begin with # are for the reader.
+
+    group mode=set|acting|plain in_sync=2 min=2 all_ack auto gap=100 timeout=3000 total=3
+          lease=5000 ungated confirm=0 start=0 end=0        the store, and what it asks for
+    master epoch=1 end=0 set=1,2 set_epoch=1                become master, as broker 1
+    connect 2 on=7 learner       a handshake of broker 2 on connection 7
+    ack 500 on=7                 an acknowledgement;  sent on=7: a batch went out;  close on=7
+    put NAME 100 copies=2 unreplicated                      admit, append 100 bytes, wait
+    at 3000                      the clock, and a tick
+    controller set=1,2 epoch=2   the controller's set;  refuse 1, lose 1: answers to a proposal
+    lease asked=0                a lease was renewed;  alive 2: as the nameserver counts
+    stop                         the role ends
+    slave confirm=500 end=400    a frame of a master, on a store that is slave
+    cut 300                      its log is cut
+    show                         how things stand
+
+    brokers 3 strict|any lease=60000     tables of so many brokers
+    ask NAME client=A broker=1,2         client A asks; the brokers named answer in time
+    late NAME broker=3                   broker 3 answers now
+    answer NAME                          what the client is told
+    restart 2 quiet                      a broker forgets its table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rmqstore.message import PutStatus
+from rmqstore.replication.group import (
+    CloseConnection,
+    ConfirmMoved,
+    Effect,
+    MasterGroup,
+    Propose,
+    Resolved,
+)
+from rmqstore.replication.queue_lock import LockRequest, LockTable, QueueId, Release
+from rmqstore.replication.quorum import Lease, Mode, Quorum
+from rmqstore.replication.watermark import Watermark
+
+_MODES = {"set": Mode.SYNC_STATE_SET, "acting": Mode.ACTING_MASTER, "plain": Mode.PLAIN}
+_QUORUM = {
+    "in_sync": "in_sync",
+    "min": "min_in_sync",
+    "gap": "gap_bytes_max",
+    "timeout": "timeout_ms",
+    "lag": "lag_ms_max",
+    "total": "total",
+    "all_ack": "all_ack",
+    "auto": "auto_in_sync",
+}
+QUEUE = QueueId("g", "orders", 0)
+
+
+def render(text: str) -> str:
+    """Return *text* with what its commands print behind each `----`."""
+    stage = Stage()
+    out: list[str] = []
+    is_expectation = False
+    pending: list[str] = []
+    for line in text.splitlines():
+        if is_expectation:
+            if line == "":
+                is_expectation = False
+                out.append("")
+            continue
+        out.append(line)
+        if line == "----":
+            is_expectation = True
+            for command in pending:
+                out.extend(stage.do(command))
+            pending = []
+        elif line and not line.startswith("#"):
+            pending.append(line)
+    assert not pending, f"commands without ----: {pending}"
+    return "\n".join(out) + "\n"
+
+
+def ids(text: str) -> list[int]:
+    return [int(each) for each in text.split(",") if each]
+
+
+def shown(members: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, sorted(members))) + "}"
+
+
+class Stage:
+    """The actors of one script."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.tables: dict[int, LockTable] = {}
+        self.requests: dict[str, tuple[str, LockRequest]] = {}
+
+    def do(self, line: str) -> Iterator[str]:
+        verb, *words = line.split()
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        plain = [word for word in words if "=" not in word]
+        action: Callable[[list[str], dict[str, str]], Iterable[str]] = getattr(self, f"do_{verb}")
+        for told in action(plain, values):
+            yield f"{verb}: {told}" if verb == "show" else told
+
+    def tell(self, effects: Iterable[Effect[str]]) -> Iterator[str]:
+        for effect in effects:
+            match effect:
+                case ConfirmMoved(offset):
+                    yield f"confirm {offset}"
+                case Resolved(resolution):
+                    yield f"{resolution.token} {resolution.status}, copies {resolution.copies}"
+                case Propose(proposal):
+                    change = [f"+{each}" for each in sorted(proposal.joined)]
+                    change += [f"-{each}" for each in sorted(proposal.left)]
+                    yield (
+                        f"propose #{proposal.number} {shown(proposal.members)} "
+                        f"({' '.join(change)}) on set epoch {proposal.set_epoch}"
+                    )
+                case CloseConnection(connection, reason):
+                    yield f"close connection {connection}: {reason}"
+
+    def do_group(self, flags: list[str], values: dict[str, str]) -> Iterable[str]:
+        settings = {
+            field: name in flags if name in ("all_ack", "auto") else int(values[name])
+            for name, field in _QUORUM.items()
+            if name in flags or name in values
+        }
+        end = int(values.get("end", 0))
+        self.watermark = Watermark(
+            confirm_offset=int(values.get("confirm", 0)),
+            start_offset=int(values.get("start", 0)),
+            end_offset=end,
+        )
+        self.group: MasterGroup[str] = MasterGroup(
+            1,
+            self.watermark,
+            Quorum(**settings),
+            _MODES[values["mode"]],
+            lease=Lease(int(values.get("lease", 0))),
+            is_gated="ungated" not in flags,
+        )
+        return [f"confirm {self.watermark.confirm_offset}"]
+
+    def do_master(self, flags: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(
+            self.group.become_master(
+                int(values["epoch"]),
+                end_offset=int(values["end"]),
+                now_ms=self.now_ms,
+                members=ids(values.get("set", "")),
+                set_epoch=int(values.get("set_epoch", 1)),
+            )
+        )
+
+    def do_connect(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(
+            self.group.connected(
+                int(words[0]),
+                connection=int(values["on"]),
+                is_learner="learner" in words,
+                now_ms=self.now_ms,
+            )
+        )
+
+    def do_ack(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(self.group.acked(int(values["on"]), int(words[0]), self.now_ms))
+
+    def do_sent(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.group.sent(int(values["on"]), self.now_ms)
+        return []
+
+    def do_close(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(self.group.disconnected(int(values["on"]), self.now_ms))
+
+    def do_put(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        name, size = words[0], int(words[1])
+        copies = int(values["copies"]) if "copies" in values else None
+        admission = self.group.admit(
+            now_ms=self.now_ms, is_replicated="unreplicated" not in words, copies=copies
+        )
+        if admission.status is not PutStatus.PUT_OK:
+            yield f"{name} {admission.status}, not stored: {admission.reason}"
+            return
+        needs = f"{admission.copies} {'copy' if admission.copies == 1 else 'copies'}"
+        needs += " and every member" if admission.needs_all else ""
+        start = self.group.end_offset
+        yield f"{name} stored at {start} to {start + size}, needs {needs}"
+        yield from self.tell(
+            self.group.wait(name, admission, end_offset=start + size, now_ms=self.now_ms)
+        )
+
+    def do_at(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.now_ms = int(words[0])
+        return self.tell(self.group.tick(self.now_ms)) if hasattr(self, "group") else []
+
+    def do_controller(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(
+            self.group.confirm_set(
+                ids(values["set"]), set_epoch=int(values["epoch"]), now_ms=self.now_ms
+            )
+        )
+
+    def do_refuse(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(self.group.refuse_proposal(int(words[0]), self.now_ms))
+
+    def do_lose(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(self.group.lose_proposal(int(words[0]), self.now_ms))
+
+    def do_lease(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.group.writer.lease.renewed(asked_ms=int(values["asked"]))
+        return []
+
+    def do_alive(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.group.writer.alive_replicas = int(words[0])
+        return []
+
+    def do_stop(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return self.tell(self.group.stop())
+
+    def do_slave(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.watermark.follow(int(values["confirm"]), end_offset=int(values["end"]))
+        return [f"confirm {self.watermark.confirm_offset}"]
+
+    def do_cut(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        cut = self.watermark.truncated(int(words[0]))
+        return [f"confirm {cut.confirm_offset}, {cut.lost_bytes} confirmed bytes lost"]
+
+    def do_show(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        held = self.group.sync_state_set
+        return [
+            f"members {shown(held.members)} waited {shown(held.waited)} "
+            f"counted {shown(held.counted)}, confirm {self.watermark.confirm_offset} of "
+            f"{self.group.end_offset}, {len(self.group.writer)} waiting"
+        ]
+
+    def do_brokers(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        self.lease_ms = int(values.get("lease", 60_000))
+        self.is_strict = words[1] == "strict"
+        self.tables = {
+            each: LockTable(lease_ms=self.lease_ms) for each in range(1, int(words[0]) + 1)
+        }
+        return []
+
+    def do_ask(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        request = LockRequest(
+            [QUEUE],
+            total=len(self.tables),
+            is_strict=self.is_strict,
+            asked_ms=self.now_ms,
+            timeout_ms=2000,
+            lease_ms=self.lease_ms,
+        )
+        self.requests[words[0]] = (values["client"], request)
+        for broker_id in ids(values["broker"]):
+            yield from self.answered(words[0], broker_id)
+
+    def do_late(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        for broker_id in ids(values["broker"]):
+            yield from self.answered(words[0], broker_id)
+
+    def answered(self, name: str, broker_id: int) -> Iterator[str]:
+        client, request = self.requests[name]
+        grants = self.tables[broker_id].lock(client, [QUEUE], now_ms=self.now_ms)
+        yield f"{name}: broker {broker_id} {'grants' if grants else 'refuses'}"
+        yield from self.released(request.granted(broker_id, grants, now_ms=self.now_ms))
+
+    def released(self, releases: Iterable[Release]) -> Iterator[str]:
+        for each in releases:
+            self.tables[each.broker_id].release(each.grant)
+            yield f"broker {each.broker_id} gets its grant back"
+
+    def do_answer(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        client, request = self.requests[words[0]]
+        yield from self.released(request.close())
+        if request.locked:
+            yield f"{client} holds the queue until {request.held_until_ms}"
+        else:
+            yield f"{client} does not hold the queue"
+
+    def do_restart(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        quiet_ms = self.now_ms + self.lease_ms if "quiet" in words else None
+        self.tables[int(words[0])] = LockTable(lease_ms=self.lease_ms, quiet_until_ms=quiet_ms)
+        return []

@@ -1,0 +1,58 @@
+"""Masters and slaves over model logs, ready to talk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqstore.replication.autoswitch_master import AutoSwitchMaster
+from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.classic import ClassicMaster, ClassicSlave
+from rmqstore.replication.events import HaOptions
+from tests.scenarios.ha_model import ModelLog, Play
+
+OPTIONS = HaOptions(overlap_bytes=100)
+"""The overlap is one message of the model."""
+LIKE_JAVA = HaOptions(overlap_bytes=0)
+
+
+def switch_pair(master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    return Play(
+        new_master=lambda: AutoSwitchMaster(master, broker_id=1, options=options),
+        master_log=master,
+        slave=AutoSwitchSlave(slave, broker_id=2, options=options),
+        slave_log=slave,
+    )
+
+
+def switch_master(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    return Play(
+        new_master=lambda: AutoSwitchMaster(log, broker_id=1, options=options), master_log=log
+    ).connect()
+
+
+def switch_slave(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    slave = AutoSwitchSlave(log, broker_id=2, options=options)
+    return Play(slave=slave, slave_log=log).connect()
+
+
+def classic_pair(master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    return Play(
+        new_master=lambda: ClassicMaster(master, broker_id=2, options=options),
+        master_log=master,
+        slave=ClassicSlave(slave, options=options),
+        slave_log=slave,
+    )
+
+
+def classic_master(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    return Play(
+        new_master=lambda: ClassicMaster(log, broker_id=2, options=options), master_log=log
+    ).connect()
+
+
+def classic_slave(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
+    return Play(slave=ClassicSlave(log, options=options), slave_log=log).connect()
+
+
+def limited(bytes_per_second: int) -> HaOptions:
+    return replace(OPTIONS, bytes_per_second=bytes_per_second)

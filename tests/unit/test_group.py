@@ -1,0 +1,270 @@
+"""A master among its replicas, with a controller that answers late, wrongly or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rmqstore import ArgumentError, Fenced, PutStatus
+from rmqstore.replication.group import (
+    CloseConnection,
+    ConfirmMoved,
+    Effect,
+    MasterGroup,
+    Propose,
+    Resolved,
+)
+from rmqstore.replication.quorum import Mode, Quorum, Resolution
+from rmqstore.replication.watermark import Watermark
+from tests.effort import rounds
+
+REPLICAS = (2, 3, 4)
+SELDOM = st.sampled_from([False] * 9 + [True])
+
+
+def group(mode: Mode = Mode.SYNC_STATE_SET, *, is_gated: bool = True) -> MasterGroup[str]:
+    mark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
+    return MasterGroup(1, mark, Quorum(in_sync=2), mode, is_gated=is_gated)
+
+
+def test_a_put_is_readable_when_its_caller_hears_of_it() -> None:
+    master = group()
+    master.become_master(1, end_offset=0, now_ms=0, members=[1, 2], set_epoch=1)
+    master.connected(2, connection=5, now_ms=0)
+    assert master.wait("a", master.admit(now_ms=0), end_offset=100, now_ms=0) == []
+    assert master.acked(5, 100, 1) == [
+        ConfirmMoved(100),
+        Resolved(Resolution("a", PutStatus.PUT_OK, 2)),
+    ]
+
+
+def test_without_the_gate_the_end_of_the_log_is_confirmed() -> None:
+    master = group(is_gated=False)
+    master.become_master(1, end_offset=0, now_ms=0, members=[1, 2], set_epoch=1)
+    assert master.log_grew(100) == [ConfirmMoved(100)]
+
+
+def test_old_epoch_is_fenced() -> None:
+    master = group()
+    master.become_master(5, end_offset=0, now_ms=0)
+    with pytest.raises(Fenced, match="epoch 5 is not above 5") as caught:
+        master.become_master(5, end_offset=0, now_ms=0)
+    assert caught.value.epoch == 5
+
+
+def test_who_is_no_master_takes_no_replica_and_no_put() -> None:
+    master = group()
+    assert master.admit(now_ms=0).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert master.connected(2, connection=5, now_ms=0) == [
+        CloseConnection(5, "this store is no master")
+    ]
+    assert master.confirm_set([1, 2], set_epoch=9, now_ms=0) == []
+
+
+def test_log_of_a_master_never_shrinks() -> None:
+    master = group()
+    master.become_master(1, end_offset=100, now_ms=0)
+    with pytest.raises(ArgumentError, match="ended at 100 and cannot end at 99"):
+        master.log_grew(99)
+
+
+def test_word_of_the_stream_that_a_slave_kept_up_counts() -> None:
+    master = group()
+    master.become_master(1, end_offset=100, now_ms=0, members=[1, 2], set_epoch=1)
+    master.connected(2, connection=5, now_ms=0)
+    master.acked(5, 50, 0)
+    master.caught_up(5, 10_000)
+    assert master.tick(15_001) == []
+    assert [type(each) for each in master.tick(25_001)] == [Propose]
+
+
+@dataclass(frozen=True)
+class Request:
+    number: int
+    members: frozenset[int]
+    set_epoch: int
+
+
+class Reign(RuleBasedStateMachine):
+    """Whoever the controller may elect holds what was confirmed and what was acknowledged."""
+
+    @initialize(all_ack=st.booleans(), in_sync=st.integers(1, 3), min_in_sync=st.integers(1, 3))
+    def start(self, all_ack: bool, in_sync: int, min_in_sync: int) -> None:
+        mark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
+        quorum = Quorum(all_ack=all_ack, in_sync=in_sync, min_in_sync=min_in_sync)
+        self.master: MasterGroup[int] = MasterGroup(1, mark, quorum, Mode.SYNC_STATE_SET)
+        self.now_ms = 0
+        self.epoch, self.set_epoch = 1, 1
+        self.elected = frozenset((1,))
+        self.end = self.confirmed = self.connections = 0
+        self.held = dict.fromkeys(REPLICAS, 0)
+        self.links: dict[int, int] = {}
+        self.learners: set[int] = set()
+        self.requests: list[Request] = []
+        self.news: list[tuple[frozenset[int], int]] = []
+        self.puts: dict[int, tuple[int, int, bool]] = {}
+        self.take(self.master.become_master(1, end_offset=0, now_ms=0, set_epoch=1))
+
+    def take(self, effects: list[Effect[int]]) -> None:
+        for effect in effects:
+            match effect:
+                case ConfirmMoved(offset):
+                    assert self.confirmed < offset <= self.end
+                    self.confirmed = offset
+                case Propose(proposal):
+                    assert 1 in proposal.members
+                    assert not proposal.joined & self.learners
+                    self.requests.append(
+                        Request(proposal.number, proposal.members, proposal.set_epoch)
+                    )
+                case Resolved(resolution):
+                    self.judge(resolution)
+                case CloseConnection(connection):
+                    assert connection not in self.links.values()
+
+    def judge(self, resolution: Resolution[int]) -> None:
+        end, copies, needs_all = self.puts.pop(resolution.token)
+        holders = [each for each in self.elected - {1} if self.held[each] >= end]
+        assert resolution.copies <= 1 + len(holders)
+        if resolution.status is not PutStatus.PUT_OK:
+            return
+        assert 1 + len(holders) >= copies
+        if needs_all:
+            assert len(holders) == len(self.elected) - 1
+            assert self.confirmed >= end
+
+    @rule(size=st.integers(1, 100), own=st.sampled_from([None, None, 1, 2, 3]))
+    def put(self, size: int, own: int | None) -> None:
+        admission = self.master.admit(now_ms=self.now_ms, copies=own)
+        if admission.status is not PutStatus.PUT_OK:
+            assert admission.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+            return
+        self.end += size
+        token = self.end
+        self.puts[token] = (self.end, admission.copies, admission.needs_all)
+        self.take(self.master.wait(token, admission, end_offset=self.end, now_ms=self.now_ms))
+
+    @rule(broker=st.sampled_from(REPLICAS), is_learner=st.sampled_from([False, False, True]))
+    def connect(self, broker: int, is_learner: bool) -> None:
+        self.connections += 1
+        self.links[broker] = self.connections
+        (self.learners.add if is_learner else self.learners.discard)(broker)
+        self.take(
+            self.master.connected(
+                broker,
+                connection=self.connections,
+                is_learner=is_learner,
+                now_ms=self.now_ms,
+            )
+        )
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        broker = data.draw(st.sampled_from(sorted(self.links)), label="broker")
+        self.take(self.master.disconnected(self.links.pop(broker), self.now_ms))
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), behind=st.sampled_from([0, 0, 10, 150]))
+    def replicate(self, data: st.DataObject, behind: int) -> None:
+        broker = data.draw(st.sampled_from(sorted(self.links)), label="broker")
+        self.copy(broker, behind)
+
+    def copy(self, broker: int, behind: int) -> None:
+        connection = self.links[broker]
+        self.master.sent(connection, self.now_ms)
+        self.held[broker] = max(self.held[broker], self.end - behind)
+        self.take(self.master.acked(connection, self.held[broker], self.now_ms))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), is_told=st.booleans())
+    def controller_decides(self, data: st.DataObject, is_told: bool) -> None:
+        at = data.draw(st.integers(0, len(self.requests) - 1), label="request")
+        self.decide(self.requests.pop(at), is_told=is_told)
+
+    def decide(self, request: Request, *, is_told: bool) -> None:
+        fresh = request.set_epoch == self.set_epoch and request.members != self.elected
+        if fresh:
+            self.news.append((self.elected, self.set_epoch))
+            self.elected = request.members
+            self.set_epoch += 1
+        if fresh and is_told:
+            self.tell()
+        elif is_told:
+            self.take(self.master.refuse_proposal(request.number, self.now_ms))
+        else:
+            self.take(self.master.lose_proposal(request.number, self.now_ms))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), arrives_later=st.booleans())
+    def connection_to_the_controller_breaks(self, data: st.DataObject, arrives_later: bool) -> None:
+        at = data.draw(st.integers(0, len(self.requests) - 1), label="request")
+        request = self.requests[at] if arrives_later else self.requests.pop(at)
+        self.take(self.master.lose_proposal(request.number, self.now_ms))
+
+    @precondition(lambda self: self.news)
+    @rule(data=st.data())
+    def old_news_arrives(self, data: st.DataObject) -> None:
+        members, set_epoch = data.draw(st.sampled_from(self.news), label="news")
+        self.take(self.master.confirm_set(members, set_epoch=set_epoch, now_ms=self.now_ms))
+
+    @rule()
+    def tell(self) -> None:
+        self.take(
+            self.master.confirm_set(self.elected, set_epoch=self.set_epoch, now_ms=self.now_ms)
+        )
+
+    @rule(ms=st.sampled_from([1, 500, 1000, 3000, 16_000]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        self.take(self.master.tick(self.now_ms))
+
+    @rule(happens=SELDOM)
+    def elected_again(self, happens: bool) -> None:
+        if not happens:
+            return
+        self.epoch += 1
+        self.set_epoch += 1
+        self.elected = frozenset((1,))
+        self.take(
+            self.master.become_master(
+                self.epoch, end_offset=self.end, now_ms=self.now_ms, set_epoch=self.set_epoch
+            )
+        )
+
+    @rule(happens=SELDOM)
+    def everything_heals(self, happens: bool) -> None:
+        if not happens:
+            return
+        for broker in REPLICAS:
+            self.connect(broker, is_learner=False)
+        for _ in range(12):
+            for broker in REPLICAS:
+                self.copy(broker, 0)
+            while self.requests:
+                self.decide(self.requests.pop(0), is_told=True)
+            self.tell()
+            self.time_passes(1000)
+        state = self.master.sync_state_set
+        assert state.members == state.waited == state.counted == self.elected == {1, 2, 3, 4}
+        assert self.confirmed == self.end
+        assert not self.puts
+
+    @invariant()
+    def the_master_reckons_with_every_set_there_may_be(self) -> None:
+        state = self.master.sync_state_set
+        assert state.counted <= self.elected <= state.waited
+
+    @invariant()
+    def whoever_may_be_elected_holds_what_is_confirmed(self) -> None:
+        assert all(self.held[each] >= self.confirmed for each in self.elected - {1})
+
+
+TestReign = Reign.TestCase
+TestReign.settings = settings(
+    max_examples=rounds(300, 10_000), stateful_step_count=50, deadline=None
+)
