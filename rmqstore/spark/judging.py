@@ -84,7 +84,7 @@ class Judge:
             "on_corrupt": self._word("onCorrupt", ("fail", "skip", "row")),
             "up_to": self._word("upTo", ("confirm", "max")),
             "decompress": self._bool("decompress"),
-            "batch_bytes": self._size("batchBytes", default=8 << 20, limit=_BATCH_BYTES_MAX),
+            "batch_bytes": self._size("batchBytes", default=2 << 20, limit=_BATCH_BYTES_MAX),
             "max_bytes_per_trigger": self._size("maxBytesPerTrigger"),
             "max_offsets_per_trigger": self._count("maxOffsetsPerTrigger"),
         }

@@ -48,7 +48,7 @@ class Options:
     on_corrupt: Literal["fail", "skip", "row"] = "fail"
     up_to: Literal["confirm", "max"] = "confirm"
     decompress: bool = False
-    batch_bytes: int = 8 << 20
+    batch_bytes: int = 2 << 20
     max_bytes_per_trigger: int | None = None
     max_offsets_per_trigger: int | None = None
 

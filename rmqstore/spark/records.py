@@ -18,6 +18,7 @@ from rmqstore.spark.files import RangeFile, open_file
 __all__ = ["Fact", "Log", "LogFile", "Tail", "cuts", "tail_of"]
 
 _WINDOW_BYTES = 1 << 20
+_ZEROS = bytes(_WINDOW_BYTES)
 _GUESSED_RECORD_BYTES = 4096
 _OPEN_FILES_MAX = 64
 _BATCH_ROWS = 65_536
@@ -235,7 +236,9 @@ def _first_written(data: RangeFile, file: LogFile, start: int, stop: int) -> int
         stop = min(stop, start + _LOOK_AHEAD_BYTES)
     at = data.next_data(start - file.start)
     while at is not None and file.start + at < stop:
-        if data.read(at, _WINDOW_BYTES).strip(b"\0"):
+        window = data.read(at, _WINDOW_BYTES)
+        # A copy of a store may hold a gigabyte of zeros: these are compared, not stripped.
+        if window != _ZEROS[: len(window)]:
             return file.start + at
         at = data.next_data(at + _WINDOW_BYTES)
     return None

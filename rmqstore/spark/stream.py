@@ -50,6 +50,7 @@ from rmqstore.spark.options import LATEST, Options
 from rmqstore.spark.partitions import Partition, plan
 from rmqstore.spark.reader import batches
 from rmqstore.spark.schema import arrow_schema, check_user_schema
+from rmqstore.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -167,6 +168,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition, whatever this reader was asked before."""
+        settle()
         if partition.value is None:
             return iter(())
         chosen: tuple[Partition, Options] = partition.value

@@ -23,6 +23,7 @@ from rmqstore.spark.partitions import Partition, Plan, Span, choice, plan
 from rmqstore.spark.pipelines.report import Damage
 from rmqstore.spark.places import Places
 from rmqstore.spark.reader import Window, batches
+from rmqstore.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +138,7 @@ def distribute(
     tasks = tuple(tasks)
 
     def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from function(tasks[number])
