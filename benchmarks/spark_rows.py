@@ -39,6 +39,7 @@ NARROW: Mapping[str, Sequence[str] | None] = {
 """Columns read, by the first part of a workload's name."""
 
 NO_BODY = "no-body"
+WARM_UPS = 4
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
@@ -135,13 +136,16 @@ def _jobs(data: _Data, no_body: Sequence[str]) -> Jobs:
 
 
 def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:
-    """One round unmeasured, for compilers; then each round begins with another way."""
+    """Rounds that do not count, for the JVM's compilers; then each begins with another way."""
     for place in places:
         read_into_cache(place)
-    for ways in jobs.values():
-        for peer, job in ways.items():
-            run.tell(f"warming up {peer}")
-            job()
+    for number in range(WARM_UPS):
+        run.tell(f"warming up, {number + 1} of {WARM_UPS}")
+        for ways in jobs.values():
+            for peer, job in ways.items():
+                # Tuples take ten times as long as all others, and most of it in Python.
+                if number == 0 or peer != TUPLES:
+                    job()
     for number in range(1, run.rounds + 1):
         for workload, ways in jobs.items():
             peers = list(ways)
