@@ -95,7 +95,8 @@ class MasterGroup(Generic[T]):
         self.epoch = -1
         self.end_offset = 0
         self.is_master = False
-        self._has_set = mode is Mode.SYNC_STATE_SET
+        self.has_set = mode is Mode.SYNC_STATE_SET
+        """Whether replicas count as members of a sync-state set, not by their connections."""
         self._is_gated = is_gated
         self._standing: Standing | None = None
 
@@ -109,7 +110,7 @@ class MasterGroup(Generic[T]):
     def _look(self) -> Standing:
         acks = {each.broker_id: each.ack_offset for each in self.replicas}
         voters = frozenset(each.broker_id for each in self.replicas if not each.is_learner)
-        if not self._has_set:
+        if not self.has_set:
             return Standing(self.end_offset, acks, voters)
         # A member without a connection is a copy nobody can count on.
         return Standing(
@@ -140,7 +141,7 @@ class MasterGroup(Generic[T]):
                 f"{self.replicas.self_id} was master; another may have been elected",
                 epoch=self.epoch,
             )
-        if self._has_set:
+        if self.has_set:
             self.sync_state_set.begin(
                 members or (self.replicas.self_id,),
                 set_epoch=set_epoch,
@@ -299,7 +300,7 @@ class MasterGroup(Generic[T]):
         standing = self.standing
         if not self._is_gated:
             reached: int | None = self.end_offset
-        elif self._has_set:
+        elif self.has_set:
             reached = standing.end_of_all()
         else:
             reached = standing.end_of_copies(self.writer.needed(standing))
@@ -307,7 +308,7 @@ class MasterGroup(Generic[T]):
         return [ConfirmMoved(self.watermark.confirm_offset)] if moved else []
 
     def _review(self, now_ms: int) -> list[Effect[T]]:
-        if not (self._has_set and self.is_master):
+        if not (self.has_set and self.is_master):
             return []
         proposal = self.sync_state_set.review(
             confirm_offset=self.watermark.confirm_offset, now_ms=now_ms

@@ -1,0 +1,202 @@
+"""Connections, machines and group as one node."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqstore.errors import Fenced
+from rmqstore.message import PutStatus
+from rmqstore.replication.events import (
+    Close,
+    Closed,
+    FlushLog,
+    FrameReceived,
+    Halt,
+    HaOptions,
+    HaState,
+    LogGrew,
+    Opened,
+    SaveEpochs,
+    Send,
+    SendLog,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.replication.frames import Ack, ClassicData, Handshake, HandshakeReply, Report
+from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resolved
+from rmqstore.replication.node import HaProtocol, MasterNode, SlaveNode, To, steps_to_master
+from rmqstore.replication.quorum import Mode, Quorum
+from rmqstore.replication.watermark import Watermark
+from tests.scenarios.ha_model import ModelLog, entries
+
+OPTIONS = HaOptions()
+
+
+def master_of(
+    log: ModelLog, *, protocol: HaProtocol = "autoswitch", mode: Mode = Mode.PLAIN
+) -> MasterNode[str]:
+    watermark = Watermark(
+        confirm_offset=0, start_offset=log.start_offset, end_offset=log.end_offset
+    )
+    group: MasterGroup[str] = MasterGroup(1, watermark, Quorum(in_sync=2), mode)
+    group.become_master(1, end_offset=log.end_offset, now_ms=0, members=(1,))
+    return MasterNode(log, group, protocol=protocol, broker_id=1, options=OPTIONS)
+
+
+def join(node: MasterNode[str], connection: int, broker_id: int, *, ack: int) -> None:
+    node.accepted(connection, 0)
+    hello = Handshake(sync_from_last_file=False, is_learner=False, broker_id=broker_id)
+    node.received(connection, hello, 0)
+    # The first one only says where to begin.
+    node.received(connection, Ack(ack), 0)
+    node.received(connection, Ack(ack), 0)
+
+
+def sent_to(effects: list[object], connection: int) -> list[object]:
+    return [
+        each.effect for each in effects if isinstance(each, To) and each.connection == connection
+    ]
+
+
+def test_put_is_resolved_by_the_acknowledgement_of_a_slave_and_confirmed_first():
+    log = ModelLog().begin(1).put("a")
+    node = master_of(log)
+    join(node, 7, 2, ack=100)
+    log.put("b")
+    admission = node.group.admit(now_ms=1)
+    assert node.apply(node.group.wait("put", admission, end_offset=200, now_ms=1)) == []
+    assert [type(each) for each in sent_to(node.log_grew(1), 7)] == [SendLog]
+    effects = node.received(7, Ack(200), 2)
+    assert effects[0] == ConfirmMoved(200)
+    assert isinstance(effects[1], Resolved)
+    assert effects[1].resolution.status is PutStatus.PUT_OK
+
+
+def test_reply_to_a_handshake_goes_to_the_connection_that_asked():
+    node = master_of(ModelLog().begin(1).put("a"))
+    node.accepted(7, 0)
+    node.accepted(8, 0)
+    hello = Handshake(sync_from_last_file=False, is_learner=False, broker_id=2)
+    effects = node.received(8, hello, 0)
+    assert sent_to(effects, 7) == []
+    assert [type(each.frame) for each in sent_to(effects, 8) if isinstance(each, Send)] == [
+        HandshakeReply
+    ]
+
+
+def test_broker_that_comes_again_closes_its_older_connection():
+    node = master_of(ModelLog().begin(1).put("a"))
+    join(node, 7, 2, ack=100)
+    node.accepted(8, 5)
+    hello = Handshake(sync_from_last_file=False, is_learner=False, broker_id=2)
+    effects = node.received(8, hello, 5)
+    assert [type(each) for each in sent_to(effects, 7)] == [Close]
+    assert list(node.connections) == [8]
+    assert node.received(7, Ack(100), 6) == []
+
+
+def test_connection_that_ends_takes_its_copy_along():
+    log = ModelLog().begin(1).put("a")
+    node = master_of(log)
+    join(node, 7, 2, ack=100)
+    assert node.group.standing.copies_of(100) == 2
+    assert node.closed(7, 5) == []
+    assert node.group.standing.copies_of(100) == 1
+
+
+def test_acknowledgement_above_the_log_closes_the_connection_and_counts_for_nothing():
+    log = ModelLog().begin(1).put("a")
+    node = master_of(log)
+    join(node, 7, 2, ack=100)
+    effects = node.received(7, Ack(900), 5)
+    assert [type(each) for each in sent_to(effects, 7)] == [Close]
+    assert node.group.standing.acks == {}
+
+
+def test_classic_slave_counts_as_the_broker_its_acceptor_names():
+    log = ModelLog().put("a")
+    node = master_of(log, protocol="classic")
+    node.accepted(7, 0, classic_id=40)
+    node.received(7, Report(100), 0)
+    assert node.group.standing.acks == {40: 100}
+    effects = node.accepted(8, 1, classic_id=40)
+    assert [type(each) for each in sent_to(effects, 7)] == [Close]
+
+
+def test_member_without_anything_to_acknowledge_keeps_up():
+    log = ModelLog().begin(1).put("a")
+    node = master_of(log, mode=Mode.SYNC_STATE_SET)
+    join(node, 7, 2, ack=100)
+    node.apply(node.group.confirm_set((1, 2), set_epoch=1, now_ms=1))
+    for now_ms in range(1000, 15_000, 1000):
+        assert not any(isinstance(each, Propose) for each in node.tick(now_ms))
+    node.received(7, Ack(100), 15_000)
+    assert not any(isinstance(each, Propose) for each in node.tick(15_500))
+
+
+def test_times_are_asked_for_while_something_waits():
+    node = master_of(ModelLog().begin(1).put("a"))
+    assert node.next_tick_ms() is None
+    node.accepted(7, 100)
+    assert node.next_tick_ms() == 100 + OPTIONS.housekeeping_ms + 1
+
+
+def test_office_is_taken_behind_the_last_whole_record_and_durably():
+    log = ModelLog().begin(1).put("abc")
+    log.confirm_offset = 300
+    steps = steps_to_master(log, epoch=4, whole_end=200)
+    assert steps == [
+        SetConfirm(200),
+        TruncateTo(200),
+        FlushLog(),
+        SaveEpochs(entries((1, 0), (4, 200))),
+    ]
+    for step in steps:
+        log.carry_out(step)
+    assert steps_to_master(log, epoch=4, whole_end=200) == []
+
+
+def test_office_of_an_epoch_that_is_over_is_refused():
+    log = ModelLog().begin(5).put("a")
+    with pytest.raises(Fenced, match="epoch 4 is over"):
+        steps_to_master(log, epoch=4, whole_end=100)
+
+
+def test_epoch_left_behind_the_log_by_a_power_loss_is_no_part_of_the_list():
+    log = ModelLog().begin(1).put("ab")
+    log.epochs = entries((1, 0), (2, 900))
+    assert steps_to_master(log, epoch=2, whole_end=200)[-1] == SaveEpochs(entries((1, 0), (2, 200)))
+
+
+def slave_of(log: ModelLog) -> SlaveNode:
+    return SlaveNode(log, protocol="classic", broker_id=2, options=HaOptions(overlap_bytes=0))
+
+
+def test_slave_whose_connection_had_worked_connects_again_at_once():
+    node = slave_of(ModelLog().put("a"))
+    assert node.next_tick_ms() == 0
+    node.tell(Opened(), 0)
+    assert node.connect_at_ms is None
+    node.tell(FrameReceived(ClassicData(100, b"b" * 100)), 10)
+    node.tell(LogGrew(), 10)
+    node.tell(Closed(), 5000)
+    assert node.connect_at_ms == 5000
+
+
+def test_slave_whose_connection_broke_early_waits():
+    node = slave_of(ModelLog().put("a"))
+    node.tell(Opened(), 0)
+    node.tell(Closed(), 10)
+    assert node.connect_at_ms == 10 + OPTIONS.reconnect_ms
+    assert node.machine.state is HaState.READY
+
+
+def test_slave_whose_log_lies_behind_its_master_halts_for_an_operator():
+    log = ModelLog(start=1000).begin(1).put("a")
+    node = SlaveNode(log, protocol="autoswitch", broker_id=2, options=OPTIONS)
+    node.tell(Opened(), 0)
+    reply = HandshakeReply(end_offset=500, epoch=1, entries=entries((1, 0)))
+    effects = node.tell(FrameReceived(reply), 1)
+    assert [type(each) for each in effects] == [Halt]
+    assert node.halt_reason is not None
+    assert node.next_tick_ms() is None
