@@ -199,6 +199,12 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
     return rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
 }
 
+int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct rmq_error *err)
+{
+    set_bounds(queue, -1, 0, -1);
+    return rmq_file_queue_clear(&queue->files, err);
+}
+
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err)
 {

@@ -43,6 +43,8 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
                                    const struct rmq_unit *unit, struct rmq_error *err);
 int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                      struct rmq_error *err);
+/* Removes every unit and file. */
+int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct rmq_error *err);
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err);
 /* Units from the one that holds queue_offset on, as far as they are in order. RMQ_CORRUPT: that one

@@ -24,6 +24,7 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
     log->options = *options;
     log->queues = queues;
     log->clock = clock;
+    log->is_shut = false;
     atomic_init(&log->locked_since_ms, 0);
     atomic_init(&log->put_lock.is_held, false);
     return rmq_warmer_start(&log->warmer, &log->files, &options->warmer, err);
@@ -347,6 +348,10 @@ int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t 
                             held, limit);
     }
     rmq_spin_lock(&log->put_lock);
+    if (log->is_shut) {
+        rmq_spin_unlock(&log->put_lock);
+        return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "the store takes no messages in its present role");
+    }
     *now_ms = rmq_clock_now(log->clock);
     if (is_long)
         atomic_store_explicit(&log->locked_since_ms, rmq_monotonic_ms(), memory_order_relaxed);

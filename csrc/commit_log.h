@@ -41,6 +41,7 @@ struct rmq_commit_log {
     struct rmq_clock *clock;
 
     struct rmq_spin_lock put_lock;
+    bool is_shut; /* under put_lock: nobody gets a turn */
     _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
     struct rmq_warmer warmer;
 };
@@ -72,7 +73,8 @@ int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint
 /* RMQ_MESSAGE_ILLEGAL: no record may be of that topic. */
 int rmq_topic_judge(const char *topic, size_t size, struct rmq_error *err);
 /* Takes the put lock and reads the clock under it. is_long: others may find that the lock is held
- * too long. RMQ_PAGE_CACHE_BUSY: another one holds it so; it is not taken. */
+ * too long. RMQ_PAGE_CACHE_BUSY: another one holds it so; RMQ_NOT_WRITABLE: the log is shut; it is
+ * not taken. */
 int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
                               struct rmq_error *err);
 void rmq_commit_log_end_turn(struct rmq_commit_log *log, bool is_long);

@@ -319,6 +319,14 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
     return cut(queue, end, err);
 }
 
+int rmq_consume_queue_clear(struct rmq_consume_queue *queue, struct rmq_error *err)
+{
+    queue->is_rewound = false;
+    queue->stale_end = 0;
+    set_bounds(queue, 0, 0, -1);
+    return rmq_file_queue_clear(&queue->files, err);
+}
+
 int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
                              struct rmq_error *err)
 {

@@ -106,6 +106,9 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
 int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
                                struct rmq_error *err);
 
+/* Removes every unit and file: the next unit begins the queue anew. */
+int rmq_consume_queue_clear(struct rmq_consume_queue *queue, struct rmq_error *err);
+
 /* Moves min_offset to the first unit at or behind log_start and unlinks files (never the last) that
  * lie wholly before it. When no unit is left min becomes max. */
 int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,

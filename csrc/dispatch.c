@@ -205,17 +205,47 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
 
 /* ---- walking ---- */
 
+int64_t rmq_dispatcher_confirmed(struct rmq_dispatcher *dispatcher)
+{
+    /* The bound is read last: see rmq_dispatcher_hold. */
+    int64_t end = rmq_file_queue_end(&dispatcher->log->files);
+    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_acquire);
+    return confirm >= 0 && confirm < end ? confirm : end;
+}
+
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher)
 {
-    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_acquire);
-    int64_t end = rmq_file_queue_end(&dispatcher->log->files);
-    if (confirm >= 0)
-        return confirm < end ? confirm : end;
+    int64_t limit = rmq_dispatcher_confirmed(dispatcher);
     if (dispatcher->options.limit_to_flushed) {
         int64_t flushed = rmq_file_queue_flushed(&dispatcher->log->files);
-        return flushed < end ? flushed : end;
+        if (flushed < limit)
+            limit = flushed;
     }
-    return end;
+    return limit;
+}
+
+void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_relaxed);
+    while (confirm < offset)
+        if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
+            rmq_dispatcher_nudge(dispatcher);
+            return;
+        }
+}
+
+int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher)
+{
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t confirm = atomic_load(&dispatcher->confirm_offset);
+    if (confirm < 0 || confirm == INT64_MAX) {
+        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+        /* The thread may have seen a later end before it could see the bound; what it enters by
+         * that, readers get. It is no later than the end is here. */
+        atomic_thread_fence(memory_order_seq_cst);
+        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+    }
+    return rmq_dispatcher_confirmed(dispatcher);
 }
 
 static void publish(struct rmq_dispatcher *dispatcher, int64_t offset)

@@ -2,9 +2,9 @@
  *
  * One thread walks new records, in order, and enters each into its consume queue (none for prepared
  * and rollback records), its light queues and the index. It goes no further than the limit: the
- * confirm offset where one is set, the flushed offset for a store that acknowledges after flushing,
- * the log's end otherwise. Entering a record twice changes nothing. Source: ReputMessageService and
- * the dispatchers of DefaultMessageStore, RocketMQ 5.3.3.
+ * log's end, the confirm offset where one is set, and the flushed offset for a store that
+ * acknowledges after flushing. Entering a record twice changes nothing. Source: ReputMessageService
+ * and the dispatchers of DefaultMessageStore, RocketMQ 5.3.3.
  *
  * Without room on the disk the thread waits and tries again. A record that is no record, or a
  * failing queue, stops it for good (failure.h): nothing is passed over.
@@ -41,7 +41,8 @@ struct rmq_dispatcher {
     struct rmq_queue *recent[RMQ_RECENT_QUEUES]; /* of whoever enters records; see recall */
 
     _Atomic int64_t dispatched_offset; /* everything below is entered */
-    _Atomic int64_t confirm_offset;    /* -1: no such bound */
+    _Atomic int64_t confirm_offset;    /* -1: no such bound; INT64_MAX: whatever is in the log is
+                                          confirmed at once */
     /* The last record entered. Written timestamp first, read timestamp first: the pair is never too
      * new. */
     _Atomic int64_t last_timestamp;
@@ -81,14 +82,24 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
 
 /* Where dispatching may go at most. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
+/* The confirm offset, or the log's end where that comes first or nothing is bound. */
+int64_t rmq_dispatcher_confirmed(struct rmq_dispatcher *dispatcher);
+/* Raises the confirm offset; one that is not above it changes nothing. INT64_MAX: it is the log's
+ * end from now on. */
+void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset);
+/* Makes the confirm offset a bound that stays where it is: at the log's end where there was none.
+ * Returns it. */
+int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher);
 
-/* Wakes the thread when it sleeps; cheap when it does not. The fence between what was stored and
- * the look at `parked` is the sleeper's business: here it would wait until a whole record has left
- * the processor, at every put. */
+/* Wakes the thread when it sleeps and has something to do; cheap when it does not. The fence
+ * between what was stored and the look at `parked` is the sleeper's business: here it would wait
+ * until a whole record has left the processor, at every put. */
 static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
 {
     atomic_signal_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&dispatcher->parked, memory_order_relaxed))
+    if (atomic_load_explicit(&dispatcher->parked, memory_order_relaxed) &&
+        rmq_dispatcher_limit(dispatcher) >
+            atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed))
         pthread_cond_signal(&dispatcher->wanted);
 }
 

@@ -615,6 +615,76 @@ int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struc
     return status;
 }
 
+/* Names the last file, which is empty, after offset. Its bytes stay where they are, so whoever
+ * writes ahead of the end must not be at it. */
+static int rename_last(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
+{
+    struct rmq_mapped_file *last = queue->files[0], *file = NULL;
+    struct rmq_vfs *vfs = queue->options.vfs;
+    char path[PATH_MAX], directory[PATH_MAX], name[RMQ_FILE_NAME_SIZE];
+    size_t size = (size_t)(strrchr(last->path, '/') - last->path);
+    snprintf(directory, sizeof directory, "%.*s", (int)size, last->path);
+    rmq_file_name(offset, name);
+    int status = join(path, sizeof path, directory, name, err);
+    struct rmq_mapped_file_options options = {.vfs = vfs,
+                                              .start = offset,
+                                              .size = last->size,
+                                              .identity = last->identity,
+                                              .writable = true,
+                                              .keep_descriptor = queue->options.keep_descriptor};
+    if (status == RMQ_OK)
+        status = rmq_mapped_file_load(path, &options, &file, err);
+    if (status != RMQ_OK)
+        return status;
+    rmq_mapped_file_set_end(file, 0);
+    status = vfs->rename(vfs, last->path, path, err);
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, directory, err);
+    if (status != RMQ_OK) {
+        rmq_mapped_file_unpin(file);
+        return status;
+    }
+    pthread_mutex_lock(&queue->lock);
+    queue->files[0] = file;
+    publish(queue);
+    pthread_mutex_unlock(&queue->lock);
+    rmq_mapped_file_unpin(last);
+    return RMQ_OK;
+}
+
+static int empty_to(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
+{
+    for (size_t i = 0; i < queue->count; ++i)
+        if (!queue->files[i]->writable)
+            return rmq_fail(err, RMQ_READ_ONLY, queue->files[i]->start,
+                            "%s is in a folder that is only read; move it away",
+                            queue->files[i]->path);
+    int status = rmq_file_queue_delete_head(queue, queue->count - 1, err);
+    if (status == RMQ_OK)
+        status = rmq_mapped_file_cut(queue->files[0], 0, err);
+    if (status == RMQ_OK && queue->files[0]->start != offset)
+        return rename_last(queue, offset, err);
+    pthread_mutex_lock(&queue->lock);
+    publish(queue);
+    pthread_mutex_unlock(&queue->lock);
+    return status;
+}
+
+int rmq_file_queue_restart(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
+{
+    assert(!queue->options.read_only && queue->ahead == 0);
+    assert(offset >= 0 && offset % queue->options.file_size == 0);
+    if (queue->count == 0)
+        return rmq_file_queue_roll(queue, offset, NULL, err);
+    pthread_mutex_lock(&queue->flush_lock);
+    int status = empty_to(queue, offset, err);
+    int64_t end = rmq_file_queue_end(queue);
+    if (status == RMQ_OK || rmq_file_queue_flushed(queue) > end)
+        atomic_store_explicit(&queue->flushed_offset, end, memory_order_release);
+    pthread_mutex_unlock(&queue->flush_lock);
+    return status;
+}
+
 int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     int status = RMQ_OK;

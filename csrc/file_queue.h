@@ -121,6 +121,11 @@ void rmq_file_queue_distrust(struct rmq_file_queue *queue, int64_t offset);
 
 /* Unlinks the first count files, never the last one. */
 int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struct rmq_error *err);
+/* Gives up all bytes: the queue then is one empty file that begins at offset, a multiple of the
+ * file size. Files go from the front; the last one is emptied and gets the new name, so that there
+ * is one at every moment, and never a gap. RMQ_READ_ONLY: a file lies in a folder that is not
+ * written. */
+int rmq_file_queue_restart(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
 /* Unlinks every file. */
 int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 

@@ -50,7 +50,9 @@ static struct rmq_flush_waiter *take_finished(struct rmq_flusher *flusher, bool 
 static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     int status = rmq_file_queue_flush(&flusher->log->files, err);
-    if (status != RMQ_OK)
+    if (status == RMQ_OK)
+        rmq_hook_run(&flusher->on_flushed);
+    else
         rmq_failure_set(flusher->failure, err);
     struct rmq_flush_waiter *leader;
     pthread_mutex_lock(&flusher->lock);
@@ -151,10 +153,18 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
 
 /* ---- the checkpoint ---- */
 
+/* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint under way. */
+static void note_confirmed(struct rmq_flusher *flusher)
+{
+    if (atomic_load(&flusher->dispatcher->confirm_offset) >= 0)
+        flusher->checkpoint.confirm_offset = rmq_dispatcher_confirmed(flusher->dispatcher);
+}
+
 int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     int status = RMQ_OK;
     pthread_mutex_lock(&flusher->checkpoint_lock);
+    note_confirmed(flusher);
     if (memcmp(&flusher->checkpoint, &flusher->written, sizeof flusher->written) != 0) {
         status = rmq_checkpoint_write(flusher->vfs, flusher->options.checkpoint_path,
                                       &flusher->checkpoint, err);
@@ -275,6 +285,15 @@ static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
     int64_t flushed = rmq_file_queue_flushed(&flusher->log->files);
     pthread_mutex_lock(&flusher->checkpoint_lock);
     flusher->checkpoint.flushed_offset = dispatched < flushed ? dispatched : flushed;
+    /* What readers see is confirmed. Where nothing is held back, a confirm offset of 0 says that
+     * the store never was a replica. */
+    int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
+    int64_t *kept = &flusher->checkpoint.confirm_offset;
+    bool is_bound = confirm >= 0 && confirm < INT64_MAX;
+    if (!is_bound || confirm > dispatched)
+        confirm = dispatched;
+    if ((is_bound || *kept > 0) && confirm > *kept)
+        *kept = confirm;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
 
@@ -476,6 +495,7 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
     pthread_mutex_init(&flusher->round_lock, NULL);
     pthread_mutex_init(&flusher->lock, NULL);
     pthread_mutex_init(&flusher->checkpoint_lock, NULL);
+    rmq_hook_init(&flusher->on_flushed);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -512,5 +532,6 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher)
     pthread_mutex_destroy(&flusher->round_lock);
     pthread_mutex_destroy(&flusher->lock);
     pthread_mutex_destroy(&flusher->checkpoint_lock);
+    rmq_hook_destroy(&flusher->on_flushed);
     free((char *)flusher->options.checkpoint_path);
 }

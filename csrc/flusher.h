@@ -17,6 +17,7 @@
 #include "checkpoint.h"
 #include "dispatch.h"
 #include "event.h"
+#include "hook.h"
 
 /* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
  * among them, and throws the newest index file away. That file begins less than
@@ -67,6 +68,7 @@ struct rmq_flusher {
     pthread_cond_t wanted; /* the thread shall stop */
     bool syncing;          /* somebody leads a sync of the log, or is woken to */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
+    struct rmq_hook on_flushed; /* more of the log is on the device */
     bool stop;
     pthread_t thread;
     bool has_thread;

@@ -362,6 +362,12 @@ int rmq_ha_parser_next(struct rmq_ha_parser *parser, struct rmq_ha_frame *frame,
     return status == RMQ_OK || status == RMQ_END ? status : fail(parser, err);
 }
 
+void rmq_ha_parser_release(struct rmq_ha_parser *parser)
+{
+    parser->held_size = 0;
+    parser->is_held_over = false;
+}
+
 void rmq_ha_parser_finish(struct rmq_ha_parser *parser)
 {
     free(parser->held);

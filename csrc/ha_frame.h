@@ -167,6 +167,9 @@ void rmq_ha_parser_feed(struct rmq_ha_parser *parser, const uint8_t *data, size_
 int rmq_ha_parser_next(struct rmq_ha_parser *parser, struct rmq_ha_frame *frame,
                        struct rmq_error *err);
 
+/* Forgets the beginning of a frame that is held: somebody else reads on there. */
+void rmq_ha_parser_release(struct rmq_ha_parser *parser);
+
 /* Gives the memory back. Harmless when repeated. */
 void rmq_ha_parser_finish(struct rmq_ha_parser *parser);
 

@@ -426,6 +426,18 @@ int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_erro
     return status;
 }
 
+int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_clear(&queue->batch, err);
+    int status = rmq_consume_queue_clear(&queue->simple, err);
+    if (status == RMQ_OK && queue->has_ext)
+        status = rmq_file_queue_clear(&queue->ext.files, err);
+    return status;
+}
+
 static int expire_ext(struct rmq_queue *queue, struct rmq_error *err)
 {
     struct rmq_unit first;

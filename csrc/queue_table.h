@@ -87,6 +87,8 @@ int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_end, struct rmq_error 
 /* unit->tags_code is the code itself; with an extension its address is what the queue stores. */
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
 int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
+/* Removes every unit; next_offset stays. */
+int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err);
 int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err);
 int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units,
                    size_t capacity, size_t *count, struct rmq_error *err);

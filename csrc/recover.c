@@ -152,10 +152,12 @@ static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_opt
      * from taking all; that of a closed store has all. */
     if (options->was_closed && dispatcher->index)
         indexed = rmq_index_last_physical_offset(dispatcher->index);
+    recovery->dispatched_offset = recovery->start_offset;
     while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
-        unsigned parts = ahead->scan.offset <= options->dispatch_until
-                             ? RMQ_TO_QUEUES | RMQ_TO_INDEX
-                             : (unsigned)RMQ_TO_OFFSETS;
+        bool is_confirmed = ahead->scan.offset <= options->dispatch_until;
+        unsigned parts = is_confirmed ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        if (is_confirmed)
+            recovery->dispatched_offset = ahead->scan.offset;
         if (record.physical_offset <= indexed)
             parts &= ~(unsigned)RMQ_TO_INDEX;
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
@@ -367,7 +369,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     if (status == RMQ_OK && dispatcher->index)
         status = rmq_index_flush(dispatcher->index, err);
     atomic_store(&dispatcher->dispatched_offset,
-                 end < options->dispatch_until ? end : options->dispatch_until);
+                 end <= options->dispatch_until ? end : recovery->dispatched_offset);
     return status;
 }
 
@@ -379,6 +381,10 @@ static int recover_without_log(struct rmq_dispatcher *dispatcher, struct rmq_err
                         "there are queues, but no commit log files under %s: is "
                         "storePathCommitLog right?",
                         dispatcher->log->files.options.directories[0]);
+    /* A crash between the two ends of a cut to nothing leaves keys: they would hide those to come.
+     */
+    if (status == RMQ_OK)
+        status = rmq_recover_index(dispatcher, 0, err);
     return status;
 }
 

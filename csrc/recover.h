@@ -32,10 +32,11 @@ struct rmq_recovery_options {
 };
 
 struct rmq_recovery {
-    int64_t start_offset; /* where the walk began */
-    int64_t end_offset;   /* where the log ends */
-    int64_t records;      /* walked */
-    int64_t cut_bytes;    /* non-zero bytes dropped behind the end; 0 when only zeros were there */
+    int64_t start_offset;      /* where the walk began */
+    int64_t end_offset;        /* where the log ends */
+    int64_t dispatched_offset; /* a record's end: those before it are entered */
+    int64_t records;           /* walked */
+    int64_t cut_bytes; /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
     char cut_path[256]; /* where whole records behind a bad one were copied to; "" when there were

@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "spin_lock.h"
 #include "event.h"
+#include "hook.h"
 #include "vfs.h"
 
 /* Formats. */
@@ -31,6 +32,8 @@
 #include "mapped_file.h"
 #include "file_queue.h"
 #include "warmer.h"
+#include "wakeup.h"
+#include "small_file.h"
 
 /* What lies in them. */
 #include "consume_queue.h"
@@ -49,6 +52,7 @@
 #include "flusher.h"
 #include "scan.h"
 #include "scan_ahead.h"
+#include "border.h"
 #include "recover.h"
 #include "store.h"
 #include "read.h"
@@ -63,6 +67,9 @@
 
 /* What replicas say to each other. */
 #include "ha_frame.h"
+#include "ack_slots.h"
+#include "ack_inbox.h"
+#include "ack_board.h"
 
 /* clang-format on */
 

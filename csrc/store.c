@@ -11,10 +11,10 @@
 
 /* How long a put waits for bytes appended raw before it to be dispatched. */
 #define RMQ_RAW_WAIT_MS 30000
+/* How long somebody who waits for dispatching does not notice that the log was cut. */
+#define RMQ_LOOK_AGAIN_MS 100
 /* How long closing waits for a flush that dispatching waits for. */
 #define RMQ_CLOSE_WAIT_MS 10000
-/* How long expiry waits for messages to be dispatched before it leaves their files for later. */
-#define RMQ_EXPIRE_WAIT_MS 1000
 
 static int path_in(const char *root, const char *name, char out[PATH_MAX], struct rmq_error *err)
 {
@@ -153,11 +153,12 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         status = rmq_checkpoint_read(store->vfs, checkpoint_path, checkpoint, &found, err);
     if (status != RMQ_OK)
         return status;
+    bool is_bound = options->keep_confirm_offset && checkpoint->confirm_offset > 0;
     struct rmq_recovery_options recovery = {
         .was_closed = !crashed,
         .check_crc = options->check_crc_on_recover,
         .need_property_crc = options->need_property_crc,
-        .dispatch_until = options->keep_confirm_offset ? checkpoint->confirm_offset : INT64_MAX,
+        .dispatch_until = is_bound ? checkpoint->confirm_offset : INT64_MAX,
         .root = store->root,
         .checkpoint_path = checkpoint_path,
     };
@@ -169,7 +170,7 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
     if (status != RMQ_OK && !crashed)
         (void)rmq_abort_remove(store->vfs, store->abort_path, NULL);
-    if (options->keep_confirm_offset)
+    if (is_bound)
         atomic_store(&store->dispatcher.confirm_offset, checkpoint->confirm_offset);
     return status;
 }
@@ -241,6 +242,7 @@ static void free_store(struct rmq_store *store)
     if (store->lock_fd >= 0)
         (void)store->vfs->close(store->vfs, store->lock_fd, NULL);
     free_fork_mark(store->fork_mark);
+    rmq_wakeups_destroy(&store->wakeups);
     free(store->root);
     free(store->abort_path);
     free(store);
@@ -264,6 +266,7 @@ static int make_store(const struct rmq_store_options *options, struct rmq_store 
     store->fork_mark = make_fork_mark();
     rmq_failure_init(&store->failure);
     pthread_mutex_init(&store->structure_lock, NULL);
+    rmq_wakeups_init(&store->wakeups, &store->log.files);
     if (!store->root || !store->abort_path) {
         free_store(store);
         return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a store");
@@ -348,8 +351,9 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
         rmq_dispatcher_stop(&store->dispatcher);
         rmq_flusher_stop(&store->flusher);
         status = rmq_flusher_flush_all(&store->flusher, err);
+        /* What is not confirmed yet is entered by the next start, or a later one. */
         bool is_behind = atomic_load(&store->dispatcher.dispatched_offset) <
-                         rmq_file_queue_end(&store->log.files);
+                         rmq_dispatcher_limit(&store->dispatcher);
         if (status == RMQ_OK && !is_behind)
             status = rmq_flusher_unmark(&store->flusher, err);
         if (status == RMQ_OK && !is_behind)
@@ -375,23 +379,34 @@ void rmq_store_abandon(struct rmq_store *store)
 
 /* ---- writing ---- */
 
-static int may_write(struct rmq_store *store, struct rmq_error *err)
+int rmq_store_may_change(struct rmq_store *store, struct rmq_error *err)
 {
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
     if (store->read_only)
         return rmq_fail(err, RMQ_READ_ONLY, -1, "%s is opened read-only", store->root);
-    status = rmq_failure_check(&store->failure, err);
-    int refusal = atomic_load_explicit(&store->refusal, memory_order_relaxed);
-    if (status != RMQ_OK || refusal == RMQ_OK)
+    return rmq_failure_check(&store->failure, err);
+}
+
+/* Of *reasons*, what is in force refuses. */
+static int may_write(struct rmq_store *store, unsigned reasons, struct rmq_error *err)
+{
+    int status = rmq_store_may_change(store, err);
+    unsigned found = reasons & atomic_load_explicit(&store->refusals, memory_order_relaxed);
+    if (status != RMQ_OK || !found)
         return status;
-    if (refusal == RMQ_NO_SPACE)
-        return rmq_fail(err, RMQ_NOT_WRITABLE, -1,
-                        "the disk of %s is fuller than diskSpaceWarningLevelRatio allows",
+    if (found & RMQ_REFUSE_ROLE)
+        return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "%s takes no messages in its present role",
                         store->root);
-    return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "%s takes no messages in its present role",
-                    store->root);
+    return rmq_fail(err, RMQ_NOT_WRITABLE, -1,
+                    "the disk of %s is fuller than diskSpaceWarningLevelRatio allows", store->root);
+}
+
+static void tell_growth(struct rmq_store *store)
+{
+    rmq_dispatcher_nudge(&store->dispatcher);
+    rmq_wakeups_nudge(&store->wakeups);
 }
 
 /* Queue offsets of replicated records are known once they are dispatched. */
@@ -408,227 +423,97 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
                   struct rmq_error *err)
 {
     *stored = 0;
-    int status = may_write(store, err);
+    int status = may_write(store, RMQ_REFUSE_ROLE | RMQ_REFUSE_DISK, err);
     if (status != RMQ_OK)
         return status;
     status = wait_for_raw(store, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_commit_log_put(&store->log, messages, count, together, receipts, stored, err);
-    rmq_dispatcher_nudge(&store->dispatcher);
+    tell_growth(store);
     return status;
 }
 
 int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size,
                          struct rmq_error *err)
 {
-    int status = may_write(store, err);
-    if (status == RMQ_OK)
-        status = rmq_commit_log_append_raw(&store->log, at, data, size, err);
-    if (status == RMQ_OK)
-        atomic_store_explicit(&store->raw_end, rmq_file_queue_end(&store->log.files),
-                              memory_order_release);
-    rmq_dispatcher_nudge(&store->dispatcher);
+    int status = may_write(store, RMQ_REFUSE_DISK, err);
+    if (status != RMQ_OK)
+        return status;
+    int64_t before = rmq_file_queue_end(&store->log.files);
+    status = rmq_commit_log_append_raw(&store->log, at, data, size, err);
+    int64_t end = rmq_file_queue_end(&store->log.files);
+    /* A full disk may have taken a part. */
+    if (end > before)
+        atomic_store_explicit(&store->raw_end, end, memory_order_release);
+    tell_growth(store);
     return status;
 }
 
 int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err)
 {
-    int status = may_write(store, err);
+    int status = may_write(store, RMQ_REFUSE_ROLE | RMQ_REFUSE_DISK, err);
     if (status == RMQ_OK)
         status = wait_for_raw(store, err);
     if (status == RMQ_OK)
         status = rmq_run_judge(run, &store->log, err);
     while (status == RMQ_OK && run->at < run->size) {
         status = rmq_run_place(run, &store->log, err);
-        rmq_dispatcher_nudge(&store->dispatcher);
+        tell_growth(store);
     }
     return status;
 }
 
-void rmq_store_refuse(struct rmq_store *store, int status)
+void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused)
 {
-    assert(status == RMQ_OK || status == RMQ_NOT_WRITABLE || status == RMQ_NO_SPACE);
-    atomic_store(&store->refusal, status);
+    assert(reason == RMQ_REFUSE_ROLE || reason == RMQ_REFUSE_DISK);
+    if (is_refused)
+        atomic_fetch_or(&store->refusals, reason);
+    else
+        atomic_fetch_and(&store->refusals, ~reason);
+    if (reason == RMQ_REFUSE_ROLE) {
+        rmq_spin_lock(&store->log.put_lock);
+        store->log.is_shut = is_refused;
+        rmq_spin_unlock(&store->log.put_lock);
+    }
 }
 
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                               struct rmq_error *err)
 {
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK || store->read_only)
-        return status;
-    int64_t limit = rmq_dispatcher_limit(&store->dispatcher);
-    return rmq_dispatcher_wait(&store->dispatcher, offset < limit ? offset : limit, timeout_ms,
-                               err);
+    int64_t deadline_ms = rmq_monotonic_ms() + timeout_ms;
+    for (;;) {
+        int status = rmq_store_check(store, err);
+        if (status != RMQ_OK || store->read_only)
+            return status;
+        int64_t limit = rmq_dispatcher_limit(&store->dispatcher);
+        int64_t left_ms = deadline_ms - rmq_monotonic_ms();
+        if (offset > limit)
+            offset = limit;
+        /* In pieces: what is waited for may be cut off meanwhile. */
+        status =
+            rmq_dispatcher_wait(&store->dispatcher, offset,
+                                left_ms < RMQ_LOOK_AGAIN_MS ? left_ms : RMQ_LOOK_AGAIN_MS, err);
+        if (status != RMQ_TIMEOUT)
+            return status;
+        if (left_ms <= RMQ_LOOK_AGAIN_MS)
+            return rmq_fail(err, RMQ_TIMEOUT, offset,
+                            "dispatch reached %" PRId64 ", not %" PRId64 ", in %" PRId64 " ms",
+                            atomic_load(&store->dispatcher.dispatched_offset), offset, timeout_ms);
+    }
 }
 
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err)
 {
-    int status = may_write(store, err);
+    int status = rmq_store_may_change(store, err);
     return status == RMQ_OK ? rmq_flusher_flush_all(&store->flusher, err) : status;
-}
-
-/* ---- cutting both ends ---- */
-
-/* Whether offset is where a record, a blank or the end is. */
-static int check_border(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    struct rmq_mapped_file *file = NULL;
-    struct rmq_record record;
-    int64_t end = rmq_file_queue_end(&store->log.files);
-    int status = rmq_file_queue_pin(&store->log.files, offset, &file, err);
-    if (status != RMQ_OK)
-        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
-                        "cannot cut at %" PRId64 ": the log holds %" PRId64 " to %" PRId64, offset,
-                        rmq_file_queue_start(&store->log.files), end);
-    int64_t at = offset - file->start;
-    status = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), offset,
-                               RMQ_CHECK_PLACE, &record, NULL);
-    rmq_mapped_file_unpin(file);
-    if (status == RMQ_OK || (status == RMQ_END && record.total_size == RMQ_BLANK_SIZE))
-        return RMQ_OK;
-    return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
-                    "cannot cut at %" PRId64 ": no record begins there", offset);
-}
-
-/* The checkpoint may name nothing behind the cut before the cut is made: a crash in between then
- * only recovers more. */
-static int lower_checkpoint(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    int64_t last = atomic_load(&store->dispatcher.last_offset);
-    if (last < offset)
-        return rmq_flusher_lower(&store->flusher, offset, last,
-                                 atomic_load(&store->dispatcher.last_timestamp), err);
-    return rmq_flusher_lower(&store->flusher, offset, 0, 0, err);
-}
-
-/* What lies below the cut and was not dispatched yet has its queue offsets all the same. */
-static int keep_queue_offsets(struct rmq_store *store, int64_t log_end, struct rmq_error *err)
-{
-    struct rmq_scan scan;
-    struct rmq_record record;
-    int64_t from = atomic_load(&store->dispatcher.dispatched_offset),
-            start = rmq_file_queue_start(&store->log.files);
-    rmq_scan_begin(&scan, &store->log.files, from > start ? from : start, log_end, RMQ_CHECK_PLACE);
-    int status;
-    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
-        status = rmq_dispatch_record(&store->dispatcher, &record, RMQ_TO_OFFSETS, err);
-        if (status != RMQ_OK)
-            break;
-    }
-    rmq_scan_finish(&scan);
-    return status == RMQ_END ? RMQ_OK : status;
-}
-
-static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    int status = lower_checkpoint(store, offset, err);
-    for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue)) {
-        status = rmq_queue_truncate(queue, offset, err);
-        atomic_store(&queue->next_offset, rmq_queue_max(queue));
-    }
-    if (status == RMQ_OK)
-        status = keep_queue_offsets(store, offset, err);
-    if (status == RMQ_OK)
-        status = rmq_warmer_truncate(&store->log.warmer, offset, err);
-    if (status == RMQ_OK)
-        status = rmq_recover_index(&store->dispatcher, offset, err);
-    if (atomic_load(&store->dispatcher.last_offset) >= offset) {
-        atomic_store(&store->dispatcher.last_timestamp, 0);
-        atomic_store(&store->dispatcher.last_offset, 0);
-    }
-    return status;
-}
-
-int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    struct rmq_error own;
-    if (!err)
-        err = &own;
-    int status = may_write(store, err);
-    if (status != RMQ_OK)
-        return status;
-    pthread_mutex_lock(&store->structure_lock);
-    pthread_mutex_lock(&store->flusher.round_lock);
-    rmq_spin_lock(&store->log.put_lock);
-    if (offset < rmq_file_queue_end(&store->log.files)) {
-        status = check_border(store, offset, err);
-        if (status == RMQ_OK) {
-            rmq_dispatcher_pause(&store->dispatcher);
-            atomic_store(&store->was_cut, true);
-            status = cut(store, offset, err);
-            int64_t dispatched = atomic_load(&store->dispatcher.dispatched_offset);
-            if (atomic_load(&store->raw_end) > offset)
-                atomic_store(&store->raw_end, offset);
-            if (status != RMQ_OK)
-                rmq_failure_set(&store->failure, err);
-            rmq_dispatcher_resume(&store->dispatcher, dispatched < offset ? dispatched : offset);
-        }
-    }
-    rmq_spin_unlock(&store->log.put_lock);
-    pthread_mutex_unlock(&store->flusher.round_lock);
-    pthread_mutex_unlock(&store->structure_lock);
-    return status;
-}
-
-/* How many of the first file_count log files may go: those whose messages are all in their queues,
- * and the queues on the device, which then are all that tells which queue offsets were given. */
-static int count_removable(struct rmq_store *store, size_t *file_count, struct rmq_error *err)
-{
-    struct rmq_file_queue *files = &store->log.files;
-    int64_t start = rmq_file_queue_start(files), size = files->options.file_size;
-    int64_t count = (rmq_file_queue_end(files) - start - 1) / size;
-    if (start < 0 || count <= 0) {
-        *file_count = 0;
-        return RMQ_OK;
-    }
-    count = (size_t)count < *file_count ? count : (int64_t)*file_count;
-    int64_t end = start + count * size, limit = rmq_dispatcher_limit(&store->dispatcher);
-    (void)rmq_dispatcher_wait(&store->dispatcher, end < limit ? end : limit, RMQ_EXPIRE_WAIT_MS,
-                              NULL);
-    int64_t dispatched = atomic_load(&store->dispatcher.dispatched_offset);
-    if (dispatched < end)
-        count = dispatched > start ? (dispatched - start) / size : 0;
-    *file_count = (size_t)count;
-    int status = count ? rmq_flusher_flush_all(&store->flusher, err) : RMQ_OK;
-    /* A checkpoint that finds no room claims less; a full disk is what files are removed for. */
-    if (status == RMQ_NO_SPACE)
-        status = rmq_failure_check(&store->failure, err);
-    return status;
-}
-
-int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_error *err)
-{
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK)
-        return status;
-    if (store->read_only)
-        return rmq_fail(err, RMQ_READ_ONLY, -1, "%s is opened read-only", store->root);
-    status = count_removable(store, &file_count, err);
-    if (status != RMQ_OK)
-        return status;
-    pthread_mutex_lock(&store->structure_lock);
-    /* Queues have one writer, and their lower bounds are about to move. */
-    rmq_dispatcher_pause(&store->dispatcher);
-    status = rmq_file_queue_delete_head(&store->log.files, file_count, err);
-    int64_t start = rmq_file_queue_start(&store->log.files);
-    for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue))
-        status = rmq_queue_expire(queue, start, err);
-    if (status == RMQ_OK && store->has_index)
-        status = rmq_index_expire(&store->index, start, err);
-    rmq_dispatcher_resume(&store->dispatcher, atomic_load(&store->dispatcher.dispatched_offset));
-    pthread_mutex_unlock(&store->structure_lock);
-    return status;
 }
 
 /* ---- replication's fields ---- */
 
 static int set_field(struct rmq_store *store, int64_t *field, int64_t offset, struct rmq_error *err)
 {
-    int status = may_write(store, err);
+    int status = rmq_store_may_change(store, err);
     if (status != RMQ_OK)
         return status;
     pthread_mutex_lock(&store->flusher.checkpoint_lock);
@@ -639,7 +524,9 @@ static int set_field(struct rmq_store *store, int64_t *field, int64_t offset, st
 
 int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
-    int status = set_field(store, &store->flusher.checkpoint.confirm_offset, offset, err);
+    int status = offset < 0
+                     ? rmq_store_may_change(store, err)
+                     : set_field(store, &store->flusher.checkpoint.confirm_offset, offset, err);
     if (status == RMQ_OK) {
         atomic_store(&store->dispatcher.confirm_offset, offset);
         rmq_dispatcher_nudge(&store->dispatcher);

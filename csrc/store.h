@@ -11,6 +11,7 @@
 #include "flusher.h"
 #include "place.h"
 #include "recover.h"
+#include "wakeup.h"
 
 struct rmq_store_options {
     struct rmq_vfs *vfs; /* NULL: rmq_vfs_posix() */
@@ -21,8 +22,9 @@ struct rmq_store_options {
     size_t read_only_log_directory_count;
     bool read_only;           /* takes no lock, writes nothing; may stand beside a running writer */
     bool allow_gaps;          /* read-only: open although log files are missing in the middle */
-    bool keep_confirm_offset; /* nothing behind the checkpoint's confirm offset is dispatched before
-                                 rmq_store_set_confirm_offset raises it */
+    bool keep_confirm_offset; /* nothing behind the checkpoint's confirm offset, where it has one
+                                 (above 0), is dispatched before rmq_store_set_confirm_offset raises
+                                 it */
     bool index_enable;
     bool index_tags;
     bool need_property_crc;
@@ -57,10 +59,13 @@ struct rmq_store {
     struct rmq_flusher flusher;
     struct rmq_recovery recovery;
     _Atomic int64_t
-        raw_end;          /* end of bytes appended raw: messages wait until they are dispatched */
-    _Atomic int refusal;  /* RMQ_OK, or the status puts are refused with */
+        raw_end; /* end of bytes appended raw: messages wait until they are dispatched */
+    _Atomic unsigned refusals; /* RMQ_REFUSE_... that are in force */
     _Atomic bool was_cut; /* set before the first cut: from then on what was copied out of the log
                              is compared with it once more */
+    struct rmq_wakeups wakeups; /* of those who follow the log */
+    _Atomic int32_t streams; /* links of pumps that send or append (ha_pump.h): the log is not cut
+                                under them */
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
 
@@ -86,6 +91,8 @@ void rmq_store_abandon(struct rmq_store *store);
 
 /* RMQ_OK, RMQ_FORKED. */
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err);
+/* Whether anything may be written: RMQ_OK, RMQ_FORKED, RMQ_READ_ONLY, RMQ_NOT_WRITABLE. */
+int rmq_store_may_change(struct rmq_store *store, struct rmq_error *err);
 /* As rmq_commit_log_put; more statuses: RMQ_READ_ONLY, RMQ_NOT_WRITABLE (a failure, or refused by
  * rmq_store_refuse). */
 int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count,
@@ -95,19 +102,41 @@ int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *dat
                          struct rmq_error *err);
 /* Appends a run of records at places of this log: see place.h. RMQ_READ_ONLY, RMQ_NOT_WRITABLE. */
 int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err);
-/* Whether puts are refused, and why: RMQ_OK, RMQ_NOT_WRITABLE (role), RMQ_NO_SPACE (disk over its
- * limit). */
-void rmq_store_refuse(struct rmq_store *store, int status);
+/* Why messages are refused, as RMQ_NOT_WRITABLE: the role (messages and runs of records; what comes
+ * raw from a master goes on) and the disk, which is over its limit (all that appends). Neither
+ * undoes the other. On return no put is under way that could still append against the role. */
+#define RMQ_REFUSE_ROLE 1u
+#define RMQ_REFUSE_DISK 2u
+void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused);
 
 /* Everything stored before the call can be read (up to the dispatch limit). */
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                               struct rmq_error *err);
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
 
-/* Ends the log at offset, which must be the start of a record or the end. Queues and index follow.
- * On return nothing behind offset comes back, whatever happens. RMQ_OUT_OF_RANGE: offset is below
- * the log's start, or inside of a record. At or behind the end: nothing to do. */
+/* Ends the log at offset, which must be the start of a record or the end. Queues and index follow,
+ * and so does the confirm offset. On return nothing behind offset comes back, whatever happens.
+ * What lies behind offset may be half a record, or none. RMQ_OUT_OF_RANGE: offset is below the
+ * log's start, or inside of a record. At or behind the end: nothing to do. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
+/* Gives up all bytes, with queues and index: the log then is empty and begins at offset, a multiple
+ * of the file size; RMQ_OUT_OF_RANGE otherwise, and nothing happens. A crash in between leaves the
+ * log whole, without its first files, or empty at one of both places. Queues go on where the next
+ * records say; until the store is closed no queue offset is given twice. */
+int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error *err);
+/* From raw bytes to messages: cuts the log at whole_end, behind its last whole record, and lets
+ * puts go on behind it. Records that are not dispatched yet stay so; the queue offsets they took
+ * are not given again. Whoever appends raw must have ended. */
+int rmq_store_settle(struct rmq_store *store, int64_t whole_end, struct rmq_error *err);
+
+/* Whether a record begins, or the log ends, at offset. */
+bool rmq_store_is_border(struct rmq_store *store, int64_t offset);
+/* Where the last whole record begins; -1 when there is none. */
+int64_t rmq_store_last_record(struct rmq_store *store);
+/* Copies size bytes of the log from offset on. RMQ_OUT_OF_RANGE: not all of them are held. */
+int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t size,
+                   struct rmq_error *err);
+
 /* Removes the first file_count commit log files (never the last) and what points into them. Flushes
  * everything first, so that no queue offset of a message that is gone is given again, and leaves
  * files with messages that are not dispatched yet. */
@@ -124,8 +153,10 @@ static inline bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_
            rmq_record_is_unchanged(copy, data, size);
 }
 
-/* Checkpoint fields that belong to replication. */
+/* Dispatches no further than offset and keeps it in the checkpoint; -1: everything is dispatched
+ * again, and the checkpoint's confirm offset, where it has one, follows what is. */
 int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err);
+/* A field of the checkpoint. */
 int rmq_store_set_master_flushed(struct rmq_store *store, int64_t offset, struct rmq_error *err);
 
 #endif

@@ -110,6 +110,25 @@ int rmq_warmer_truncate(struct rmq_warmer *warmer, int64_t offset, struct rmq_er
     return status;
 }
 
+int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&warmer->lock);
+    warmer->is_held = true;
+    while (warmer->is_busy)
+        pthread_cond_wait(&warmer->rested, &warmer->lock);
+    if (warmer->prepared)
+        status = rmq_file_queue_discard(warmer->files, warmer->prepared, err);
+    if (status == RMQ_OK) {
+        warmer->prepared = NULL;
+        status = rmq_file_queue_restart(warmer->files, offset, err);
+    }
+    warmer->is_held = false;
+    pthread_cond_signal(&warmer->wanted);
+    pthread_mutex_unlock(&warmer->lock);
+    return status;
+}
+
 /* ---- the thread ---- */
 
 /* What it knows of its last round. */
@@ -167,10 +186,18 @@ static void *run(void *argument)
     struct warmth warmth = {0};
     pthread_mutex_lock(&warmer->lock);
     while (!warmer->stop) {
+        if (warmer->is_held) {
+            pthread_cond_wait(&warmer->wanted, &warmer->lock);
+            continue;
+        }
+        warmer->is_busy = true;
         pthread_mutex_unlock(&warmer->lock);
         warm(warmer, &warmth);
         pthread_mutex_lock(&warmer->lock);
-        if (!warmer->stop && rmq_file_queue_end(warmer->files) <= atomic_load(&warmer->wake_at)) {
+        warmer->is_busy = false;
+        pthread_cond_signal(&warmer->rested);
+        if (!warmer->stop && !warmer->is_held &&
+            rmq_file_queue_end(warmer->files) <= atomic_load(&warmer->wake_at)) {
             struct timespec at = rmq_monotonic_after(SLEEP_MS);
             pthread_cond_timedwait(&warmer->wanted, &warmer->lock, &at);
         }
@@ -192,7 +219,7 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
     warmer->files = files;
     warmer->options = *options;
     warmer->prepared = NULL;
-    warmer->stop = false;
+    warmer->stop = warmer->is_busy = warmer->is_held = false;
     atomic_init(&warmer->wake_at, 0);
     atomic_init(&warmer->waits, 0);
     atomic_init(&warmer->syncs_ahead, options->syncs_ahead);
@@ -201,6 +228,7 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&warmer->wanted, &monotonic);
+    pthread_cond_init(&warmer->rested, NULL);
     pthread_condattr_destroy(&monotonic);
     warmer->has_thread = !files->options.read_only;
     if (warmer->has_thread) {
@@ -231,4 +259,5 @@ void rmq_warmer_stop(struct rmq_warmer *warmer)
     }
     pthread_mutex_destroy(&warmer->lock);
     pthread_cond_destroy(&warmer->wanted);
+    pthread_cond_destroy(&warmer->rested);
 }

@@ -36,6 +36,9 @@ struct rmq_warmer {
     pthread_cond_t wanted;
     struct rmq_mapped_file *prepared; /* the next file, made ahead */
     bool stop;
+    bool is_busy;            /* the thread is outside of the lock */
+    bool is_held;            /* it shall stay out of the files */
+    pthread_cond_t rested;   /* it is not busy any more */
     _Atomic int64_t wake_at; /* an end beyond this offset wakes the thread */
     _Atomic int64_t waits;   /* for syncs, since opening */
     _Atomic bool syncs_ahead;
@@ -55,6 +58,9 @@ int rmq_warmer_roll(struct rmq_warmer *warmer, int64_t offset, struct rmq_error 
 /* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before
  * it. */
 int rmq_warmer_truncate(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
+
+/* As rmq_file_queue_restart, while the thread is out of the files. */
+int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
 
 void rmq_warmer_wake(struct rmq_warmer *warmer);
 /* After the end moved. */

@@ -1,7 +1,8 @@
 """The store for asyncio: the same verbs, awaited.
 
 An append takes well under a microsecond, so it happens inline; what is awaited is the
-acknowledgement. One thread for each store waits for flushes and new records on behalf of all tasks.
+acknowledgement. One thread for each store waits for flushes and new records on behalf of all tasks;
+of copies that replicas hold the loop hears by a descriptor.
 
 async with rmqstore.aio.open("orders.store") as store:     await store.put("orders", b"paid",
 durability=Durability.DISK)     async for record in store.queue("orders", 0).follow(start="end"):
@@ -14,15 +15,24 @@ import asyncio
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from rmqstore._native.core import Receipt, Record
+from rmqstore._native.core import (
+    AckInbox,
+    AckWait,
+    Admission,
+    Receipt,
+    Record,
+    asked_durability,
+    replica_timeout,
+)
 from rmqstore.config import StoreConfig
 from rmqstore.errors import FlushTimeout, NotWritable, PutError, StoreClosedError, StoreError
-from rmqstore.message import Durability, Message
+from rmqstore.message import Durability, Message, PutStatus
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 
@@ -137,6 +147,55 @@ class _Waiter:
             wait.resolve(error)
 
 
+def _resolve_all(loop: asyncio.AbstractEventLoop, waits: list[_Wait]) -> None:
+    def set_all() -> None:
+        for wait in waits:
+            wait._set(None)
+
+    # A loop that is closed has nobody who waits any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(set_all)
+
+
+class _Acks:
+    """Puts of one loop's tasks that wait for copies. The loop itself hears of them, all that an
+    acknowledgement completed at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._inbox = AckInbox()
+        loop.add_reader(self._inbox.fileno(), self._take)
+
+    async def reached(self, admission: Admission, offset: int, until: float) -> AckWait:
+        """Return the wait of an appended put when it is over, at a time of the loop at the
+        latest."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        wait = admission.board._begin(self._inbox, admission, offset, future)
+        limit = loop.call_at(until, self._expire, admission, wait)
+        try:
+            await future
+        except BaseException:
+            admission.board._withdraw(wait)
+            raise
+        finally:
+            limit.cancel()
+        return wait
+
+    def _expire(self, admission: Admission, wait: AckWait) -> None:
+        if admission.board._withdraw(wait) and not wait.token.done():
+            wait.token.set_result(None)
+
+    def _take(self) -> None:
+        for wait in self._inbox.take():
+            if not wait.token.done():
+                wait.token.set_result(None)
+
+    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear the last, after the store resolved all; called on the loop."""
+        self._take()
+        loop.remove_reader(self._inbox.fileno())
+
+
 class AsyncStore:
     """A store whose acknowledgements are awaited; every other verb is that of `store`, the Store
     inside.
@@ -153,6 +212,9 @@ class AsyncStore:
         self._arguments = (path, config, arguments)
         self._store: Store | None = None
         self._waiters: dict[str, _Waiter] = {}
+        self._acks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Acks] = (
+            weakref.WeakKeyDictionary()
+        )
         self._is_closing = False
 
     @property
@@ -187,8 +249,19 @@ class AsyncStore:
         Raises as Store.close.
         """
         self._is_closing = True
-        if self._store is not None:
+        if self._store is None:
+            return
+        try:
             await asyncio.to_thread(self._close)
+        finally:
+            if self._store.closed:
+                self._stop_acks()
+
+    def _stop_acks(self) -> None:
+        for loop, acks in list(self._acks.items()):
+            with contextlib.suppress(RuntimeError):  # That loop is closed; nobody waits any more.
+                loop.call_soon_threadsafe(acks.stop, loop)
+        self._acks.clear()
 
     def _close(self) -> None:
         waiters, self._waiters = self._waiters, {}
@@ -210,6 +283,7 @@ class AsyncStore:
         body: bytes | bytearray | memoryview | None = None,
         *,
         durability: Durability | None = None,
+        copies: int | None = None,
         timeout: float | None = None,
         **fields: Any,
     ) -> Receipt:
@@ -217,11 +291,13 @@ class AsyncStore:
 
         Arguments as Store.put.
         """
-        receipt = self.store.put(topic, body, durability=self._inline(durability), **fields)
-        if self._wanted(durability) is Durability.MEMORY:
+        wanted = asked_durability(self.store, durability, copies)
+        admission = self._admit(wanted, copies)
+        receipt = self.store.put(topic, body, durability=Durability.MEMORY, **fields)
+        if wanted is Durability.MEMORY:
             return receipt
-        await self._acknowledged(receipt.end_offset, timeout, receipt)
-        return receipt._with_durability(Durability.DISK)
+        reached = await self._reached(admission, receipt.end_offset, timeout, receipt)
+        return receipt._with_durability(wanted, reached)
 
     async def put_many(
         self,
@@ -230,28 +306,55 @@ class AsyncStore:
         topic: str | None = None,
         queue: int = 0,
         durability: Durability | None = None,
+        copies: int | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
         """Store messages in order; return their Receipts when all are as durable as asked.
 
         See Store.put_many.
         """
+        wanted = asked_durability(self.store, durability, copies)
+        admission = self._admit(wanted, copies)
         receipts = self.store.put_many(
-            messages, topic=topic, queue=queue, durability=self._inline(durability)
+            messages, topic=topic, queue=queue, durability=Durability.MEMORY
         )
-        if self._wanted(durability) is Durability.MEMORY or not receipts:
+        if wanted is Durability.MEMORY or not receipts:
             return receipts
-        await self._acknowledged(receipts[-1].end_offset, timeout, receipts)
-        return [receipt._with_durability(Durability.DISK) for receipt in receipts]
+        reached = await self._reached(admission, receipts[-1].end_offset, timeout, receipts)
+        return [receipt._with_durability(wanted, reached) for receipt in receipts]
 
-    def _wanted(self, durability: Durability | None) -> Durability:
-        return self.store.default_durability if durability is None else durability
+    def _admit(self, wanted: Durability, copies: int | None) -> Admission | None:
+        """Leave to append what waits for copies; it has to come before the append."""
+        return self.store._admit(copies) if wanted is Durability.REPLICATED else None
 
-    def _inline(self, durability: Durability | None) -> Durability:
-        """What the append itself waits for: nothing, unless the store cannot do what is asked at
-        all."""
-        wanted = self._wanted(durability)
-        return wanted if wanted is Durability.REPLICATED else Durability.MEMORY
+    async def _reached(
+        self,
+        admission: Admission | None,
+        offset: int,
+        timeout: float | None,
+        receipt: Receipt | list[Receipt],
+    ) -> int:
+        """Waits for the disk, or for replicas and, in a store that flushes every message, for its
+        disk, too; returns how many copies there are."""
+        if admission is None:
+            await self._acknowledged(offset, timeout, receipt)
+            return 1
+        if self._is_closing:
+            raise StoreClosedError(f"store {self.store.path} is closed")
+        loop = asyncio.get_running_loop()
+        limit = admission.board.timeout_ms / 1000 if timeout is None else timeout
+        until = loop.time() + limit
+        if admission.board.is_flushed or self.store.default_durability is Durability.DISK:
+            await self._acknowledged(offset, timeout, receipt)
+        acks = self._acks.get(loop)
+        if acks is None:
+            acks = self._acks[loop] = _Acks(loop)
+        wait = await acks.reached(admission, offset, until)
+        if wait.status is PutStatus.PUT_OK:
+            return wait.copies
+        raise replica_timeout(
+            self.store, wait.status, admission.copies, admission.needs_all, wait.copies, receipt
+        )
 
     async def _acknowledged(
         self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]

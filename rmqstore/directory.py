@@ -16,7 +16,10 @@ from pathlib import Path
 
 from rmqstore.errors import NotFoundError, UnsupportedStoreError
 
-__all__ = ["Directory"]
+__all__ = ["EPOCH_FILE", "Directory"]
+
+EPOCH_FILE = "epochFileCheckpoint"
+"""The epoch list of a replica, under the root; its copy has the suffix .bak."""
 
 _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")
@@ -43,6 +46,9 @@ class Directory:
     release: str | None = None
     """"5.5" when that release has written here, "5.3" for a store without such traces, None for no
     store."""
+
+    has_epochs: bool = False
+    """Whether the store is a replica: it has an epoch list."""
 
     left_alone: tuple[str, ...] = field(default=())
     """Parts of the store that are recognised and not read, in words."""
@@ -75,6 +81,7 @@ class Directory:
             has_index=next(_sizes(root / "index"), None) is not None,
             was_closed=not (root / "abort").exists(),
             release=None if log_size is None else _release(root),
+            has_epochs=any((root / f"{EPOCH_FILE}{suffix}").exists() for suffix in ("", ".bak")),
             left_alone=tuple(_left_alone(root)),
         )
 

@@ -82,7 +82,9 @@ def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreC
     )
 
 
-def native_settings(config: StoreConfig, facts: Directory, *, read_only: bool) -> dict[str, Any]:
+def native_settings(
+    config: StoreConfig, facts: Directory, *, read_only: bool, keep_confirm_offset: bool = False
+) -> dict[str, Any]:
     """Return what the native half is opened with, by the names of `fill_options` (core.pyx)."""
     compatibility = {"auto": "both"}.get(config.compatibility, config.compatibility)
     release = facts.release if config.compatibility == "auto" else config.compatibility
@@ -95,6 +97,7 @@ def native_settings(config: StoreConfig, facts: Directory, *, read_only: bool) -
         "read_only_log_directories": sorted(config.commit_log_read_only_paths),
         "read_only": read_only,
         "allow_gaps": read_only,
+        "keep_confirm_offset": keep_confirm_offset,
         "index_enable": config.message_index_enable,
         "index_tags": release == "5.5",
         "need_property_crc": config.force_verify_property_crc,

@@ -10,11 +10,11 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from rmqstore._native import core
 from rmqstore._native.core import LogScan, Record
@@ -81,12 +81,19 @@ class Recovery(NamedTuple):
     milliseconds: int
 
 
+class _Replication(Protocol):
+    """What replicates a store, and ends before it does."""
+
+    def close(self) -> None: ...
+
+
 def open(
     path: str | os.PathLike[str],
     config: StoreConfig | str | os.PathLike[str] | None = None,
     *,
     read_only: bool = False,
     retention: bool = False,
+    keep_confirm_offset: bool | None = None,
     **settings: Any,
 ) -> Store:
     """Return the store at *path*, made when it is not there.
@@ -97,10 +104,22 @@ def open(
     `refresh` then shows what the writer did since. *retention* deletes old files by the rules of
     the configuration; without it nothing is ever deleted.
 
+    *keep_confirm_offset*: what lies behind the checkpoint's confirm offset, which other replicas
+    may lack, stays unseen until replication confirms it. None: where there is an epoch list, so
+    that a replica that starts again shows nothing a later cut could take back. False shows all
+    there is. A confirm offset of 0 was never set and holds nothing back.
+
     Raises StoreLockedError (names the process), CorruptionError (names place and cure),
     ConfigError, DiskError.
     """
-    return Store(path, config, read_only=read_only, retention=retention, **settings)
+    return Store(
+        path,
+        config,
+        read_only=read_only,
+        retention=retention,
+        keep_confirm_offset=keep_confirm_offset,
+        **settings,
+    )
 
 
 class Store(core.Reader):
@@ -117,6 +136,7 @@ class Store(core.Reader):
         *,
         read_only: bool = False,
         retention: bool = False,
+        keep_confirm_offset: bool | None = None,
         **settings: Any,
     ) -> None:
         root = os.path.abspath(os.fspath(path))
@@ -137,7 +157,20 @@ class Store(core.Reader):
         self.directory = facts
         self._retention: RetentionTimer | None = None
         self._writes_refused = False
-        self._open(root, native_settings(config, facts, read_only=read_only))
+        self._replication: _Replication | None = None
+        self._after_expiry: Callable[[], object] | None = None
+        """Called, from any thread, once files were removed from the log's beginning."""
+        if keep_confirm_offset is None:
+            keep_confirm_offset = facts.has_epochs
+        self._open(
+            root,
+            native_settings(
+                config,
+                facts,
+                read_only=read_only,
+                keep_confirm_offset=keep_confirm_offset and not read_only,
+            ),
+        )
         self.body_size_max = config.message_size_bytes_max
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
@@ -174,11 +207,15 @@ class Store(core.Reader):
         DiskError when the last flush failed: the store is closed all the same, and its next start
         recovers it.
         """
+        if self._replication is not None:
+            self._replication.close()
         if self._retention is not None and not self.closed:
             self._retention.stop()
         super().close()
 
     def _abandon(self) -> None:
+        if self._replication is not None:
+            self._replication.close()
         if self._retention is not None:
             self._retention.stop()
         super()._abandon()
@@ -452,7 +489,12 @@ class Store(core.Reader):
         """Remove the first *count* commit log files (never the last) and what points into them."""
         if count < 0:
             raise ArgumentError(f"count must not be negative: {count}")
+        self._remove_files(count)
+
+    def _remove_files(self, count: int) -> None:
         self._expire(count)
+        if self._after_expiry is not None:
+            self._after_expiry()
 
     def _start_retention(self, *, delete: bool) -> None:
         # The timer must not keep a store alive that nobody else holds.
@@ -493,7 +535,7 @@ class Store(core.Reader):
             keep_from_offset=self.dispatched_offset,
         )
         if decision.refuse_writes != self._writes_refused:
-            self._refuse("disk" if decision.refuse_writes else None)
+            self._refuse("disk", decision.refuse_writes)
             self._writes_refused = decision.refuse_writes
             _log().warning(
                 "%s: disk %s",
@@ -501,7 +543,7 @@ class Store(core.Reader):
                 "full, writes refused" if self._writes_refused else "has room",
             )
         if delete and decision.delete:
-            self._expire(len(decision.delete))
+            self._remove_files(len(decision.delete))
         return decision
 
     # -- native hooks

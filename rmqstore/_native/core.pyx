@@ -7,7 +7,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 cimport cython
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy, memset
 
 from rmqstore._native.csrc cimport *
@@ -20,7 +21,9 @@ from rmqstore.errors import (
     MessageRejected,
     NotWritable,
     OffsetOutOfRange,
+    PageCacheBusy,
     PutError,
+    ReplicaTimeout,
     StoreClosedError,
     StoreLockedError,
     ViewsOpenError,
@@ -69,6 +72,7 @@ cdef str text_of(const char *data, Py_ssize_t size):
 
 include "record.pxi"
 include "store.pxi"
+include "ack_board.pxi"
 include "put.pxi"
 include "place.pxi"
 include "read.pxi"
@@ -76,3 +80,4 @@ include "scan.pxi"
 include "arrow.pxi"
 include "segment.pxi"
 include "ha_frame.pxi"
+include "ha_pump.pxi"

@@ -29,6 +29,7 @@ cdef extern from "clock.h" nogil:
     struct rmq_clock:
         int64_t fixed_ms
     int64_t rmq_clock_now(rmq_clock *clock)
+    int64_t rmq_monotonic_ms()
 
 
 cdef extern from "properties.h" nogil:
@@ -307,6 +308,33 @@ cdef extern from "recover.h" nogil:
         char cut_path[256]
 
 
+cdef extern from "small_file.h" nogil:
+    struct rmq_vfs:
+        pass
+
+    int rmq_small_file_replace(rmq_vfs *vfs, const char *directory, const char *name, const void *data, size_t size,
+                               rmq_error *err)
+    int rmq_small_file_remove(rmq_vfs *vfs, const char *directory, const char *name, rmq_error *err)
+
+
+cdef extern from "border.h" nogil:
+    int rmq_border_advance(rmq_file_queue *files, int64_t *border, int64_t end, rmq_error *err)
+
+
+cdef extern from "wakeup.h" nogil:
+    struct rmq_wakeups:
+        pass
+
+    struct rmq_wakeup:
+        int fd
+
+    int rmq_wakeup_open(rmq_wakeup *wakeup, rmq_wakeups *wakeups, rmq_error *err)
+    void rmq_wakeup_close(rmq_wakeup *wakeup)
+    void rmq_wakeup_abandon(rmq_wakeup *wakeup)
+    bint rmq_wakeup_arm(rmq_wakeup *wakeup, int64_t seen_end)
+    void rmq_wakeup_clear(rmq_wakeup *wakeup)
+
+
 cdef extern from "store.h" nogil:
     struct rmq_store_options:
         const char *root
@@ -316,6 +344,7 @@ cdef extern from "store.h" nogil:
         size_t read_only_log_directory_count
         bint read_only
         bint allow_gaps
+        bint keep_confirm_offset
         bint index_enable
         bint index_tags
         bint need_property_crc
@@ -332,6 +361,8 @@ cdef extern from "store.h" nogil:
         rmq_flusher_options flush
 
     struct rmq_store:
+        rmq_vfs *vfs
+        char *root
         rmq_clock clock
         rmq_failure failure
         rmq_commit_log log
@@ -339,7 +370,9 @@ cdef extern from "store.h" nogil:
         size_t index_files_skipped
         rmq_dispatcher dispatcher
         rmq_flusher flusher
+        rmq_wakeups wakeups
         rmq_recovery recovery
+        int64_t raw_end
         bint has_index
 
     int rmq_store_open(const rmq_store_options *options, rmq_store **store, rmq_error *err)
@@ -349,10 +382,17 @@ cdef extern from "store.h" nogil:
     int rmq_store_put(rmq_store *store, const rmq_message *messages, size_t count, bint together,
                       rmq_receipt *receipts, size_t *stored, rmq_error *err)
     int rmq_store_append_raw(rmq_store *store, int64_t at, const uint8_t *data, size_t size, rmq_error *err)
-    void rmq_store_refuse(rmq_store *store, int status)
+    unsigned RMQ_REFUSE_ROLE, RMQ_REFUSE_DISK
+    void rmq_store_refuse(rmq_store *store, unsigned reason, bint is_refused)
     int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_restart(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_settle(rmq_store *store, int64_t whole_end, rmq_error *err)
+    bint rmq_store_is_border(rmq_store *store, int64_t offset)
+    int64_t rmq_store_last_record(rmq_store *store)
+    int rmq_store_copy(rmq_store *store, int64_t offset, uint8_t *out, size_t size, rmq_error *err)
+    int rmq_store_may_change(rmq_store *store, rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
@@ -404,3 +444,73 @@ cdef extern from "read.h" nogil:
                                  int64_t timestamp, bint upper, int64_t *offset, rmq_error *err)
     int rmq_store_query(rmq_store *store, rmq_slice topic, rmq_slice key, bint tag, int64_t begin_ms, int64_t end_ms,
                         size_t max_count, rmq_found *found, size_t *count, rmq_error *err)
+
+
+cdef extern from "ack_board.h" nogil:
+    enum:
+        RMQ_ACK_SLOTS_MAX, RMQ_ACK_REASON_SIZE
+        RMQ_PUT_OK, RMQ_PUT_FLUSH_SLAVE_TIMEOUT, RMQ_PUT_SERVICE_NOT_AVAILABLE, RMQ_PUT_OS_PAGE_CACHE_BUSY
+        RMQ_PUT_IN_SYNC_REPLICAS_NOT_ENOUGH
+
+    struct rmq_ack_rule:
+        const int32_t *counted
+        size_t counted_count
+        const int32_t *waited
+        size_t waited_count
+        bint has_set
+        bint is_missing
+        bint is_gated
+        int32_t confirm_copies
+        int32_t status
+        const char *reason
+        int32_t copies
+        bint needs_all
+        bint is_flushed
+        int32_t present
+        int32_t available
+        int64_t lease_end_ms
+        int64_t waiting_max
+        int64_t timeout_ms
+
+    struct rmq_ack_need:
+        int32_t copies
+        bint needs_all
+
+    struct rmq_ack_inbox:
+        int fd
+
+    struct rmq_ack_waiter:
+        rmq_ack_need need
+        int64_t end_offset
+        rmq_ack_waiter *after
+        rmq_ack_inbox *inbox
+        int32_t status
+        int32_t copies
+        void *owner
+
+    struct rmq_ack_board:
+        pass
+
+    rmq_ack_board *rmq_ack_board_create(rmq_store *store)
+    void rmq_ack_board_destroy(rmq_ack_board *board)
+    int rmq_ack_board_open_slot(rmq_ack_board *board, int32_t *slot, rmq_error *err)
+    void rmq_ack_board_close_slot(rmq_ack_board *board, int32_t slot)
+    void rmq_ack_board_ack(rmq_ack_board *board, int32_t slot, int64_t offset)
+    size_t rmq_ack_board_acks(rmq_ack_board *board, int32_t *slots, int64_t *offsets)
+    int64_t rmq_ack_board_freeze(rmq_ack_board *board)
+    int rmq_ack_board_thaw(rmq_ack_board *board, const rmq_ack_rule *rule, rmq_error *err)
+    void rmq_ack_board_abandon(rmq_ack_board *board)
+    void rmq_ack_board_detach(rmq_ack_board *board)
+    int64_t rmq_ack_board_confirm_offset(rmq_ack_board *board)
+    int64_t rmq_ack_board_waiting(rmq_ack_board *board)
+    bint rmq_ack_board_is_flushed(rmq_ack_board *board)
+    int64_t rmq_ack_board_timeout_ms(rmq_ack_board *board)
+    int rmq_ack_board_admit(rmq_ack_board *board, bint is_replicated, int32_t copies, rmq_ack_need *need)
+    void rmq_ack_board_reason(rmq_ack_board *board, int status, const rmq_ack_need *need, char *reason)
+    int rmq_ack_board_wait(rmq_ack_board *board, const rmq_ack_need *need, int64_t end_offset, int64_t timeout_ms,
+                           int32_t *copies)
+    void rmq_ack_board_begin(rmq_ack_board *board, rmq_ack_waiter *waiter)
+    bint rmq_ack_board_withdraw(rmq_ack_board *board, rmq_ack_waiter *waiter)
+    int rmq_ack_inbox_open(rmq_ack_inbox *inbox, rmq_error *err)
+    void rmq_ack_inbox_close(rmq_ack_inbox *inbox)
+    rmq_ack_waiter *rmq_ack_inbox_take(rmq_ack_inbox *inbox, int64_t timeout_ms)

@@ -28,6 +28,7 @@ cdef extern from "ha_frame.h" nogil:
         int64_t start_offset
 
     struct rmq_ha_parser:
+        uint8_t *held
         size_t held_size
         bint is_held_over
         int64_t position
@@ -41,6 +42,7 @@ cdef extern from "ha_frame.h" nogil:
     void rmq_ha_parser_begin(rmq_ha_parser *parser, rmq_ha_stream stream, int32_t frame_size_max)
     void rmq_ha_parser_feed(rmq_ha_parser *parser, const uint8_t *data, size_t size)
     int rmq_ha_parser_next(rmq_ha_parser *parser, rmq_ha_frame *frame, rmq_error *err)
+    void rmq_ha_parser_release(rmq_ha_parser *parser)
     void rmq_ha_parser_finish(rmq_ha_parser *parser)
 
 
@@ -108,6 +110,14 @@ cdef class HaParser:
             check(status, &err)
         self.is_broken = False
         return result
+
+    def release(self):
+        """Return the bytes held of the frame that is not whole yet, and forget them: whoever reads on begins there."""
+        cdef bytes held = b""
+        if not self.parser.is_held_over:
+            held = PyBytes_FromStringAndSize(<const char *>self.parser.held, <Py_ssize_t>self.parser.held_size)
+        rmq_ha_parser_release(&self.parser)
+        return held
 
     cdef object make(self, const rmq_ha_frame *frame, whole, const uint8_t *data):
         cdef object maker = self.makers[<int>frame.kind]

@@ -152,9 +152,11 @@ def place_records(Store store, data, *, least_timestamp=None):
     cdef rmq_run run
     cdef rmq_error err
     cdef Py_buffer view
+    cdef Waited waited
     cdef int status
     memset(&run, 0, sizeof(run))
     try:
+        admit(store, store._board, MEMORY, 0, None, &waited)
         if least_timestamp is not None:
             run.keeps_timestamps = True
             run.least_timestamp = least_timestamp

@@ -117,24 +117,86 @@ cdef int fill_from_message(Store store, rmq_message *out, object message) except
     return 0
 
 
-cdef object reached(Store store, rmq_store *handle, int64_t end_offset, object wanted, int64_t timeout_ms,
-                    rmq_error *err, int *status):
-    """Waits for the durability; with the GIL let go of."""
-    status[0] = RMQ_OK
+# What a put waits for behind its append, and what came of it.
+cdef struct Waited:
+    rmq_ack_need need
+    int64_t timeout_ms      # for the disk
+    bint is_limited         # the caller's timeout bounds the wait for replicas, too
+    int disk                # enum rmq_status
+    int replicas            # enum rmq_put_status
+    int32_t copies
+
+
+cdef int admit(Store store, AckBoard board, object durability, int32_t copies, object timeout, Waited *waited) except -1:
+    """Judge, before anything is appended, whether the put may be; *copies* is 0 for the rule's number."""
+    cdef int status
+    waited.timeout_ms = milliseconds(store, timeout)
+    waited.is_limited = timeout is not None
+    waited.disk, waited.replicas, waited.copies = RMQ_OK, RMQ_PUT_OK, 1
+    if board is None:
+        if durability is REPLICATED:
+            refuse_replicated(store)
+        return 0
+    status = rmq_ack_board_admit(board.board, durability is REPLICATED, copies, &waited.need)
+    if status != RMQ_PUT_OK:
+        raise not_admitted(store, board, status, &waited.need)
+    return 0
+
+
+cdef object not_admitted(Store store, AckBoard board, int status, const rmq_ack_need *need):
+    cdef char reason[RMQ_ACK_REASON_SIZE]
+    rmq_ack_board_reason(board.board, status, need, reason)
+    text = f"store {store.path}: {(<const char *>reason).decode('utf-8', 'replace')}; nothing was stored"
+    if status == RMQ_PUT_OS_PAGE_CACHE_BUSY:
+        return PageCacheBusy(text)
+    if status == RMQ_PUT_SERVICE_NOT_AVAILABLE:
+        error = NotWritable(text)
+        error.master_hint = store._master_hint
+        return error
+    return InSyncReplicasNotEnough(text, status=PUT_STATUSES[status])
+
+
+cdef object reached(Store store, rmq_store *handle, AckBoard board, int64_t end_offset, object wanted, Waited *waited,
+                    rmq_error *err):
+    """Waits for the durability, with the GIL let go of. A store that flushes every message waits for that, too, while
+    replicas get theirs."""
+    cdef int64_t timeout_ms = waited.timeout_ms
+    cdef int64_t until_ms = rmq_monotonic_ms() + timeout_ms if wanted is REPLICATED else 0
+    cdef object so_far = MEMORY
     if wanted is MEMORY:
         return MEMORY
+    if wanted is DISK or store.default_durability is DISK or rmq_ack_board_is_flushed(board.board):
+        with nogil:
+            waited.disk = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
+        if waited.disk != RMQ_OK:
+            return MEMORY
+        so_far = DISK
+    if wanted is DISK:
+        return DISK
     with nogil:
-        status[0] = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
-    return DISK if status[0] == RMQ_OK else MEMORY
+        timeout_ms = max(until_ms - rmq_monotonic_ms(), <int64_t>0) if waited.is_limited else -1
+        waited.replicas = rmq_ack_board_wait(board.board, &waited.need, end_offset, timeout_ms, &waited.copies)
+    return REPLICATED if waited.replicas == RMQ_PUT_OK else so_far
 
 
 cdef object refuse_replicated(Store store):
     raise InSyncReplicasNotEnough(f"store {store.path} has no replicas; ask for Durability.DISK, or replicate it")
 
 
-cdef object put_refused(const rmq_error *err):
+def asked_durability(Store store, durability, copies):
+    """Return what a put asks for that names these, None for what it does not name."""
+    if copies is None:
+        return store.default_durability if durability is None else durability
+    if durability is not None and durability is not REPLICATED:
+        raise ArgumentError(f"copies={copies} asks for Durability.REPLICATED, not {durability.name}; leave one out")
+    return REPLICATED
+
+
+cdef object put_refused(Store store, const rmq_error *err):
     """The exception of a put that stored nothing. A disk that gives out is a PutError like every other reason."""
     error = error_of(err)
+    if isinstance(error, NotWritable):
+        error.master_hint = store._master_hint
     if isinstance(error, DiskError):
         refused = NotWritable(str(error), status=PutStatus.CREATE_MAPPED_FILE_FAILED)
         refused.retriable = err.status == RMQ_NO_SPACE
@@ -143,8 +205,12 @@ cdef object put_refused(const rmq_error *err):
     return error
 
 
-cdef object put_failed(int status, const rmq_error *err, object receipt):
+cdef object put_failed(Store store, const Waited *waited, const rmq_error *err, object receipt):
     """The exception of a put whose message is in the log."""
+    cdef int status = waited.disk
+    if status == RMQ_OK:
+        return replica_timeout(store, PUT_STATUSES[waited.replicas], waited.need.copies,
+                               waited.need.needs_all, waited.copies, receipt)
     error = error_of(err)
     if isinstance(error, PutError):
         error.receipt = receipt
@@ -153,6 +219,18 @@ cdef object put_failed(int status, const rmq_error *err, object receipt):
             error.stored = None
             error.status = PutStatus.FLUSH_DISK_TIMEOUT
     return error
+
+
+def replica_timeout(store, status, int needed, bint needs_all, int copies, receipt):
+    """Return the exception of a put that is stored and did not get its copies in time."""
+    if copies < needed:
+        why = f"{copies} of {needed} copies were acknowledged in time (slaveTimeout)"
+    elif needs_all:
+        why = "not every member of the sync-state set acknowledged the message in time (slaveTimeout)"
+    else:
+        why = "this master's role or lease ended before the message was acknowledged"
+    return ReplicaTimeout(f"store {store.path}: {why}; the message is stored and may still be replicated",
+                          status=status, receipt=receipt)
 
 
 cdef int64_t milliseconds(Store store, object timeout) except? -1:
@@ -194,15 +272,17 @@ cdef class Writer(Store):
     """The verbs that put."""
 
     def put(self, topic, body=None, *, queue=0, tags=None, keys=None, properties=None, unique_key=None, int flag=0,
-            born_timestamp=None, durability=None, timeout=None):
+            born_timestamp=None, durability=None, copies=None, timeout=None):
         """Store one message and return its Receipt.
 
         *topic* is a name, with *body* any object with the buffer protocol, or a whole `Message`. *keys* is a list or
         a text of keys separated by spaces. *durability* None is the store's own: DISK with flushDiskType SYNC_FLUSH,
-        else MEMORY. *timeout* is in seconds and bounds the wait for durability.
+        else MEMORY. *copies*, this store's own included, asks for REPLICATED with that number in place of the quorum's;
+        a store that flushes every message waits for its own disk as well. *timeout* is in seconds and bounds the wait
+        for durability.
 
-        Raises MessageRejected (too large, reserved characters), NotWritable, PageCacheBusy, FlushTimeout (stored),
-        InSyncReplicasNotEnough.
+        Raises MessageRejected (too large, reserved characters), NotWritable, PageCacheBusy, InSyncReplicasNotEnough;
+        FlushTimeout and ReplicaTimeout (stored).
         """
         cdef rmq_store *handle
         cdef rmq_message message
@@ -211,11 +291,9 @@ cdef class Writer(Store):
         cdef rmq_error err
         cdef rmq_slice name
         if body is None or type(topic) is not str:
-            return self._put_message(topic, durability, timeout)
-        if durability is None:
-            durability = self.default_durability
-        elif durability is REPLICATED:
-            refuse_replicated(self)
+            return self._put_message(topic, durability, copies, timeout)
+        if copies is not None or durability is None:
+            durability = asked_durability(self, durability, copies)
         handle = self.alive()
         memset(&message, 0, sizeof(message))
         name = slice_of(<str>topic)
@@ -244,25 +322,26 @@ cdef class Writer(Store):
         if PyBytes_CheckExact(body):
             message.body = <const uint8_t *>PyBytes_AS_STRING(body)
             message.body_size = <size_t>PyBytes_GET_SIZE(body)
-            return self.put_one(<str>topic, &message, durability, timeout)
+            return self.put_one(<str>topic, &message, durability, copies, timeout)
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
             message.body = <const uint8_t *>view.buf
             message.body_size = <size_t>view.len
-            return self.put_one(<str>topic, &message, durability, timeout)
+            return self.put_one(<str>topic, &message, durability, copies, timeout)
         finally:
             PyBuffer_Release(&view)
 
-    cdef Receipt put_one(self, str topic, rmq_message *message, object durability, object timeout):
+    cdef Receipt put_one(self, str topic, rmq_message *message, object durability, object copies, object timeout):
         cdef rmq_store *handle = self.enter()
+        cdef AckBoard board = self._board
         cdef rmq_receipt stored
         cdef size_t count = 0
         cdef rmq_error err
+        cdef Waited waited
         cdef int status
-        cdef int64_t timeout_ms
         cdef Receipt receipt
         try:
-            timeout_ms = milliseconds(self, timeout)
+            admit(self, board, durability, judge_copies(copies), timeout, &waited)
             # One small append costs less than giving the GIL away and taking it back.
             if message.body_size <= 65536:
                 status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
@@ -270,33 +349,45 @@ cdef class Writer(Store):
                 with nogil:
                     status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
             if status != RMQ_OK:
-                raise put_refused(&err)
+                raise put_refused(self, &err)
             if durability is MEMORY:
-                return make_receipt(topic, message, &stored, durability)
-            durability = reached(self, handle, stored.physical_offset + stored.size, durability, timeout_ms, &err,
-                                 &status)
-            receipt = make_receipt(topic, message, &stored, durability)
-            if status != RMQ_OK:
-                raise put_failed(status, &err, receipt)
+                return make_receipt(topic, message, &stored, durability, 1)
+            durability = reached(self, handle, board, stored.physical_offset + stored.size, durability, &waited, &err)
+            receipt = make_receipt(topic, message, &stored, durability, waited.copies)
+            if waited.disk != RMQ_OK or waited.replicas != RMQ_PUT_OK:
+                raise put_failed(self, &waited, &err, receipt)
             return receipt
         finally:
             self.leave()
 
-    def _put_message(self, message, durability, timeout):
+    def _put_message(self, message, durability, copies, timeout):
         if not isinstance(message, Message):
             raise TypeError(f"put takes a topic and a body, or a Message; got {type(message).__name__}")
-        return self._put_all([message], None, 0, durability, timeout, False)[0]
+        return self._put_all([message], None, 0, durability, copies, timeout, False)[0]
 
-    def put_many(self, messages, *, topic=None, int queue=0, durability=None, timeout=None):
+    def _admit(self, copies=None):
+        """Return leave to append a message that is to have copies, for who waits for them elsewhere.
+
+        Raises as put does when it refuses one.
+        """
+        cdef Admission admission = Admission.__new__(Admission)
+        cdef AckBoard board = self._board
+        cdef Waited waited
+        self.alive()
+        admit(self, board, REPLICATED, judge_copies(copies), None, &waited)
+        admission.board, admission.need = board, waited.need
+        return admission
+
+    def put_many(self, messages, *, topic=None, int queue=0, durability=None, copies=None, timeout=None):
         """Store messages in order under one lock and return their Receipts; one wait for durability covers all.
 
         *messages* holds Message objects or, with *topic*, bodies as well, which go to *queue* of that topic. All are
         judged first: MessageRejected means that none was stored. When the disk gives out in between, the error's
         `receipt` is the list of those stored.
         """
-        return self._put_all(messages, topic, queue, durability, timeout, False)
+        return self._put_all(messages, topic, queue, durability, copies, timeout, False)
 
-    def put_batch(self, messages, *, durability=None, timeout=None):
+    def put_batch(self, messages, *, durability=None, copies=None, timeout=None):
         """Store messages of one topic and queue side by side in one commit log file, as RocketMQ stores a batch.
 
         In a topic of batch queues (`create_topic` with queue.type BatchCQ) they become one record, an inner batch;
@@ -315,8 +406,8 @@ cdef class Writer(Store):
             raise MessageRejected(f"the bodies of the batch are over the limit of {self.body_size_max} bytes "
                                   "(maxMessageSize); split it")
         if self._takes_batches(messages[0].topic, messages[0].queue):
-            return self._put_inner_batch(messages, durability, timeout)
-        return self._put_all(messages, None, 0, durability, timeout, True)
+            return self._put_inner_batch(messages, durability, copies, timeout)
+        return self._put_all(messages, None, 0, durability, copies, timeout, True)
 
     def _takes_batches(self, str topic, int queue):
         """Whether the queue is known as one for inner batches."""
@@ -324,20 +415,21 @@ cdef class Writer(Store):
         cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
         return found != NULL and bool(found.is_batch)
 
-    def _put_inner_batch(self, list messages, durability, timeout):
+    def _put_inner_batch(self, list messages, durability, copies, timeout):
         cdef Receipt first, receipt
         cdef list receipts = []
         record = Message(messages[0].topic, encode_batch(messages), queue=messages[0].queue,
                          sys_flag=RMQ_FLAG_INNER_BATCH, properties={"INNER_NUM": str(len(messages))})
-        first = self._put_all([record], None, 0, durability, timeout, False)[0]
+        first = self._put_all([record], None, 0, durability, copies, timeout, False)[0]
         for number in range(len(messages)):
-            receipt = first._with_durability(first.durability)
+            receipt = first._with_durability(first.durability, first.copies)
             receipt.queue_offset = first.queue_offset + number
             receipts.append(receipt)
         return receipts
 
-    def _put_all(self, messages, topic, int queue, durability, timeout, bint together):
+    def _put_all(self, messages, topic, int queue, durability, copies, timeout, bint together):
         cdef rmq_store *handle
+        cdef AckBoard board = self._board
         cdef list items = [self._stored_form(item) if is_message(item) else item for item in messages]
         cdef size_t count = <size_t>len(items), stored = 0
         cdef rmq_message *out = NULL
@@ -345,16 +437,19 @@ cdef class Writer(Store):
         cdef _Bodies bodies
         cdef list texts = []
         cdef rmq_error err
-        cdef int status, waited = RMQ_OK
-        cdef int64_t timeout_ms, end_offset
+        cdef Waited waited
+        cdef int status
+        cdef int64_t end_offset
         cdef list result
-        if durability is REPLICATED:
-            refuse_replicated(self)
-        if count == 0:
-            return []
+        if durability is None and copies is None and items and all(
+                is_message(item) and not item.wait_store_ok for item in items):
+            durability = MEMORY
+        durability = asked_durability(self, durability, copies)
         handle = self.enter()
         try:
-            timeout_ms = milliseconds(self, timeout)
+            admit(self, board, durability, judge_copies(copies), timeout, &waited)
+            if count == 0:
+                return []
             bodies = _Bodies(count)
             out = <rmq_message *>PyMem_Malloc(count * sizeof(rmq_message))
             receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt))
@@ -368,19 +463,18 @@ cdef class Writer(Store):
                 raise
             with nogil:
                 status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
-            if durability is None:
-                durability = self.default_durability
-                if all(is_message(item) and not item.wait_store_ok for item in items):
-                    durability = MEMORY
             if status == RMQ_OK:
                 end_offset = receipts[count - 1].physical_offset + receipts[count - 1].size
-                durability = reached(self, handle, end_offset, durability, timeout_ms, &err, &waited)
-            result = [make_receipt(item.topic if is_message(item) else topic, &out[i], &receipts[i], durability)
+                durability = reached(self, handle, board, end_offset, durability, &waited, &err)
+            else:
+                durability = MEMORY
+            result = [make_receipt(item.topic if is_message(item) else topic, &out[i], &receipts[i], durability,
+                                   waited.copies)
                       for i, item in enumerate(items[:stored])]
             if status != RMQ_OK:
                 raise self._put_error(&err, result, count)
-            if waited != RMQ_OK:
-                raise put_failed(waited, &err, result[0] if count == 1 else result)
+            if waited.disk != RMQ_OK or waited.replicas != RMQ_PUT_OK:
+                raise put_failed(self, &waited, &err, result[0] if count == 1 else result)
             return result
         finally:
             PyMem_Free(out)
@@ -388,7 +482,7 @@ cdef class Writer(Store):
             self.leave()
 
     cdef object _put_error(self, const rmq_error *err, list stored, size_t count):
-        error = put_refused(err)
+        error = put_refused(self, err)
         if isinstance(error, PutError):
             if err.at_offset >= 0 and count > 1 and isinstance(error, MessageRejected):
                 error.add_note(f"message number {err.at_offset} of the call, counted from 0; none was stored")

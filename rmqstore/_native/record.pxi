@@ -21,7 +21,8 @@ cdef str message_id_of(const rmq_host *host, int64_t physical_offset):
 cdef class Receipt:
     """Where a message lies, and what had happened to it when its put returned.
 
-    `durability` is what was reached: MEMORY, DISK or REPLICATED.
+    `durability` is what was reached: MEMORY, DISK or REPLICATED. `copies` is how many replicas, this store included,
+    held it by then; 1 where nobody was waited for.
     """
 
     cdef readonly str topic
@@ -31,6 +32,7 @@ cdef class Receipt:
     cdef readonly int64_t store_timestamp
     cdef readonly int size
     cdef readonly object durability
+    cdef readonly int copies
     cdef rmq_host host
 
     def __init__(self, *args, **kwargs):
@@ -51,21 +53,24 @@ cdef class Receipt:
         """The physical offset behind the record."""
         return self.physical_offset + self.size
 
-    def _with_durability(self, durability):
+    def _with_durability(self, durability, int copies=1):
         """The same receipt after more has happened to the message."""
         cdef Receipt receipt = Receipt.__new__(Receipt)
         receipt.topic, receipt.queue, receipt.queue_offset = self.topic, self.queue, self.queue_offset
         receipt.physical_offset, receipt.size = self.physical_offset, self.size
         receipt.store_timestamp, receipt.host = self.store_timestamp, self.host
         receipt.durability = durability
+        receipt.copies = copies
         return receipt
 
     def __repr__(self):
+        copies = f", copies={self.copies}" if self.copies > 1 else ""
         return (f"Receipt({self.topic!r}, queue={self.queue}, queue_offset={self.queue_offset}, "
-                f"physical_offset={self.physical_offset}, size={self.size}, {self.durability.name})")
+                f"physical_offset={self.physical_offset}, size={self.size}, {self.durability.name}{copies})")
 
 
-cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_receipt *stored, object durability):
+cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_receipt *stored, object durability,
+                          int copies):
     cdef Receipt receipt = Receipt.__new__(Receipt)
     receipt.topic = topic
     receipt.queue = message.queue_id
@@ -74,6 +79,7 @@ cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_recei
     receipt.store_timestamp = stored.store_timestamp
     receipt.size = stored.size
     receipt.durability = durability
+    receipt.copies = copies
     receipt.host = message.store_host
     return receipt
 

@@ -1,6 +1,9 @@
 # Opening, closing, and what concerns the store as a whole.
 
 
+cdef class AckBoard
+
+
 cdef class Store:
     """The native half of `rmqstore.Store`; see there."""
 
@@ -14,6 +17,8 @@ cdef class Store:
     cdef int64_t flush_timeout_ms
     cdef readonly str path
     cdef readonly bint read_only
+    cdef public object _master_hint  # where messages are taken, while the role refuses them here
+    cdef public AckBoard _board      # of the replicas, while the store is master
     cdef dict __dict__
 
     def __cinit__(self):
@@ -104,6 +109,7 @@ cdef class Store:
         if self.views:
             raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
         self.closing = True
+        self.detach_board()
         with nogil:
             rmq_gate_close(self.gate)
         nap.tv_sec = 0
@@ -121,10 +127,19 @@ cdef class Store:
     def _abandon(self):
         """End as a process that dies does: nothing is flushed, the abort marker stays. For tests of recovery."""
         cdef rmq_store *handle = self.alive()
+        self.detach_board()
         self.handle = NULL
         with nogil:
             rmq_gate_close(self.gate)
             rmq_store_abandon(handle)
+
+    cdef int detach_board(self) except -1:
+        """Let no put wait any more for replicas."""
+        cdef AckBoard board = self._board
+        self._board = None
+        if board is not None:
+            rmq_ack_board_detach(board.board)
+        return 0
 
     @property
     def closed(self):
@@ -168,8 +183,14 @@ cdef class Store:
             return rmq_file_queue_end(&handle.log.files)
         return rmq_dispatcher_limit(&handle.dispatcher)
 
+    @property
+    def _confirm_bound(self):
+        """The confirm offset that was set, wherever the log ends; -1: none."""
+        cdef int64_t bound = self.alive().dispatcher.confirm_offset
+        return -1 if bound == INT64_MAX else bound
+
     def _set_confirm_offset(self, int64_t offset):
-        """Dispatch no further than *offset*, and keep it in the checkpoint."""
+        """Dispatch no further than *offset*, and keep it in the checkpoint; -1: dispatch everything."""
         cdef rmq_error err
         check(rmq_store_set_confirm_offset(self.alive(), offset, &err), &err)
 
@@ -297,8 +318,8 @@ cdef class Store:
         check(status, &err)
 
     def truncate_to(self, int64_t physical_offset):
-        """End the log at *physical_offset*, for good: queues, index and checkpoint follow, and nothing behind it comes
-        back after a crash.
+        """End the log at *physical_offset*, for good: queues, index, confirm offset and checkpoint follow, and nothing
+        behind it comes back after a crash.
 
         Raises OffsetOutOfRange unless a record begins there; at or behind the end nothing happens.
         """
@@ -314,6 +335,127 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
+    def _restart(self, int64_t physical_offset):
+        """Give up all bytes; the next one is that at *physical_offset*, where a log file of this store's size begins.
+
+        Raises OffsetOutOfRange for any other offset, and nothing happens then.
+        """
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            if self.views:
+                raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
+            with nogil:
+                status = rmq_store_restart(handle, physical_offset, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _settle_raw(self, int64_t whole_end):
+        """Cut the log behind its last whole record, which ends at *whole_end*, and let puts go on, dispatched or not.
+        """
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_settle(handle, whole_end, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    @property
+    def _raw_end(self):
+        """Physical offset behind the last byte appended raw since the log was settled, 0 when there is none."""
+        return self.alive().raw_end
+
+    def _whole_end(self, int64_t border):
+        """(end of the last whole record behind *border*, what is wrong there or None): records are checked, CRCs
+        included."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef int64_t at = border
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_border_advance(&handle.log.files, &at, rmq_file_queue_end(&handle.log.files), &err)
+        finally:
+            self.leave()
+        if status == RMQ_CORRUPT:
+            return at, error_of(&err)
+        check(status, &err)
+        return at, None
+
+    def _is_border(self, int64_t physical_offset):
+        """Whether a record begins, or the log ends, at *physical_offset*."""
+        return bool(rmq_store_is_border(self.alive(), physical_offset))
+
+    def _last_record(self):
+        """Physical offset of the last whole record, -1 when there is none."""
+        cdef rmq_store *handle = self.enter()
+        cdef int64_t at
+        try:
+            with nogil:
+                at = rmq_store_last_record(handle)
+        finally:
+            self.leave()
+        return at
+
+    def _log_bytes(self, int64_t physical_offset, Py_ssize_t size):
+        """A copy of *size* bytes of the log. Raises OffsetOutOfRange unless all of them are held."""
+        cdef rmq_error err
+        cdef rmq_store *handle
+        cdef bytes result
+        cdef uint8_t *out
+        cdef int status
+        if size < 0:
+            raise ArgumentError(f"size must not be negative: {size}")
+        handle = self.enter()
+        try:
+            result = PyBytes_FromStringAndSize(NULL, size)
+            out = <uint8_t *>PyBytes_AS_STRING(result)
+            with nogil:
+                status = rmq_store_copy(handle, physical_offset, out, <size_t>size, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+        return result
+
+    def _replace_file(self, str name, bytes data):
+        """Put *data* in the place of a file under the root, whole or not at all; durable on return."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef bytes native = name.encode()
+        cdef const char *path = native
+        cdef const char *bytes_ = PyBytes_AS_STRING(data)
+        cdef size_t size = <size_t>len(data)
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_may_change(handle, &err)
+                if status == RMQ_OK:
+                    status = rmq_small_file_replace(handle.vfs, handle.root, path, bytes_, size, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
+    def _remove_file(self, str name):
+        """Remove a file under the root if it is there; durable on return."""
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef bytes native = name.encode()
+        cdef const char *path = native
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_may_change(handle, &err)
+                if status == RMQ_OK:
+                    status = rmq_small_file_remove(handle.vfs, handle.root, path, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
     def _expire(self, size_t file_count):
         cdef rmq_error err
         cdef rmq_store *handle = self.enter()
@@ -325,10 +467,18 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
-    def _refuse(self, reason):
-        """Refuse puts: "role", "disk", or None to accept them again."""
-        statuses = {None: RMQ_OK, "role": RMQ_NOT_WRITABLE, "disk": RMQ_NO_SPACE}
-        rmq_store_refuse(self.alive(), statuses[reason])
+    def _refuse(self, reason, bint refused=True):
+        """Refuse messages because of the "role" or the "disk", or do so no more; neither undoes the other.
+
+        A full disk refuses what comes raw from a master, too.
+        """
+        cdef unsigned number = {"role": RMQ_REFUSE_ROLE, "disk": RMQ_REFUSE_DISK}[reason]
+        cdef rmq_store *handle = self.enter()
+        try:
+            with nogil:
+                rmq_store_refuse(handle, number, refused)
+        finally:
+            self.leave()
 
     def refresh(self):
         """Take notice of what the writer in another process did since; for read-only stores."""
@@ -375,6 +525,7 @@ cdef int fill_options(rmq_store_options *options, dict settings) except -1:
     cdef tuple delays = settings["delay_levels_ms"]
     options.read_only = settings["read_only"]
     options.allow_gaps = settings["allow_gaps"]
+    options.keep_confirm_offset = settings["keep_confirm_offset"]
     options.index_enable = settings["index_enable"]
     options.index_tags = settings["index_tags"]
     options.need_property_crc = settings["need_property_crc"]

@@ -107,13 +107,16 @@ class AutoSwitchMaster(MasterMachine):
         self._epoch = epoch
         if begin is not None and not self._waits_for_log:
             self.next_offset = begin
-        return super()._heartbeat(now_ms)
+        # Of an empty log a slave holds all there is, and nothing more would come of it.
+        holds_all = [self._acked(self.slave.broker_id, 0)] if self._waits_for_log else []
+        return super()._heartbeat(now_ms) + holds_all
 
     def _go_on(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         if self._waits_for_log and self._log.end_offset > 0 and self.state is HaState.TRANSFER:
             self._waits_for_log = False
             effects = self._start(0, now_ms)
+            self._note_sent(effects, now_ms)
         return effects + super()._go_on(now_ms)
 
     def _acknowledge(self, offset: int, now_ms: int) -> list[Effect]:
@@ -129,6 +132,18 @@ class AutoSwitchMaster(MasterMachine):
         elif self._sent_end is not None and offset >= self._sent_end:
             effects.append(CaughtUp(self.slave.broker_id, self._sent_ms))
         return effects
+
+    def _count(self, offset: int, caught_up_ms: int | None) -> list[Effect]:
+        assert self.slave is not None
+        effects: list[Effect] = [self._acked(self.slave.broker_id, offset)]
+        if not self.slave.is_learner and caught_up_ms is not None:
+            effects.append(CaughtUp(self.slave.broker_id, caught_up_ms))
+        return effects
+
+    def _label_end(self) -> int | None:
+        epochs = self._log.epochs
+        later = bisect_right(epochs, self._epoch.epoch, key=_epoch_of)
+        return epochs[later].start_offset if later < len(epochs) else None
 
     def _batch(self, offset: int, size: int) -> SendLog | Send | None:
         # A frame that would pass the end of its epoch is cut there and carries the label of the

@@ -172,11 +172,14 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _resume(self, now_ms: int) -> list[Effect]:
         """Take over the master's later epochs up to this log's end, and say where to begin."""
+        # One list at the end: a master may name hundreds of thousands.
+        entries = list(self._epochs.entries)
         for entry in self._theirs.entries:
-            last = self._epochs.last
+            last = entries[-1] if entries else None
             if entry.start_offset <= self._log.end_offset and (last is None or entry > last):
                 if last is None or entry.start_offset >= last.start_offset:
-                    self._epochs = self._epochs.append(entry)
+                    entries.append(entry)
+        self._epochs = EpochList(tuple(entries))
         effects = self._follow(now_ms, master_end=self._reply_end)
         # What is not compared yet must not look as if it were the master's after a crash.
         return (self._save(self._epochs) if self.is_verified else []) + effects
@@ -250,6 +253,16 @@ class AutoSwitchSlave(SlaveMachine):
     def _confirmed(self) -> list[Effect]:
         confirm = min(self._master_confirm, self._log.end_offset, self._same_until)
         return [SetConfirm(confirm)] if confirm > self._log.confirm_offset else []
+
+    def _received_confirm(self, offset: int) -> None:
+        self._master_confirm = max(self._master_confirm, offset)
+
+    def _may_receive(self) -> bool:
+        # Bytes go under the label that is saved last.
+        return bool(self._log.epochs) and self._epochs.last == self._log.epochs[-1]
+
+    def _label(self) -> EpochEntry | None:
+        return self._epochs.last
 
     def _forked(self, offset: int) -> list[Effect]:
         entry = epoch_at(self._log.epochs, offset)

@@ -62,6 +62,9 @@ class ClassicMaster(MasterMachine):
                 return self._close(fault)
         return [self._acked(self._broker_id, frame.offset)]
 
+    def _count(self, offset: int, caught_up_ms: int | None) -> list[Effect]:
+        return [self._acked(self._broker_id, offset)]
+
     def _empty_frame(self, offset: int) -> ClassicData:
         return ClassicData(offset)
 
@@ -101,3 +104,9 @@ class ClassicSlave(SlaveMachine):
 
     def _confirmed(self) -> list[Effect]:
         return []
+
+    def _received_confirm(self, offset: int) -> None:
+        pass
+
+    def _may_receive(self) -> bool:
+        return True

@@ -10,6 +10,18 @@ FlushLog the caller tells `LogGrew`; it may carry out several lists first, so th
 acknowledgement stands for all of them.
 
 A machine never reads a clock, a file or a socket. `next_tick_ms` says when it wants a `Tick`.
+
+With `HaOptions.streams` a machine hands the plain part of a connection over to whoever can do it
+without decisions (csrc/ha_pump.h), and judges what that one hands back:
+
+    master   Stream, then Streamed now and then, StreamEnded when it is handed back
+    slave    Receive, then Received, ReceiveEnded
+
+In between the machine sends nothing by itself; `Heartbeat` and `SetUntil` are for whoever has the
+connection. Progress is told before each `Tick`. Frames that came and were not for the stream are
+told as ever, behind the event that says so; a frame that is told although a stream was asked for
+takes that back, and the machine asks again. `Closed`, `Failed` and `Damaged` end a stream as well,
+and a `Close` or `Halt` among the effects means that it must be stopped first.
 """
 
 from __future__ import annotations
@@ -38,15 +50,23 @@ __all__ = [
     "HaOptions",
     "HaState",
     "Halt",
+    "Heartbeat",
     "Joined",
     "LogGrew",
     "LogView",
     "Opened",
+    "Receive",
+    "ReceiveEnded",
+    "Received",
     "Restart",
     "SaveEpochs",
     "Send",
     "SendLog",
     "SetConfirm",
+    "SetUntil",
+    "Stream",
+    "StreamEnded",
+    "Streamed",
     "Tick",
     "TruncateTo",
     "Writable",
@@ -91,6 +111,12 @@ class HaOptions:
     RocketMQ does."""
     ack_flushed: bool = False
     """Acknowledge what is on the disk instead of what is in memory (H17)."""
+    ack_parts: bool = False
+    """Acknowledge also the beginning of a record, as RocketMQ does. A damaged size then counts as
+    one until more bytes come (H23)."""
+    streams: bool = False
+    """Hand the plain part of a connection over (Stream, Receive). A master with a limit of bytes
+    per second goes on by itself."""
 
     def __post_init__(self) -> None:
         limits = {
@@ -120,6 +146,11 @@ class LogView(Protocol):
     @property
     def end_offset(self) -> int:
         """Behind the last byte held; 0 for a log that never held one."""
+
+    @property
+    def whole_end(self) -> int:
+        """Behind the last record that is whole and checked; what follows is the beginning of one,
+        or not looked at yet."""
 
     @property
     def flushed_offset(self) -> int:
@@ -205,7 +236,66 @@ class Damaged:
     offset: int
 
 
-Event = Opened | FrameReceived | Closed | Tick | LogGrew | Writable | Failed | Damaged
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """How far a Stream has come; times are on the clock of *now_ms*."""
+
+    next_offset: int
+    """Behind the last byte sent."""
+    acked_offset: int
+    """What the slave acknowledged last, -1 for nothing."""
+    heard_ms: int
+    """When the slave's last whole frame came."""
+    wrote_ms: int
+    """When bytes last went out."""
+    blocked_ms: int | None = None
+    """Since when the slave reads nothing of what waits for it; None: nothing waits."""
+    caught_up_ms: int | None = None
+    """The last moment whose whole log the slave is known to hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnded(Streamed):
+    """A Stream is over, and everything it sent has left.
+
+    *has_leftover*: the slave sent what is not for the stream; those frames follow.
+    """
+
+    has_leftover: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """How far a Receive has come. All but half a record at the end was checked."""
+
+    next_offset: int
+    """The log's end."""
+    acked_offset: int
+    heard_ms: int
+    wrote_ms: int
+    confirm_offset: int = -1
+    """The greatest that the master named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveEnded(Received):
+    """A Receive is over. *has_leftover* as in StreamEnded."""
+
+    has_leftover: bool = False
+
+
+Event = (
+    Opened
+    | FrameReceived
+    | Closed
+    | Tick
+    | LogGrew
+    | Writable
+    | Failed
+    | Damaged
+    | Streamed
+    | Received
+)
 
 
 # ---- effects
@@ -226,6 +316,47 @@ class SendLog:
     offset: int
     size: int
     header: ClassicData | Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Send the log from *offset* on, and what is appended to it, in frames as `SendLog` would.
+
+    All that was sent before has left. *header* has the label; its offset, body and confirm offset
+    are those of the moment in each frame. The stream ends before a frame that would end behind
+    *until*, or begin there, and at what is no acknowledgement from *acked_offset* to what was sent.
+    """
+
+    offset: int
+    header: ClassicData | Transfer
+    until: int | None
+    acked_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetUntil:
+    """The present Stream ends at *until*; it may have passed it already."""
+
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Take the log from *offset*, its end, on: append and check data frames that continue it, raise
+    the confirm offset, acknowledge whole records.
+
+    With *epoch* only frames of that label are taken. The receiving ends before any other frame.
+    """
+
+    offset: int
+    acked_offset: int
+    epoch: EpochEntry | None
+    ack_flushed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Let the present Stream or Receive send an empty frame, or its acknowledgement again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +442,10 @@ class Halt:
 Effect = (
     Send
     | SendLog
+    | Stream
+    | SetUntil
+    | Receive
+    | Heartbeat
     | Append
     | TruncateTo
     | Restart

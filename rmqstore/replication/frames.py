@@ -177,6 +177,15 @@ class _Parser(Generic[F]):
             frames=tuple(frames),
         )
 
+    def release(self) -> bytes:
+        """Return the bytes held of the frame that is not whole yet, and forget them.
+
+        For whoever hands the connection over to another reader, which begins there; `position` does
+        not count what that one reads.
+        """
+        held: bytes = self._native.release()
+        return held
+
     @property
     def position(self) -> int:
         """Bytes of the stream before the first frame that is not whole yet."""

@@ -98,6 +98,7 @@ class MasterGroup(Generic[T]):
         self.has_set = mode is Mode.SYNC_STATE_SET
         """Whether replicas count as members of a sync-state set, not by their connections."""
         self._is_gated = is_gated
+        self._flushed_offset: int | None = None
         self._standing: Standing | None = None
 
     @property
@@ -111,10 +112,10 @@ class MasterGroup(Generic[T]):
         acks = {each.broker_id: each.ack_offset for each in self.replicas}
         voters = frozenset(each.broker_id for each in self.replicas if not each.is_learner)
         if not self.has_set:
-            return Standing(self.end_offset, acks, voters)
+            return Standing(self._own_end, acks, voters)
         # A member without a connection is a copy nobody can count on.
         return Standing(
-            self.end_offset,
+            self._own_end,
             acks,
             self.sync_state_set.counted & voters,
             self.sync_state_set.waited - {self.replicas.self_id},
@@ -224,8 +225,27 @@ class MasterGroup(Generic[T]):
             )
         if end_offset > self.end_offset:
             self.end_offset = end_offset
-            self._standing = replace(self.standing, end_offset=end_offset)
+            self._standing = replace(self.standing, end_offset=self._own_end)
         return self._confirm()
+
+    def flushed(self, offset: int, now_ms: int) -> list[Effect[T]]:
+        """Follow the durable end of the master's log, where copies count on the disk only.
+
+        From the first call on the master's own copy ends there, and nothing behind it is confirmed
+        or resolved: readers of a slave would see what this master, still a member of the set, comes
+        back without when it loses its power.
+        """
+        if offset == self._flushed_offset:
+            return []
+        self._flushed_offset = offset
+        self._standing = replace(self.standing, end_offset=self._own_end)
+        return self._after(now_ms, is_news=False)
+
+    @property
+    def _own_end(self) -> int:
+        if self._flushed_offset is None:
+            return self.end_offset
+        return min(self._flushed_offset, self.end_offset)
 
     def tick(self, now_ms: int) -> list[Effect[T]]:
         """Let time pass: replicas that lag, proposals without an answer, deadlines of puts."""
@@ -299,7 +319,7 @@ class MasterGroup(Generic[T]):
             return []
         standing = self.standing
         if not self._is_gated:
-            reached: int | None = self.end_offset
+            reached: int | None = self._own_end
         elif self.has_set:
             reached = standing.end_of_all()
         else:
@@ -314,7 +334,10 @@ class MasterGroup(Generic[T]):
             confirm_offset=self.watermark.confirm_offset, now_ms=now_ms
         )
         self._standing = None
-        return [] if proposal is None else [Propose(proposal)]
+        # Somebody who is about to join no more is waited for no more: readers see what puts that
+        # waited for it are resolved with.
+        effects = self._confirm()
+        return effects if proposal is None else [Propose(proposal), *effects]
 
 
 def _told(fault: AckFault, offset: int, end_offset: int) -> str:

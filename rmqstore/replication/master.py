@@ -8,6 +8,9 @@ A machine serves one connection and ends with it. Rules that hold for both:
   the connection closes (H15, #3015), below its start an empty frame tells where the log begins, and
   the slave must begin there (case 1-1; RocketMQ answers heartbeats for ever, #3388).
 - Acknowledgements never go back and never name what was not sent on this connection.
+
+With `HaOptions.streams` the log goes out as a Stream: the machine itself sends only what ends a
+label (`_label_end`), and asks for a stream once all it sent has left.
 """
 
 from __future__ import annotations
@@ -24,10 +27,15 @@ from rmqstore.replication.events import (
     FrameReceived,
     HaOptions,
     HaState,
+    Heartbeat,
     LogView,
     Opened,
     Send,
     SendLog,
+    SetUntil,
+    Stream,
+    Streamed,
+    StreamEnded,
     Writable,
 )
 from rmqstore.replication.flow import FlowControl
@@ -51,6 +59,11 @@ class MasterMachine(ABC):
         self._sent_end: int | None = None
         """Where the log ended when bytes of it were last sent, at `_sent_ms`."""
         self._sent_ms = 0
+        self._streams = options.streams and options.bytes_per_second == 0
+        self._until: int | None = None
+        """Where the present stream ends."""
+        self.is_streaming = False
+        """Whether a Stream was asked for, and has not ended."""
         self.state = HaState.READY
         self.next_offset: int | None = None
         """The next byte to send; None until the slave has said where it stands."""
@@ -73,10 +86,21 @@ class MasterMachine(ABC):
                 return self._close(reason)
             case Writable():
                 self._is_blocked = False
+            case Streamed():
+                effects = self._progress(event)
+                if isinstance(event, StreamEnded):
+                    self.is_streaming = False
+                    if event.has_leftover:
+                        return effects
             case FrameReceived(frame):
+                # A stream that was asked for before all frames were told is asked for anew.
+                self.is_streaming = False
                 self._heard_ms = now_ms
                 effects = self._take(frame, now_ms)
-        return effects + self._go_on(now_ms)
+        self._note_sent(effects, now_ms)
+        more = self._go_on(now_ms)
+        self._note_sent(more, now_ms)
+        return effects + more
 
     def next_tick_ms(self) -> int | None:
         """Return when the machine wants a `Tick` at the latest, None when it needs none."""
@@ -102,6 +126,14 @@ class MasterMachine(ABC):
     @abstractmethod
     def _empty_frame(self, offset: int) -> ClassicData | Transfer:
         """Return a heartbeat that names *offset*."""
+
+    @abstractmethod
+    def _count(self, offset: int, caught_up_ms: int | None) -> list[Effect]:
+        """Return what follows from an acknowledgement that a stream has judged."""
+
+    def _label_end(self) -> int | None:
+        """Return where the label that frames carry ends; None: it has no end."""
+        return None
 
     def _batch(self, offset: int, size: int) -> SendLog | Send | None:
         """Return what is sent from *offset* on when *size* bytes could be, None for nothing."""
@@ -154,7 +186,11 @@ class MasterMachine(ABC):
             if now_ms - self._blocked_ms > silence_ms:
                 return self._close(f"the slave has read nothing for more than {silence_ms} ms")
             return []
+        if self.is_streaming:
+            return self._tend_stream(now_ms)
         effects = self._pump(now_ms)
+        if self.is_streaming:
+            return effects
         if self.state is HaState.TRANSFER and now_ms - self._wrote_ms > self._options.heartbeat_ms:
             effects += self._heartbeat(now_ms)
         return effects
@@ -177,7 +213,12 @@ class MasterMachine(ABC):
                     f"byte {offset} comes next, the log is from {self._log.start_offset} to "
                     f"{self._log.end_offset}: files were deleted before the slave had them"
                 )
-            batch = self._batch(offset, self._readable(offset, now_ms))
+            size = self._readable(offset, now_ms)
+            if self._streams and not self._ends_label(offset, size):
+                # There is nothing to stream from before the first byte.
+                is_empty = self._log.start_offset == self._log.end_offset
+                return effects if effects or is_empty else [self._begin_stream(offset)]
+            batch = self._batch(offset, size)
             if batch is None:
                 break
             self._wrote_ms = now_ms
@@ -203,6 +244,44 @@ class MasterMachine(ABC):
             return size
         self._is_starved = allowed == 0
         return min(size, allowed)
+
+    # ---- streams
+
+    def _ends_label(self, offset: int, size: int) -> bool:
+        end = self._label_end()
+        return end is not None and (offset + size > end or offset == end)
+
+    def _begin_stream(self, offset: int) -> Stream:
+        self.is_streaming, self._until = True, self._label_end()
+        return Stream(offset, self._empty_frame(offset), self._until, self.acked_offset)
+
+    def _tend_stream(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        until = self._label_end()
+        if until != self._until:
+            self._until = until
+            effects.append(SetUntil(until))
+        if now_ms - self._wrote_ms > self._options.heartbeat_ms:
+            self._wrote_ms = now_ms
+            effects.append(Heartbeat())
+        return effects
+
+    def _progress(self, event: Streamed) -> list[Effect]:
+        is_news = event.heard_ms > self._heard_ms or event.acked_offset > self.acked_offset
+        self.next_offset = event.next_offset
+        self._heard_ms = max(self._heard_ms, event.heard_ms)
+        self._wrote_ms = max(self._wrote_ms, event.wrote_ms)
+        self._is_blocked = event.blocked_ms is not None
+        if event.blocked_ms is not None:
+            self._blocked_ms = event.blocked_ms
+        if not is_news or event.acked_offset < 0:
+            return []
+        return self._count(event.acked_offset, event.caught_up_ms)
+
+    def _note_sent(self, effects: list[Effect], now_ms: int) -> None:
+        # A stream begins when all that was sent before it has left.
+        if self._streams and any(isinstance(effect, Send | SendLog) for effect in effects):
+            self._is_blocked, self._blocked_ms = True, now_ms
 
     def _acked(self, broker_id: int, offset: int) -> Acked:
         self.acked_offset = offset

@@ -37,6 +37,7 @@ from rmqstore.replication.events import (
     LogGrew,
     LogView,
     Opened,
+    Received,
     SaveEpochs,
     SetConfirm,
     Tick,
@@ -55,6 +56,8 @@ T = TypeVar("T", bound=Hashable)
 
 _REVIEW_MS = 500
 _SETTLED_MS = 1000
+_FIRST_DELAY_MS = 20
+_DOUBLINGS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,10 @@ def steps_to_master(log: LogView, *, epoch: int, whole_end: int) -> list[Effect]
     is, and the epoch is before anything is written in it. Raises Fenced for an epoch that is over.
     """
     end = min(whole_end, log.end_offset)
-    begun = EpochList(tuple(log.epochs)).restored(log_end=end).begin(epoch, log_end=end)
+    kept = EpochList(tuple(log.epochs)).restored(log_end=end)
+    # What was written before any epoch is laid to the first one: a slave that begins with the log's
+    # first byte has to find its epoch.
+    begun = kept.begin(epoch, log_end=end if kept.entries else min(log.start_offset, end))
     steps: list[Effect] = []
     if log.confirm_offset > end:
         steps.append(SetConfirm(end))
@@ -123,7 +129,7 @@ class MasterNode(Generic[T]):
         Slaves of the classic protocol do not name themselves: *classic_id* is the broker id that
         this one counts as.
         """
-        effects = self._follow_log()
+        effects = self._follow_log(now_ms)
         if self._protocol == "classic":
             assert classic_id is not None, "a classic slave gets its id from who accepts it"
             self._machines[connection] = ClassicMaster(
@@ -161,14 +167,14 @@ class MasterNode(Generic[T]):
 
     def log_grew(self, now_ms: int) -> list[NodeEffect[T]]:
         """Follow the log's end, its durable end and its epochs."""
-        effects = self._follow_log()
+        effects = self._follow_log(now_ms)
         for connection in list(self._machines):
             effects += self.tell(connection, LogGrew(), now_ms)
         return effects
 
     def tick(self, now_ms: int) -> list[NodeEffect[T]]:
         """Let time pass."""
-        effects = self._follow_log()
+        effects = self._follow_log(now_ms)
         for connection, machine in list(self._machines.items()):
             due_ms = machine.next_tick_ms()
             if due_ms is not None and due_ms <= now_ms:
@@ -193,7 +199,7 @@ class MasterNode(Generic[T]):
         machine = self._machines.get(connection)
         if machine is None:
             return []
-        effects = self._follow_log()
+        effects = self._follow_log(now_ms)
         for effect in machine.on(event, now_ms):
             effects += self._take(connection, effect, now_ms)
             if connection not in self._machines:
@@ -214,18 +220,21 @@ class MasterNode(Generic[T]):
                 )
             case Acked(_, offset):
                 return self._of_group(self.group.acked(connection, offset, now_ms))
-            case CaughtUp():
-                # The group finds out by itself, from what was sent and what is acknowledged.
+            case CaughtUp(_, at_ms):
+                self.group.caught_up(connection, at_ms)
                 return []
             case Close():
                 return [To(connection, effect), *self._forget(connection, now_ms)]
         self.group.sent(connection, now_ms)
         return [To(connection, effect)]
 
-    def _follow_log(self) -> list[NodeEffect[T]]:
+    def _follow_log(self, now_ms: int) -> list[NodeEffect[T]]:
         if not self.group.is_master:
             return []
-        return self._of_group(self.group.log_grew(self._log.end_offset))
+        effects = self.group.log_grew(self._log.end_offset)
+        if self._options.ack_flushed:
+            effects += self.group.flushed(self._log.flushed_offset, now_ms)
+        return self._of_group(effects)
 
     def _forget(self, connection: int, now_ms: int) -> list[NodeEffect[T]]:
         self._machines.pop(connection, None)
@@ -245,8 +254,8 @@ class MasterNode(Generic[T]):
 class SlaveNode:
     """The one connection of a slave: its machine, and when to connect.
 
-    A connection that had worked is made anew at once when it breaks; one that broke early, or that
-    the machine gave up, after the machine's delay.
+    A connection that had worked is made anew at once when it breaks; one that then breaks early, or
+    that the machine gave up, after the machine's delay. Where nobody answers, delays grow to that.
     """
 
     def __init__(
@@ -271,6 +280,8 @@ class SlaveNode:
             )
         )
         self._opened_ms = 0
+        self._has_heard = self._is_second = False
+        self._refusals = 0
         self.connect_at_ms: int | None = 0
         """When to connect; None while connected, and for ever once halted."""
         self.reason = ""
@@ -282,15 +293,21 @@ class SlaveNode:
         """Tell the machine an event and return what is to be done, in order."""
         if isinstance(event, Opened):
             self._opened_ms, self.connect_at_ms = now_ms, None
-        had_worked = (
-            self.machine.state is HaState.TRANSFER and now_ms - self._opened_ms >= _SETTLED_MS
-        )
+            self._has_heard = False
+        is_settled = now_ms - self._opened_ms >= _SETTLED_MS
+        had_worked = self.machine.state is HaState.TRANSFER and (self._has_heard or is_settled)
+        if had_worked:
+            self._refusals = 0
+        if is_settled:
+            self._is_second = False
+        self._has_heard |= isinstance(event, FrameReceived | Received)
         effects = self.machine.on(event, now_ms)
         for effect in effects:
             match effect:
                 case Close(reason, retry_after_ms):
                     self.reason = reason
-                    at_once = had_worked and isinstance(event, Closed)
+                    at_once = had_worked and isinstance(event, Closed) and not self._is_second
+                    self._is_second = at_once
                     self.connect_at_ms = now_ms + (0 if at_once else retry_after_ms)
                 case Halt(reason):
                     self.reason = self.halt_reason = reason
@@ -298,9 +315,11 @@ class SlaveNode:
         return effects
 
     def refused(self, reason: str, *, retry_after_ms: int, now_ms: int) -> None:
-        """Take note that no connection came about."""
+        """Take note that no connection came about; *retry_after_ms* is the longest delay."""
         self.reason = reason
-        self.connect_at_ms = now_ms + retry_after_ms
+        delay_ms = _FIRST_DELAY_MS << min(self._refusals, _DOUBLINGS_MAX)
+        self._refusals += 1
+        self.connect_at_ms = now_ms + min(delay_ms, retry_after_ms)
 
     def next_tick_ms(self) -> int | None:
         """Return when a `Tick`, or connecting, is due; None while nothing waits for time."""

@@ -206,6 +206,13 @@ class Lease:
         """Give it up, with the role."""
         self._asked_ms = None
 
+    @property
+    def end_ms(self) -> int | None:
+        """When it is over unless it is renewed; 0 while it is not held, None for no lease."""
+        if self.duration_ms == 0:
+            return None
+        return 0 if self._asked_ms is None else self._asked_ms + self.duration_ms
+
     def is_held(self, now_ms: int) -> bool:
         """Whether nobody else can have been elected yet."""
         if self.duration_ms == 0:
@@ -383,7 +390,7 @@ class QuorumWriter(Generic[T]):
                 PutStatus.OS_PAGE_CACHE_BUSY,
                 reason=f"{self._waiting_max} puts wait for replicas; slow down",
             )
-        present = self._present(standing)
+        present = self.present(standing)
         needed = self.needed(standing) if copies is None else copies
         needs_all = self.mode is Mode.SYNC_STATE_SET and self.quorum.all_ack
         floor = needed if self.mode is Mode.ACTING_MASTER else self.quorum.min_in_sync
@@ -400,7 +407,7 @@ class QuorumWriter(Generic[T]):
         if self.mode is Mode.SYNC_STATE_SET and quorum.all_ack:
             return quorum.min_in_sync
         if self.mode is Mode.ACTING_MASTER and quorum.auto_in_sync:
-            return max(min(quorum.in_sync, self._present(standing)), quorum.min_in_sync)
+            return max(min(quorum.in_sync, self.present(standing)), quorum.min_in_sync)
         return quorum.in_sync
 
     def wait(
@@ -439,7 +446,7 @@ class QuorumWriter(Generic[T]):
     def tick(self, standing: Standing, now_ms: int) -> list[Resolution[T]]:
         """Return the puts that have their copies, and those whose time is up."""
         found = self.progress(standing, now_ms)
-        available = self._present(standing) if self.mode is Mode.PLAIN else None
+        available = self.present(standing) if self.mode is Mode.PLAIN else None
         return found + self._waiters.expired(standing, now_ms, replicas_available=available)
 
     def stop(self, standing: Standing) -> list[Resolution[T]]:
@@ -447,7 +454,8 @@ class QuorumWriter(Generic[T]):
         self.lease.end()
         return self._waiters.abandoned(standing)
 
-    def _present(self, standing: Standing) -> int:
+    def present(self, standing: Standing) -> int:
+        """Return how many replicas, the master included, are in sync as the mode sees it."""
         if self.mode is Mode.SYNC_STATE_SET:
             return 1 + sum(each in standing.acks for each in standing.counted)
         present = standing.available(self.quorum.gap_bytes_max)

@@ -2,9 +2,9 @@
 
 A machine lives through all connections to one master. Rules that hold for both:
 
-- Only what this log really holds is acknowledged (H2, H7), and only after it was appended (H16);
-  with `ack_flushed` only after it is on the disk (H17). The first acknowledgement goes out at once,
-  not after a heartbeat interval.
+- Only whole records that this log really holds are acknowledged (H2, H7), after they were appended
+  (H16) and checked (H23), with `ack_flushed` after they are on the disk (H17). The first word,
+  which says where to begin, goes out at once, not after a heartbeat interval.
 - A slave asks for the last bytes of its own log again and compares them. Logs that parted hold
   different messages at equal offsets from there on, so the tail tells, whatever epochs say. Two
   mismatches at one place are a fork, one may be the wire (H23). This finds what no epoch shows:
@@ -13,13 +13,16 @@ A machine lives through all connections to one master. Rules that hold for both:
 - A master that has bytes behind ours and does not send them does not hold those in between (case
   1-1, H3, #3388). The slave then asks with offset 0, which means "from your first byte", and where
   that lies behind its own end, begins anew there. Bytes it holds already are compared, not kept.
+
+With `HaOptions.streams` a slave whose whole log is known to be the master's asks for a Receive, and
+goes on by itself with what that one hands back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from rmqstore.replication.epoch import EpochList
+from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
     Append,
     Close,
@@ -33,9 +36,13 @@ from rmqstore.replication.events import (
     Halt,
     HaOptions,
     HaState,
+    Heartbeat,
     LogGrew,
     LogView,
     Opened,
+    Receive,
+    Received,
+    ReceiveEnded,
     Restart,
     SaveEpochs,
     Send,
@@ -65,6 +72,8 @@ class SlaveMachine(ABC):
         self._master_end = 0
         """The master must hold bytes up to here."""
         self.state = HaState.READY
+        self.is_receiving = False
+        """Whether a Receive was asked for, and has not ended."""
         self.reported_offset = -1
         """What was acknowledged last on this connection."""
 
@@ -81,9 +90,20 @@ class SlaveMachine(ABC):
             self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = now_ms
             self._is_first_frame, self._has_moved = True, False
             self.reported_offset = -1
-            return self._open(now_ms)
+            self.is_receiving = False
+            return self._hand_over(self._open(now_ms))
         if self.state is HaState.READY:
             return []
+        if isinstance(event, Received):
+            return self._received(event, now_ms)
+        if isinstance(event, FrameReceived):
+            # What was asked for before all frames were told is asked for anew.
+            self.is_receiving = False
+        if self.is_receiving and isinstance(event, LogGrew):
+            return []
+        return self._hand_over(self._on(event, now_ms))
+
+    def _on(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case Closed():
                 return self._close("the master closed the connection")
@@ -132,8 +152,61 @@ class SlaveMachine(ABC):
     def _confirmed(self) -> list[Effect]:
         """Return what follows from the master's word about the confirm offset."""
 
+    @abstractmethod
+    def _received_confirm(self, offset: int) -> None:
+        """Take the greatest confirm offset that a Receive heard."""
+
+    @abstractmethod
+    def _may_receive(self) -> bool:
+        """Tell whether bytes that come next belong where the log's epoch list lays them."""
+
+    def _label(self) -> EpochEntry | None:
+        """Return the label of frames that a Receive may take; None: they have none."""
+        return None
+
     def _log_grew(self, now_ms: int) -> list[Effect]:
         return self._confirmed() + self._report(now_ms)
+
+    # ---- receiving without decisions
+
+    def _hand_over(self, effects: list[Effect]) -> list[Effect]:
+        """Ask for a Receive behind *effects* when nothing is left to decide."""
+        log = self._log
+        if (
+            self._options.streams
+            and not self._options.ack_parts
+            and not self.is_receiving
+            and self.state is HaState.TRANSFER
+            and self.reported_offset >= 0
+            and log.start_offset < log.end_offset == self._next_offset
+            and self.is_verified
+            and all(isinstance(each, Send | SetConfirm | SaveEpochs) for each in effects)
+            and self._may_receive()
+        ):
+            self.is_receiving = True
+            receive = Receive(
+                log.end_offset, self.reported_offset, self._label(), self._options.ack_flushed
+            )
+            return [*effects, receive]
+        return effects
+
+    def _received(self, event: Received, now_ms: int) -> list[Effect]:
+        has_moved = event.next_offset > self._next_offset
+        has_heard = event.heard_ms > self._heard_ms
+        self._next_offset = self._same_until = event.next_offset
+        self.reported_offset = event.acked_offset
+        self._heard_ms = max(self._heard_ms, event.heard_ms)
+        self._wrote_ms = max(self._wrote_ms, event.wrote_ms)
+        self._received_confirm(event.confirm_offset)
+        if has_moved:
+            self._has_moved, self._moved_ms = True, event.heard_ms
+        if has_heard:
+            self._is_first_frame = False
+        if isinstance(event, ReceiveEnded):
+            self.is_receiving = False
+        elif has_heard and not has_moved and self._is_stalled(now_ms):
+            return self._stalled()
+        return []
 
     # ---- beginning
 
@@ -193,9 +266,19 @@ class SlaveMachine(ABC):
         """Handle an empty frame."""
         if self._restarts(offset, has_body=False):
             return self._restart(offset, now_ms)
+        if self._is_first_frame and 0 < self._next_offset < offset <= self._log.end_offset:
+            return self._compare_from(offset, now_ms)
         if offset != -1 and not self._continues(offset):
             return self._gap(offset)
         return self._stalled() if self._is_stalled(now_ms) else []
+
+    def _compare_from(self, offset: int, now_ms: int) -> list[Effect]:
+        """Begin at the master's first byte, which lies behind the one that was asked for and
+        inside this log: there is nothing before it to compare with."""
+        self._next_offset = self._same_until = offset
+        self._moved_ms = now_ms
+        self.reported_offset = -1
+        return self._report(now_ms, first=True)
 
     def _continues(self, offset: int) -> bool:
         return self._next_offset in (0, offset)
@@ -255,6 +338,9 @@ class SlaveMachine(ABC):
                 retry_after_ms=0,
             )
         self._mismatch_at = None
+        if offset >= self._log.whole_end:
+            # Part of a record, which a damaged size may have made of a whole one: no fork.
+            return self._damaged(self._log.whole_end)
         return self._forked(offset)
 
     def _damaged(self, offset: int) -> list[Effect]:
@@ -282,13 +368,18 @@ class SlaveMachine(ABC):
     def _report(self, now_ms: int, *, first: bool = False) -> list[Effect]:
         if self.state is not HaState.TRANSFER:
             return []
-        offset = min(self._log.end_offset, self._same_until)
+        # The first word says where to begin. After that the beginning of a record is not held yet:
+        # its size may be what the wire damaged, and more bytes would show it to be none (H23).
+        first = first or self.reported_offset < 0
+        parts = first or self._options.ack_parts
+        held = self._log.end_offset if parts else self._log.whole_end
+        offset = min(held, self._same_until)
         effects: list[Effect] = []
         if self._options.ack_flushed and self._log.flushed_offset < offset:
             effects.append(FlushLog())
             offset = self._log.flushed_offset
-            if self.reported_offset < 0:
-                # The first word says where to begin, so it waits for the disk.
+            if first:
+                # Where to begin waits for the disk, too.
                 return effects
         if offset > self.reported_offset or first:
             effects.append(self._send_report(offset, now_ms))
@@ -310,17 +401,20 @@ class SlaveMachine(ABC):
                 f"the master sent no whole frame for more than {options.housekeeping_ms} ms"
             )
         if now_ms - self._wrote_ms > options.heartbeat_ms and self.reported_offset >= 0:
+            if self.is_receiving:
+                self._wrote_ms = now_ms
+                return [Heartbeat()]
             return [self._send_report(self.reported_offset, now_ms)]
         return []
 
     # ---- ends
 
     def _close(self, reason: str, retry_after_ms: int | None = None) -> list[Effect]:
-        self.state = HaState.READY
+        self.state, self.is_receiving = HaState.READY, False
         if retry_after_ms is None:
             retry_after_ms = self._options.reconnect_ms
         return [Close(reason, retry_after_ms)]
 
     def _halt(self, reason: str) -> list[Effect]:
-        self.state = HaState.SUSPEND
+        self.state, self.is_receiving = HaState.SUSPEND, False
         return [Halt(reason)]

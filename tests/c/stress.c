@@ -3,7 +3,7 @@
  * Writers put, some of them to the disk; readers get, query keys and search by time; walkers fill
  * Arrow columns from the log and from queues; a store opened read-only beside this one refreshes
  * and reads; one thread flushes everything and expires files. Then the log is cut and written on
- * many times while everything is flushed.
+ * many times while everything is flushed. At last replicas acknowledge (stress_board.c).
  *
  * usage: stress DIRECTORY MESSAGES_PER_WRITER CUTS. Exits 0 when every message that must be there
  * is there.
@@ -15,6 +15,7 @@
 
 #include "columns.h"
 #include "rmq.h"
+#include "stress_board.h"
 #include "walk.h"
 
 #define WRITERS 3
@@ -366,6 +367,7 @@ int main(int argc, char **argv)
                             .cuts = atoll(argv[3])};
     write_and_read(&shared);
     cut_and_flush(&shared);
+    int64_t acknowledged = stress_board(shared.store, shared.messages / 10);
     int64_t end = rmq_file_queue_end(&shared.store->log.files);
     if (rmq_store_close(shared.store, &err) != RMQ_OK)
         die("close", &err);
@@ -375,7 +377,7 @@ int main(int argc, char **argv)
     open_again(argv[1], false, end, &again);
     if (rmq_store_close(again, &err) != RMQ_OK)
         die("close again", &err);
-    printf("%" PRId64 " %" PRId64 " %" PRId64 "\n", atomic_load(&shared.read),
-           atomic_load(&shared.walked), atomic_load(&shared.read_beside));
+    printf("%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "\n", atomic_load(&shared.read),
+           atomic_load(&shared.walked), atomic_load(&shared.read_beside), acknowledged);
     return 0;
 }

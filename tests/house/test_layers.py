@@ -35,7 +35,13 @@ LAYERS = {
     "rmqstore.metadata": 3,
     "rmqstore": 3,
     "rmqstore.replication": 4,
+    "rmqstore.replication.calls": 4,
+    "rmqstore.replication.following": 4,
+    "rmqstore.replication.links": 4,
+    "rmqstore.replication.log": 4,
+    "rmqstore.replication.roles": 4,
     "rmqstore.replication.service": 4,
+    "rmqstore.replication.serving": 4,
     "rmqstore.cluster.remoting": 4,
     "rmqstore.cluster": 5,
     "rmqstore.cluster.broker": 5,
@@ -48,7 +54,7 @@ LAYERS = {
 }
 
 PURE = re.compile(
-    r"rmqstore\.replication\.(?!service\b)\w+"
+    r"rmqstore\.replication\.(?!(?:calls|following|links|log|roles|service|serving)\b)\w+"
     r"|rmqstore\.cluster\.nameserver\.routes"
     r"|rmqstore\.cluster\.controller\.(state|events|elect|heartbeat)"
 )

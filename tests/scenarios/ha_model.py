@@ -107,6 +107,11 @@ class ModelLog:
         return self.start_offset + len(self.data)
 
     @property
+    def whole_end(self) -> int:
+        """A message of the model is whole however little of it is there."""
+        return self.end_offset
+
+    @property
     def last_file_start(self) -> int:
         last = self.end_offset - self.end_offset % self.file_size
         return max(last - (self.file_size if last == self.end_offset else 0), self.start_offset)

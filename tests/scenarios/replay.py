@@ -54,11 +54,11 @@ def conversations(name: str) -> list[tuple[Sequence[Frame], Sequence[Frame]]]:
     found: dict[tuple[str, int], dict[str, Sequence[Frame]]] = {}
     for stream in streams(name):
         both = found.setdefault((stream.wire, stream.connection), {})
-        both[stream.speaker.split()[1]] = _frames(stream)
+        both[stream.speaker.split()[1]] = frames_of(stream)
     return [(both["slave"], both["master"]) for both in found.values()]
 
 
-def _frames(stream: Stream) -> Sequence[Frame]:
+def frames_of(stream: Stream) -> Sequence[Frame]:
     parser = _PARSERS[stream.speaker]()
     return [frame for byte in stream.data for frame in parser.feed(bytes([byte]))]
 
@@ -103,7 +103,7 @@ def play_slave(said: Sequence[Frame], heard: Sequence[Frame]) -> tuple[list[Fram
     return sent, log
 
 
-class _RecordedLog(ModelLog):
+class RecordedLog(ModelLog):
     """The bytes that a recorded master sent, of which only those before *visible_end* count."""
 
     def __init__(self, said: Sequence[Frame], *, batch_bytes: int) -> None:
@@ -138,7 +138,7 @@ def play_master(
     said: Sequence[Frame], heard: Sequence[Frame], *, batch_bytes: int
 ) -> tuple[list[Frame], int]:
     """Return what a master says that hears *heard*, and what was acknowledged to it."""
-    log = _RecordedLog(said, batch_bytes=batch_bytes)
+    log = RecordedLog(said, batch_bytes=batch_bytes)
     options = HaOptions(batch_bytes=batch_bytes, window_bytes=1)
     machine: AutoSwitchMaster | ClassicMaster
     if isinstance(heard[0], Handshake):

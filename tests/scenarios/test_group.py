@@ -81,6 +81,10 @@ def test_h26_confirm_offset_of_the_checkpoint_is_not_the_last_word() -> None:
     play("h26_confirm_offset_of_the_checkpoint_is_not_the_last_word")
 
 
+def test_issue_1535_put_of_many_frames_waits_for_time_and_not_for_wakeups() -> None:
+    play("issue_1535_put_of_many_frames_waits_for_time_and_not_for_wakeups")
+
+
 def test_issue_5663_growing_set_is_waited_for_at_once() -> None:
     play("issue_5663_growing_set_is_waited_for_at_once")
 
@@ -111,6 +115,10 @@ def test_lock_strict_majority() -> None:
 
 def test_member_that_lost_data_leaves_the_set() -> None:
     play("member_that_lost_data_leaves_the_set")
+
+
+def test_pr_9897_two_links_lost_at_once_shrink_the_set_without_delay() -> None:
+    play("pr_9897_two_links_lost_at_once_shrink_the_set_without_delay")
 
 
 def test_quorum_all_members() -> None:

@@ -20,6 +20,7 @@ from rmqstore.replication.events import (
     Send,
     SendLog,
     SetConfirm,
+    Tick,
     TruncateTo,
 )
 from rmqstore.replication.frames import Ack, ClassicData, Handshake, HandshakeReply, Report
@@ -156,6 +157,13 @@ def test_office_is_taken_behind_the_last_whole_record_and_durably():
     assert steps_to_master(log, epoch=4, whole_end=200) == []
 
 
+def test_issue_5209_new_master_keeps_what_lies_above_its_confirm_offset():
+    log = ModelLog().begin(1).put("abc")
+    log.confirm_offset = 100
+    steps = steps_to_master(log, epoch=2, whole_end=300)
+    assert steps == [FlushLog(), SaveEpochs(entries((1, 0), (2, 300)))]
+
+
 def test_office_of_an_epoch_that_is_over_is_refused():
     log = ModelLog().begin(5).put("a")
     with pytest.raises(Fenced, match="epoch 4 is over"):
@@ -181,6 +189,30 @@ def test_slave_whose_connection_had_worked_connects_again_at_once():
     node.tell(LogGrew(), 10)
     node.tell(Closed(), 5000)
     assert node.connect_at_ms == 5000
+
+
+def test_slave_whose_connection_breaks_early_again_waits():
+    node = slave_of(ModelLog().put("a"))
+    for opened_ms, due_ms in ((0, 20), (20, 40 + OPTIONS.reconnect_ms)):
+        node.tell(Opened(), opened_ms)
+        node.tell(FrameReceived(ClassicData(-1)), opened_ms + 10)
+        node.tell(Closed(), opened_ms + 20)
+        assert node.connect_at_ms == due_ms
+
+
+def test_slave_that_nobody_answers_waits_longer_each_time():
+    node = slave_of(ModelLog().put("a"))
+    delays = []
+    for _ in range(30):
+        node.refused("nobody there", retry_after_ms=5000, now_ms=0)
+        delays.append(node.connect_at_ms)
+    assert delays[:4] == [20, 40, 80, 160]
+    assert delays[-1] == 5000
+    node.tell(Opened(), 0)
+    node.tell(FrameReceived(ClassicData(-1)), 10)
+    node.tell(Tick(), 20)
+    node.refused("nobody there", retry_after_ms=5000, now_ms=0)
+    assert node.connect_at_ms == 20
 
 
 def test_slave_whose_connection_broke_early_waits():

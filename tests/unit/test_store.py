@@ -210,11 +210,36 @@ def test_refused_writes_are_said_and_allowed_again(store: rmqstore.Store) -> Non
     with pytest.raises(NotWritable, match="diskSpaceWarningLevelRatio") as caught:
         store.put("orders", b"x")
     assert caught.value.stored is False
-    store._refuse("role")
-    with pytest.raises(NotWritable, match="role"):
-        store.put("orders", b"x")
-    store._refuse(None)
+    store._refuse("disk", refused=False)
     store.put("orders", b"x")
+
+
+def test_a_disk_that_has_room_again_does_not_undo_the_role(store: rmqstore.Store) -> None:
+    store._refuse("role")
+    store._refuse("disk")
+    store._refuse("disk", refused=False)
+    store._master_hint = "10.0.0.1:10912"
+    with pytest.raises(NotWritable, match="role") as caught:
+        store.put_many([b"x"], topic="orders")
+    assert caught.value.master_hint == "10.0.0.1:10912"
+    store._refuse("role", refused=False)
+    store.put("orders", b"x")
+
+
+def test_a_role_without_puts_takes_raw_bytes_and_cuts(store: rmqstore.Store) -> None:
+    first, second = store.put("orders", b"x"), store.put("orders", b"y")
+    record = store.read_raw(first.end_offset, second.size)
+    store._refuse("role")
+    store.truncate_to(first.end_offset)
+    store.append_raw(first.end_offset, record)
+    store.wait_dispatched()
+    assert store.get("orders", offset=1).body == b"y"
+
+
+def test_a_full_disk_takes_no_raw_bytes(store: rmqstore.Store) -> None:
+    store._refuse("disk")
+    with pytest.raises(NotWritable, match="diskSpaceWarningLevelRatio"):
+        store.append_raw(0, b"x")
 
 
 # -- the ends of files

@@ -1,0 +1,117 @@
+/* ack_board.h -- what replicas hold, how far that confirms the log, and the puts that wait for it.
+ *
+ * A connected replica has a slot; each acknowledgement on it is an act of one moment: the confirm
+ * offset rises as far as the rule has it, then every put that has its copies is woken, wherever it
+ * stands in the line. The rule is decided elsewhere (rmqstore/replication/quorum.py) and laid down
+ * here; whoever decides freezes the board, decides, and thaws it with another rule, so that nothing
+ * is confirmed by a rule that is about to change.
+ *
+ * Copies include the master's own, which is the log's end as it is at that moment, or its flushed
+ * end where copies count on the disk only. Physical offsets everywhere. Any thread may make any
+ * call, except where one thread is named. No call sleeps but those named wait and take.
+ */
+#ifndef RMQ_ACK_BOARD_H
+#define RMQ_ACK_BOARD_H
+
+#include "ack_inbox.h"
+#include "ack_slots.h"
+#include "store.h"
+
+/* Needs of more copies than can be: such puts wait until their time is up. */
+#define RMQ_ACK_COPIES_MAX 1026
+#define RMQ_ACK_REASON_SIZE 240
+
+/* RocketMQ's PutMessageStatus; the numbers are places in its order. */
+enum rmq_put_status {
+    RMQ_PUT_OK = 0,
+    RMQ_PUT_FLUSH_SLAVE_TIMEOUT = 2,
+    RMQ_PUT_SLAVE_NOT_AVAILABLE = 3,
+    RMQ_PUT_SERVICE_NOT_AVAILABLE = 4,
+    RMQ_PUT_OS_PAGE_CACHE_BUSY = 8,
+    RMQ_PUT_IN_SYNC_REPLICAS_NOT_ENOUGH = 10,
+};
+
+struct rmq_ack_rule {
+    const int32_t *counted; /* slots whose copies count */
+    size_t counted_count;
+    const int32_t *waited; /* slots all of which must hold what is confirmed */
+    size_t waited_count;
+    bool has_set;           /* there is a sync-state set: waited has a meaning */
+    bool is_missing;        /* one that is waited for has no slot: nothing more is confirmed */
+    bool is_gated;          /* false: everything is confirmed once it is in the log */
+    int32_t confirm_copies; /* without a set: confirmed is what has so many copies */
+    int32_t status;         /* what is said to a put that asks for copies; RMQ_PUT_OK admits it */
+    const char *reason;     /* why not; shortened to RMQ_ACK_REASON_SIZE - 1 bytes */
+    int32_t copies;         /* what such a put needs that names no number */
+    bool needs_all;         /* it also needs a copy on each that is waited for */
+    bool is_flushed;        /* the master's own copy counts once it is on the disk */
+    int32_t present;        /* -1, or: a put that needs more copies than this is refused */
+    int32_t available;      /* -1, or: one in vain that asked for more gets SLAVE_NOT_AVAILABLE */
+    int64_t lease_end_ms;   /* INT64_MAX for none; rmq_monotonic_ms */
+    int64_t waiting_max;
+    int64_t timeout_ms;
+};
+
+struct rmq_ack_board;
+
+/* store must outlive the board, or rmq_ack_board_detach. NULL without memory. */
+struct rmq_ack_board *rmq_ack_board_create(struct rmq_store *store);
+/* Nobody waits or calls any more. */
+void rmq_ack_board_destroy(struct rmq_ack_board *board);
+
+/* A slot that nobody has had in this life of the board; its acknowledged offset is -1. RMQ_BUSY:
+ * RMQ_ACK_SLOTS_MAX are open. */
+int rmq_ack_board_open_slot(struct rmq_ack_board *board, int32_t *slot, struct rmq_error *err);
+/* Its copy counts no more; whoever was waited for and is gone lets nothing be confirmed until the
+ * next rule. A slot that is not open: nothing to do. */
+void rmq_ack_board_close_slot(struct rmq_ack_board *board, int32_t slot);
+/* What the replica says it holds, as the truth of this moment, also when it is less than before.
+ * Judged by the caller: 0 <= offset <= the log's end. A slot that is not open: nothing to do. */
+void rmq_ack_board_ack(struct rmq_ack_board *board, int32_t slot, int64_t offset);
+/* Up to RMQ_ACK_SLOTS_MAX open slots and their offsets; returns how many. */
+size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int64_t *offsets);
+
+/* From now on acknowledgements are only written down. Returns the confirm offset, which moves no
+ * more. One thread decides: freeze and thaw come from it, in turn. */
+int64_t rmq_ack_board_freeze(struct rmq_ack_board *board);
+/* Takes the rule, confirms and resolves by it. RMQ_INVALID: it names a slot that is not open;
+ * nothing changed. The first thaw lets a board work. */
+int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *rule,
+                       struct rmq_error *err);
+/* The role ends: who waits, and who comes with a need of before, gets FLUSH_SLAVE_TIMEOUT. The
+ * board is frozen. */
+void rmq_ack_board_abandon(struct rmq_ack_board *board);
+/* Abandons, and touches the store no more. Before the store is closed. */
+void rmq_ack_board_detach(struct rmq_ack_board *board);
+int64_t rmq_ack_board_confirm_offset(struct rmq_ack_board *board);
+int64_t rmq_ack_board_waiting(struct rmq_ack_board *board);
+
+/* Whether a put may be appended, and what it then waits for: an enum rmq_put_status. copies is 0
+ * for what the rule has. With is_replicated false only a lease that is over refuses. */
+int rmq_ack_board_admit(struct rmq_ack_board *board, bool is_replicated, int32_t copies,
+                        struct rmq_ack_need *need);
+/* Why rmq_ack_board_admit refused that need. */
+void rmq_ack_board_reason(struct rmq_ack_board *board, int status, const struct rmq_ack_need *need,
+                          char reason[RMQ_ACK_REASON_SIZE]);
+
+/* What is called, without any lock of the board, when a put begins to wait: whoever sends the log
+ * need not be woken by every append then. may_send: the calling thread waits anyway and may do the
+ * sending. NULL: nothing; on return nobody is inside of what was set before. */
+void rmq_ack_board_on_wait(struct rmq_ack_board *board, void (*kick)(void *owner, bool may_send),
+                           void *owner);
+
+/* Waits until there are the copies that an appended put needs, timeout_ms at most, a negative one
+ * standing for the rule's. Returns an enum rmq_put_status, and how many copies there were. */
+int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
+                       int64_t end_offset, int64_t timeout_ms, int32_t *copies);
+/* Lets waiter (need, end_offset, inbox, owner are set) be told through its inbox, at once when it
+ * has its copies already. The board knows no time limit for it. */
+void rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
+/* Ends the wait of one whose time is up: status and copies are set. False: it was resolved before,
+ * and is in its inbox or about to be. */
+bool rmq_ack_board_withdraw(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
+/* Whether a put that asks for copies should have its own flushed: nothing is resolved before. */
+bool rmq_ack_board_is_flushed(struct rmq_ack_board *board);
+int64_t rmq_ack_board_timeout_ms(struct rmq_ack_board *board);
+
+#endif

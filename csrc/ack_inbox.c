@@ -1,0 +1,71 @@
+#include "ack_inbox.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int rmq_ack_inbox_open(struct rmq_ack_inbox *inbox, struct rmq_error *err)
+{
+    inbox->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (inbox->fd < 0)
+        return rmq_fail_os(err, errno, "making an eventfd");
+    pthread_mutex_init(&inbox->lock, NULL);
+    inbox->is_readable = false;
+    inbox->first = NULL;
+    inbox->end = &inbox->first;
+    return RMQ_OK;
+}
+
+void rmq_ack_inbox_close(struct rmq_ack_inbox *inbox)
+{
+    (void)close(inbox->fd);
+    inbox->fd = -1;
+    pthread_mutex_destroy(&inbox->lock);
+}
+
+static void put(struct rmq_ack_inbox *inbox, struct rmq_ack_waiter *waiter, bool is_last)
+{
+    const uint64_t one = 1;
+    pthread_mutex_lock(&inbox->lock);
+    waiter->after = NULL;
+    *inbox->end = waiter;
+    inbox->end = &waiter->after;
+    /* Whoever empties the inbox is woken once for a run of them. */
+    if (is_last && !inbox->is_readable) {
+        inbox->is_readable = true;
+        (void)!write(inbox->fd, &one, sizeof one);
+    }
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+void rmq_ack_tell(struct rmq_ack_waiter *chain)
+{
+    while (chain) {
+        struct rmq_ack_waiter *waiter = chain;
+        chain = waiter->after; /* Told, it may be gone. */
+        if (waiter->inbox)
+            put(waiter->inbox, waiter, !chain || chain->inbox != waiter->inbox);
+        else
+            rmq_event_set(&waiter->resolved);
+    }
+}
+
+struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox, int64_t timeout_ms)
+{
+    uint64_t count;
+    struct pollfd wanted = {.fd = inbox->fd, .events = POLLIN};
+    if (timeout_ms > 0)
+        (void)poll(&wanted, 1, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX);
+    pthread_mutex_lock(&inbox->lock);
+    struct rmq_ack_waiter *chain = inbox->first;
+    inbox->first = NULL;
+    inbox->end = &inbox->first;
+    if (inbox->is_readable) {
+        inbox->is_readable = false;
+        (void)!read(inbox->fd, &count, sizeof count);
+    }
+    pthread_mutex_unlock(&inbox->lock);
+    return chain;
+}

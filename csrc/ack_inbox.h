@@ -1,0 +1,52 @@
+/* ack_inbox.h -- puts that wait for copies, and how they are told: on a thread of their own, by an
+ * event; many by one descriptor, through an inbox.
+ */
+#ifndef RMQ_ACK_INBOX_H
+#define RMQ_ACK_INBOX_H
+
+#include <pthread.h>
+
+#include "event.h"
+#include "status.h"
+
+/* What an admitted put waits for. */
+struct rmq_ack_need {
+    uint64_t term; /* a put of a role that has ended may be cut from the log; it is never told OK */
+    int32_t copies;
+    bool needs_all;
+};
+
+/* Where puts are told about that nobody waits for on a thread of their own. */
+struct rmq_ack_inbox {
+    pthread_mutex_t lock;
+    int fd; /* an eventfd, readable while something is there */
+    bool is_readable;
+    struct rmq_ack_waiter *first, **end;
+};
+
+/* A put that waits. On the stack of who waits, or, with an inbox, anywhere until it was taken from
+ * there or withdrawn. */
+struct rmq_ack_waiter {
+    struct rmq_ack_need need;
+    int64_t end_offset;
+    struct rmq_ack_waiter *before, *after; /* in its line; after: in the chain of those resolved */
+    struct rmq_ack_inbox *inbox;           /* NULL: resolved is set */
+    struct rmq_event resolved;
+    bool is_resolved; /* under the board's lock */
+    int32_t status;   /* enum rmq_put_status */
+    int32_t copies;   /* that there were when it was resolved */
+    void *owner;      /* the caller's */
+};
+
+/* Tells a chain of resolved ones, in its order. Without any lock: waking takes its time. */
+void rmq_ack_tell(struct rmq_ack_waiter *chain);
+
+/* RMQ_IO: no descriptor is left. */
+int rmq_ack_inbox_open(struct rmq_ack_inbox *inbox, struct rmq_error *err);
+/* Nobody who was to be told through it waits any more. */
+void rmq_ack_inbox_close(struct rmq_ack_inbox *inbox);
+/* Takes all there are, as a chain by `after`, in the order in which they were resolved. Waits for
+ * the first one, if for any time at all; NULL when there was none in time. */
+struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox, int64_t timeout_ms);
+
+#endif

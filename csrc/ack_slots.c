@@ -1,0 +1,142 @@
+#include "ack_slots.h"
+
+#include <assert.h>
+
+#define RMQ_SLOT_BITS 10
+#define RMQ_SLOT_LIVES (1 << (31 - RMQ_SLOT_BITS))
+_Static_assert(RMQ_ACK_SLOTS_MAX == 1 << RMQ_SLOT_BITS, "a slot's place fits its number");
+
+int32_t rmq_ack_slots_open(struct rmq_ack_slots *slots)
+{
+    int32_t place = 0;
+    while (place < slots->used && slots->slots[place].is_open)
+        ++place;
+    if (place == RMQ_ACK_SLOTS_MAX)
+        return -1;
+    struct rmq_ack_slot *slot = &slots->slots[place];
+    if (place == slots->used)
+        ++slots->used;
+    slot->is_open = true;
+    slot->ack = -1;
+    slot->rank = -1;
+    return slot->life << RMQ_SLOT_BITS | place;
+}
+
+struct rmq_ack_slot *rmq_ack_slots_find(struct rmq_ack_slots *slots, int32_t number)
+{
+    struct rmq_ack_slot *slot = &slots->slots[number & (RMQ_ACK_SLOTS_MAX - 1)];
+    bool is_it = number >= 0 && slot->is_open && slot->life == number >> RMQ_SLOT_BITS;
+    return is_it ? slot : NULL;
+}
+
+/* ---- the order of those that count ---- */
+
+static int64_t ack_at(const struct rmq_ack_slots *slots, int32_t rank)
+{
+    return slots->slots[slots->counted[rank]].ack;
+}
+
+static void put_at(struct rmq_ack_slots *slots, int32_t rank, int32_t place)
+{
+    slots->counted[rank] = place;
+    slots->slots[place].rank = rank;
+}
+
+/* Brings a slot that counts to where its offset belongs. */
+static void sort_in(struct rmq_ack_slots *slots, const struct rmq_ack_slot *slot)
+{
+    int32_t rank = slot->rank, last = slots->counted_count - 1;
+    assert(rank >= 0 && rank <= last);
+    int32_t place = slots->counted[rank];
+    for (; rank > 0 && ack_at(slots, rank - 1) < slot->ack; --rank)
+        put_at(slots, rank, slots->counted[rank - 1]);
+    for (; rank < last && ack_at(slots, rank + 1) > slot->ack; ++rank)
+        put_at(slots, rank, slots->counted[rank + 1]);
+    put_at(slots, rank, place);
+}
+
+void rmq_ack_slots_ack(struct rmq_ack_slots *slots, struct rmq_ack_slot *slot, int64_t offset)
+{
+    slot->ack = offset;
+    if (slot->rank >= 0)
+        sort_in(slots, slot);
+}
+
+void rmq_ack_slots_close(struct rmq_ack_slots *slots, struct rmq_ack_slot *slot)
+{
+    assert(slot->is_open);
+    if (slot->rank >= 0) {
+        --slots->counted_count;
+        for (int32_t rank = slot->rank; rank < slots->counted_count; ++rank)
+            put_at(slots, rank, slots->counted[rank + 1]);
+        slot->rank = -1;
+    }
+    slot->is_open = slot->is_waited = false;
+    slot->life = (slot->life + 1) % RMQ_SLOT_LIVES;
+}
+
+void rmq_ack_slots_choose(struct rmq_ack_slots *slots, const int32_t *counted, size_t counted_count,
+                          const int32_t *waited, size_t waited_count)
+{
+    for (int32_t place = 0; place < slots->used; ++place) {
+        slots->slots[place].rank = -1;
+        slots->slots[place].is_waited = false;
+    }
+    slots->counted_count = 0;
+    for (size_t i = 0; i < counted_count; ++i) {
+        struct rmq_ack_slot *slot = rmq_ack_slots_find(slots, counted[i]);
+        assert(slot);
+        if (slot->rank >= 0)
+            continue;
+        put_at(slots, slots->counted_count++, (int32_t)(slot - slots->slots));
+        sort_in(slots, slot);
+    }
+    for (size_t i = 0; i < waited_count; ++i) {
+        struct rmq_ack_slot *slot = rmq_ack_slots_find(slots, waited[i]);
+        assert(slot);
+        slot->is_waited = true;
+    }
+}
+
+/* ---- questions ---- */
+
+size_t rmq_ack_slots_list(const struct rmq_ack_slots *slots, int32_t *numbers, int64_t *offsets)
+{
+    size_t found = 0;
+    for (int32_t place = 0; place < slots->used; ++place) {
+        const struct rmq_ack_slot *slot = &slots->slots[place];
+        if (!slot->is_open)
+            continue;
+        numbers[found] = slot->life << RMQ_SLOT_BITS | place;
+        offsets[found++] = slot->ack;
+    }
+    return found;
+}
+
+int32_t rmq_ack_slots_copies_of(const struct rmq_ack_slots *slots, int64_t end_offset)
+{
+    int32_t rank = 0;
+    while (rank < slots->counted_count && ack_at(slots, rank) >= end_offset)
+        ++rank;
+    return rank + 1;
+}
+
+int64_t rmq_ack_slots_end_of_copies(const struct rmq_ack_slots *slots, int32_t copies, int64_t end)
+{
+    if (copies <= 1)
+        return end;
+    if (copies - 1 > slots->counted_count)
+        return -1;
+    int64_t ack = ack_at(slots, copies - 2);
+    return ack < end ? ack : end;
+}
+
+int64_t rmq_ack_slots_end_of_waited(const struct rmq_ack_slots *slots, int64_t end)
+{
+    for (int32_t place = 0; place < slots->used; ++place) {
+        const struct rmq_ack_slot *slot = &slots->slots[place];
+        if (slot->is_waited && slot->ack < end)
+            end = slot->ack;
+    }
+    return end;
+}

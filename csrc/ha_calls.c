@@ -1,0 +1,358 @@
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "ha_link.h"
+
+/* ---- beginning ---- */
+
+/* What every kind of link begins with. */
+static int make_link(const struct rmq_ha_pump *pump, int fd, const uint8_t *leftover,
+                     size_t leftover_size, size_t capacity, struct rmq_ha_link **out,
+                     struct rmq_error *err)
+{
+    if (leftover_size > RMQ_HA_LEFTOVER_SIZE_MAX)
+        return rmq_fail(err, RMQ_INVALID, -1, "%zu bytes left over; the limit is %d", leftover_size,
+                        RMQ_HA_LEFTOVER_SIZE_MAX);
+    struct rmq_ha_link *link = calloc(1, sizeof *link);
+    if (!link)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "a link");
+    link->fd = -1;
+    /* One more byte, so that there is room to receive into behind whatever is no frame yet. */
+    link->input_capacity = capacity > leftover_size ? capacity : leftover_size + 1;
+    link->input = malloc(link->input_capacity);
+    link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (!link->input || link->fd < 0) {
+        int status = link->input ? rmq_fail_os(err, errno, "duplicating a socket")
+                                 : rmq_fail(err, RMQ_NO_MEMORY, -1, "%zu bytes for a link",
+                                            link->input_capacity);
+        rmq_ha_link_free(link);
+        return status;
+    }
+    if (leftover_size > 0)
+        memcpy(link->input, leftover, leftover_size);
+    link->input_end = leftover_size;
+    link->store = pump->options.store;
+    link->may_read = link->may_write = true;
+    link->progress = (struct rmq_ha_progress){
+        .heard_ms = rmq_monotonic_ms(),
+        .wrote_ms = rmq_monotonic_ms(),
+        .blocked_ms = -1,
+        .caught_up_ms = -1,
+    };
+    link->slot = -1;
+    link->until = link->mark_offset = -1;
+    link->told_ms = link->progress.wrote_ms;
+    *out = link;
+    return RMQ_OK;
+}
+
+static int check_offset(const struct rmq_ha_link *link, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &link->store->log.files;
+    int64_t start = rmq_file_queue_start(files), end = rmq_file_queue_end(files);
+    int64_t offset = link->progress.next_offset;
+    bool fits = link->is_master ? start >= 0 && offset >= start && offset <= end
+                                : start < 0 || offset == end;
+    if (fits && offset >= 0)
+        return RMQ_OK;
+    return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                    "a link at %" PRId64 "; the log is from %" PRId64 " to %" PRId64, offset, start,
+                    end);
+}
+
+/* Puts the link among those that run; frees it when that fails. From here on the log is not cut. */
+static int add_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t *id,
+                    struct rmq_error *err)
+{
+    struct rmq_store *store = pump->options.store;
+    pthread_mutex_lock(&store->structure_lock);
+    int status = check_offset(link, err);
+    if (status == RMQ_OK)
+        atomic_fetch_add(&store->streams, 1);
+    pthread_mutex_unlock(&store->structure_lock);
+    if (status != RMQ_OK) {
+        rmq_ha_link_free(link);
+        return status;
+    }
+    if (pump->count == pump->capacity) {
+        size_t capacity = pump->capacity ? pump->capacity * 2 : 8;
+        struct rmq_ha_link **links =
+            pump->count < RMQ_HA_LINKS_MAX ? realloc(pump->links, capacity * sizeof *links) : NULL;
+        if (!links) {
+            status = rmq_fail(err, RMQ_BUSY, -1, "%zu links run; the limit is %d", pump->count,
+                              RMQ_HA_LINKS_MAX);
+        } else {
+            pump->links = links;
+            pump->capacity = capacity;
+        }
+    }
+    link->id = pump->next_link;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                .data.u64 = (uint64_t)link->id};
+    if (status == RMQ_OK && epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, link->fd, &event) != 0)
+        status = rmq_fail_os(err, errno, "waiting for a socket");
+    if (status != RMQ_OK) {
+        rmq_ha_let_go(pump, link);
+        rmq_ha_link_free(link);
+        return status;
+    }
+    ++pump->next_link;
+    pump->links[pump->count++] = link;
+    *id = link->id;
+    rmq_ha_write_one(pump->wake_fd);
+    return RMQ_OK;
+}
+
+/* ---- reports ---- */
+
+/* What of a frame that went out in part is left, read from the log. */
+static int take_unsent(struct rmq_ha_link *link, struct rmq_ha_report *report,
+                       struct rmq_error *err)
+{
+    struct rmq_mapped_file *file = NULL;
+    size_t size = rmq_ha_link_unsent(link);
+    if (size == 0)
+        return RMQ_OK;
+    uint8_t *unsent = malloc(size);
+    if (!unsent)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "%zu bytes for the rest of a frame", size);
+    if (link->body_size > 0) {
+        int status = rmq_file_queue_pin(&link->store->log.files, link->body_offset, &file, err);
+        if (status != RMQ_OK) {
+            free(unsent);
+            return status;
+        }
+    }
+    size_t of_head = link->sent < link->head_size ? link->head_size - link->sent : 0;
+    memcpy(unsent, link->head + (link->head_size - of_head), of_head);
+    if (file) {
+        const uint8_t *body = rmq_mapped_file_base(file) + (link->body_offset - file->start);
+        memcpy(unsent + of_head, body + ((size_t)link->body_size - (size - of_head)),
+               size - of_head);
+        rmq_mapped_file_unpin(file);
+    }
+    report->unsent = unsent;
+    report->unsent_size = size;
+    return RMQ_OK;
+}
+
+/* Hands a link that has ended over to its report, and removes it. */
+static void report_end(struct rmq_ha_pump *pump, struct rmq_ha_link *link,
+                       struct rmq_ha_report *report)
+{
+    assert(link->end != RMQ_HA_RUNS);
+    struct rmq_error error;
+    /* Bytes of a closed store cannot be read: such a connection is no use any more. */
+    if (!pump->is_shut && take_unsent(link, report, &error) != RMQ_OK) {
+        link->end = RMQ_HA_ERROR;
+        link->error = error;
+    }
+    rmq_ha_let_go(pump, link);
+    report->end = link->end;
+    report->error = link->error;
+    report->progress = link->progress;
+    report->leftover = link->input;
+    report->leftover_begin = link->input_begin;
+    report->leftover_end = link->input_end;
+    link->input = NULL;
+    rmq_ha_remove_link(pump, link);
+}
+
+void rmq_ha_report_finish(struct rmq_ha_report *report)
+{
+    free(report->leftover);
+    free(report->unsent);
+    report->leftover = report->unsent = NULL;
+}
+
+/* ---- calls ---- */
+
+/* Enters lock and gate; RMQ_CLOSED: neither. */
+static int enter_store(struct rmq_ha_pump *pump, struct rmq_error *err)
+{
+    rmq_ha_enter(pump);
+    if (!pump->is_shut && rmq_gate_enter(pump->options.gate))
+        return RMQ_OK;
+    rmq_ha_leave(pump);
+    return rmq_fail(err, RMQ_CLOSED, -1, "the store was closed");
+}
+
+static void leave_store(struct rmq_ha_pump *pump)
+{
+    rmq_gate_leave(pump->options.gate);
+    rmq_ha_leave(pump);
+}
+
+static int no_link(int64_t link, struct rmq_error *err)
+{
+    return rmq_fail(err, RMQ_NOT_FOUND, -1, "no link %" PRId64 " runs", link);
+}
+
+int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options *options,
+                     int64_t *id, struct rmq_error *err)
+{
+    struct rmq_ha_link *link = NULL;
+    size_t head_size =
+        rmq_ha_head_size(options->has_epochs ? RMQ_HA_TRANSFER : RMQ_HA_CLASSIC_DATA);
+    if (options->batch_size < 1 || options->batch_size > RMQ_HA_FRAME_SIZE_MAX - (int)head_size ||
+        options->epoch < 0 || options->epoch_start < 0 || options->until < -1 ||
+        options->acked_offset < -1 || options->acked_offset > options->next_offset)
+        return rmq_fail(err, RMQ_INVALID, -1,
+                        "a batch of %d bytes, epoch %d from %" PRId64 ", until %" PRId64
+                        ", acknowledged %" PRId64 " of %" PRId64,
+                        options->batch_size, options->epoch, options->epoch_start, options->until,
+                        options->acked_offset, options->next_offset);
+    int status = make_link(pump, options->fd, options->leftover, options->leftover_size,
+                           RMQ_HA_ACKS_SIZE, &link, err);
+    if (status != RMQ_OK)
+        return status;
+    link->is_master = true;
+    link->has_epochs = options->has_epochs;
+    link->epoch = options->epoch;
+    link->epoch_start = options->epoch_start;
+    link->batch_size = options->batch_size;
+    link->slot = options->slot;
+    link->until = options->until;
+    link->lagged = true;
+    link->progress.next_offset = link->whole_offset = options->next_offset;
+    link->progress.acked_offset = options->acked_offset;
+    link->progress.confirm_offset = options->said_confirm;
+    status = enter_store(pump, err);
+    if (status != RMQ_OK) {
+        rmq_ha_link_free(link);
+        return status;
+    }
+    status = add_link(pump, link, id, err);
+    leave_store(pump);
+    return status;
+}
+
+int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_options *options,
+                        int64_t *id, struct rmq_error *err)
+{
+    struct rmq_ha_link *link = NULL;
+    if (options->border < 0 || options->border > options->next_offset ||
+        options->acked_offset < -1 || options->acked_offset > options->next_offset)
+        return rmq_fail(err, RMQ_INVALID, -1,
+                        "border %" PRId64 ", acknowledged %" PRId64 ", next %" PRId64,
+                        options->border, options->acked_offset, options->next_offset);
+    int status = make_link(pump, options->fd, options->leftover, options->leftover_size,
+                           RMQ_HA_RECEIVE_SIZE, &link, err);
+    if (status != RMQ_OK)
+        return status;
+    link->has_epochs = options->has_epochs;
+    link->epoch = options->epoch;
+    link->epoch_start = options->epoch_start;
+    link->ack_flushed = options->ack_flushed;
+    link->progress.next_offset = options->next_offset;
+    link->progress.acked_offset = options->acked_offset;
+    link->progress.confirm_offset = -1;
+    link->progress.border = options->border;
+    status = enter_store(pump, err);
+    if (status != RMQ_OK) {
+        rmq_ha_link_free(link);
+        return status;
+    }
+    status = add_link(pump, link, id, err);
+    leave_store(pump);
+    return status;
+}
+
+int rmq_ha_pump_set_until(struct rmq_ha_pump *pump, int64_t id, int64_t until,
+                          struct rmq_error *err)
+{
+    rmq_ha_enter(pump);
+    struct rmq_ha_link *link = rmq_ha_find(pump, id);
+    if (link && link->is_master) {
+        link->until = until;
+        rmq_ha_write_one(pump->wake_fd);
+    }
+    rmq_ha_leave(pump);
+    return link && link->is_master ? RMQ_OK : no_link(id, err);
+}
+
+int rmq_ha_pump_heartbeat(struct rmq_ha_pump *pump, int64_t id, struct rmq_error *err)
+{
+    int status = enter_store(pump, err);
+    if (status != RMQ_OK)
+        return status;
+    struct rmq_ha_link *link = rmq_ha_find(pump, id);
+    if (link && link->end == RMQ_HA_RUNS && link->is_master) {
+        link->wants_empty_frame = rmq_ha_link_unsent(link) == 0;
+        rmq_ha_write_one(pump->wake_fd);
+    } else if (link && link->end == RMQ_HA_RUNS) {
+        rmq_ha_receive_heartbeat(link);
+    }
+    leave_store(pump);
+    return link ? RMQ_OK : no_link(id, err);
+}
+
+int rmq_ha_pump_progress(struct rmq_ha_pump *pump, int64_t id, struct rmq_ha_progress *progress,
+                         struct rmq_error *err)
+{
+    rmq_ha_enter(pump);
+    const struct rmq_ha_link *link = rmq_ha_find(pump, id);
+    if (link)
+        *progress = link->progress;
+    rmq_ha_leave(pump);
+    return link ? RMQ_OK : no_link(id, err);
+}
+
+int rmq_ha_pump_stop(struct rmq_ha_pump *pump, int64_t id, struct rmq_ha_report *report,
+                     struct rmq_error *err)
+{
+    *report = (struct rmq_ha_report){.link = id};
+    struct rmq_error closed;
+    bool is_inside = enter_store(pump, &closed) == RMQ_OK;
+    if (!is_inside) {
+        rmq_ha_enter(pump);
+        rmq_ha_end_all(pump);
+    }
+    struct rmq_ha_link *link = rmq_ha_find(pump, id);
+    if (link) {
+        rmq_ha_link_end(link, RMQ_HA_STOPPED, NULL);
+        report_end(pump, link, report);
+    }
+    if (is_inside)
+        rmq_gate_leave(pump->options.gate);
+    rmq_ha_leave(pump);
+    return link ? RMQ_OK : no_link(id, err);
+}
+
+int rmq_ha_pump_poll(struct rmq_ha_pump *pump, struct rmq_ha_report *report)
+{
+    struct rmq_error closed;
+    *report = (struct rmq_ha_report){.link = -1};
+    bool is_inside = enter_store(pump, &closed) == RMQ_OK;
+    if (!is_inside) {
+        rmq_ha_enter(pump);
+        rmq_ha_end_all(pump);
+    }
+    int64_t now = rmq_monotonic_ms();
+    for (size_t i = 0; i < pump->count && report->link < 0; ++i) {
+        struct rmq_ha_link *link = pump->links[i];
+        if (link->end != RMQ_HA_RUNS) {
+            report->link = link->id;
+            report_end(pump, link, report);
+        } else if (link->has_news && now - link->reported_ms >= RMQ_HA_REPORT_MS) {
+            link->has_news = false;
+            link->reported_ms = now;
+            report->link = link->id;
+            report->end = RMQ_HA_ACKED;
+            report->progress = link->progress;
+        }
+    }
+    if (report->link < 0) {
+        rmq_ha_read_all(pump->notice_fd);
+        pump->is_noticed = false;
+    }
+    if (is_inside)
+        rmq_gate_leave(pump->options.gate);
+    rmq_ha_leave(pump);
+    return report->link < 0 ? RMQ_END : RMQ_OK;
+}

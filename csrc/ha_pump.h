@@ -1,0 +1,158 @@
+/* ha_pump.h -- the thread that moves the log between two replicas.
+ *
+ * A pump serves connections that are past their handshake. It does what needs no decision, and
+ * hands the connection back with whatever else it meets, for rmqstore/replication to judge.
+ *
+ * Master's link. Bytes of the log from next_offset on go out in frames (ha_frame.h) of at most
+ * batch_size body bytes, each within one log file, with the confirm offset of the moment and one
+ * epoch label. Acknowledgements from the last one to what was sent are taken. It is handed back
+ * before a frame that would end behind `until`, or begin there: that one carries the next label.
+ * When the confirm offset rises and no frame tells of it, an empty one does, RMQ_HA_TELL_MS later.
+ *
+ * Slave's link. Data frames with the link's label that continue the log are appended, and their
+ * records checked as they become whole (border.h). Only then the confirm offset rises (where the
+ * store has one) and the end of the checked records is acknowledged, once for all frames that had
+ * arrived. Empty frames of that label at the log's end are heard.
+ *
+ * Handed back are connections in the state in which a parser would be: `leftover` are the bytes
+ * received from the first one that was not understood on. Of a frame that went out in part,
+ * `unsent` is the rest.
+ *
+ * Memory: a link keeps RMQ_HA_ACKS_SIZE (master) or from RMQ_HA_RECEIVE_SIZE to
+ * RMQ_HA_FRAME_SIZE_MAX bytes (slave, growing with what came of a large frame), and what it was
+ * given as leftover; what waits to be sent lies in the log and in the socket.
+ *
+ * The log must not be cut while links run: rmq_store_truncate refuses. Every call may come from any
+ * thread but the pump's; all return soon, but for a disk that a slave's link waits for.
+ */
+#ifndef RMQ_HA_PUMP_H
+#define RMQ_HA_PUMP_H
+
+#include "ack_board.h"
+#include "gate.h"
+#include "ha_frame.h"
+#include "store.h"
+
+#define RMQ_HA_LINKS_MAX 1024
+#define RMQ_HA_ACKS_SIZE 4096
+#define RMQ_HA_RECEIVE_SIZE 262144
+/* Two frames of the largest size: one that is not whole, and one behind it. */
+#define RMQ_HA_LEFTOVER_SIZE_MAX (2 * RMQ_HA_FRAME_SIZE_MAX)
+#define RMQ_HA_TELL_MS 10
+/* Between two reports that a link goes on. */
+#define RMQ_HA_REPORT_MS 10
+#define RMQ_HA_NAP_MS 1
+
+enum rmq_ha_end {
+    RMQ_HA_RUNS,
+    RMQ_HA_ACKED,   /* it runs, and acknowledgements moved */
+    RMQ_HA_STOPPED, /* by rmq_ha_pump_stop */
+    RMQ_HA_CLOSED,  /* by the peer, or the connection broke */
+    RMQ_HA_FOREIGN, /* the leftover begins with what is not for the pump */
+    RMQ_HA_UNTIL,
+    RMQ_HA_DAMAGED, /* error.at_offset: nothing from there on was acknowledged as whole records */
+    RMQ_HA_ERROR,
+};
+
+/* Times are those of CLOCK_MONOTONIC in milliseconds. */
+struct rmq_ha_progress {
+    int64_t next_offset;    /* behind the last byte sent (frames begun count), or appended */
+    int64_t acked_offset;   /* heard or sent last; -1: none yet */
+    int64_t heard_ms;       /* when the last whole frame was taken */
+    int64_t wrote_ms;       /* when bytes last went out */
+    int64_t blocked_ms;     /* since when the peer reads nothing of what waits; -1: nothing waits */
+    int64_t caught_up_ms;   /* master: the last moment whose log the slave is known to hold; -1 */
+    int64_t confirm_offset; /* master: told last; slave: the greatest one the master named; -1 */
+    int64_t border;         /* slave: up to here records are whole and checked */
+};
+
+struct rmq_ha_send_options {
+    int fd; /* non-blocking; duplicated */
+    bool has_epochs;
+    int32_t batch_size; /* 1 to RMQ_HA_FRAME_SIZE_MAX less a head */
+    int32_t slot;       /* of the board; negative: none */
+    int32_t epoch;
+    int64_t epoch_start;
+    int64_t next_offset;
+    int64_t acked_offset;
+    int64_t until; /* -1: none */
+    int64_t said_confirm;
+    const uint8_t *leftover; /* copied */
+    size_t leftover_size;
+};
+
+struct rmq_ha_receive_options {
+    int fd;
+    bool has_epochs;
+    bool ack_flushed; /* acknowledge what is on the disk; the link then waits for it */
+    int32_t epoch;
+    int64_t epoch_start;
+    int64_t next_offset;  /* the log's end, or where an empty log shall begin */
+    int64_t acked_offset; /* sent last on this connection; -1: nothing */
+    int64_t border;       /* records below are checked; a record begins there */
+    const uint8_t *leftover;
+    size_t leftover_size;
+};
+
+struct rmq_ha_report {
+    int64_t link;
+    enum rmq_ha_end end;
+    struct rmq_ha_progress progress;
+    struct rmq_error error; /* with CLOSED (status RMQ_OK: in good order), DAMAGED, ERROR */
+    uint8_t *leftover;
+    size_t leftover_begin, leftover_end; /* its bytes lie between */
+    uint8_t *unsent;
+    size_t unsent_size;
+};
+
+struct rmq_ha_pump;
+
+struct rmq_ha_pump_options {
+    struct rmq_store *store;
+    struct rmq_gate *gate; /* the store's; retained */
+    /* One pump at a time has it. NULL: acknowledgements are reported, and nothing else. */
+    struct rmq_ack_board *board;
+};
+
+/* Starts the thread. */
+int rmq_ha_pump_open(const struct rmq_ha_pump_options *options, struct rmq_ha_pump **pump,
+                     struct rmq_error *err);
+/* Stops every link, ends the thread, frees the pump. The store is open or was closed: not between.
+ * In a forked child, where there is no thread, descriptors and memory go. */
+void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked);
+
+/* Readable when there is something to poll. */
+int rmq_ha_pump_notice_fd(const struct rmq_ha_pump *pump);
+
+/* RMQ_BUSY: RMQ_HA_LINKS_MAX links run. RMQ_OUT_OF_RANGE: next_offset is not in the log, or, of a
+ * slave's link, not its end. RMQ_CLOSED, RMQ_NO_MEMORY, RMQ_IO. */
+int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options *options,
+                     int64_t *link, struct rmq_error *err);
+int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_options *options,
+                        int64_t *link, struct rmq_error *err);
+
+/* RMQ_NOT_FOUND, here and below: no such link, or its end was reported. */
+int rmq_ha_pump_set_until(struct rmq_ha_pump *pump, int64_t link, int64_t until,
+                          struct rmq_error *err);
+/* Sends an empty frame that names next_offset, or the last acknowledgement again; nothing while a
+ * frame is under way. */
+int rmq_ha_pump_heartbeat(struct rmq_ha_pump *pump, int64_t link, struct rmq_error *err);
+int rmq_ha_pump_progress(struct rmq_ha_pump *pump, int64_t link, struct rmq_ha_progress *progress,
+                         struct rmq_error *err);
+/* Ends the link: on return the pump touches neither its descriptor nor the log for it. A link that
+ * had ended by itself reports that end. */
+int rmq_ha_pump_stop(struct rmq_ha_pump *pump, int64_t link, struct rmq_ha_report *report,
+                     struct rmq_error *err);
+
+/* The next report, RMQ_END when there is none. After one with another end than RMQ_HA_ACKED the
+ * link is gone. */
+int rmq_ha_pump_poll(struct rmq_ha_pump *pump, struct rmq_ha_report *report);
+void rmq_ha_report_finish(struct rmq_ha_report *report);
+
+/* For whoever waits for replicas: sends what was just appended, on the caller's thread when it may
+ * and no other one is at it, else on the pump's, soon. Never waits. owner is the pump. With a board
+ * the pump has itself told by its waiters; an append that nobody waits for then goes out within
+ * RMQ_HA_NAP_MS, and costs the one who appends nothing. */
+void rmq_ha_pump_kick(void *owner, bool may_send);
+
+#endif

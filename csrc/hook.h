@@ -1,0 +1,82 @@
+/* hook.h -- what somebody else wants to be done when something has happened here.
+ *
+ * Run by whoever made it happen, on any thread, without a lock of the hook; free while nothing is
+ * set.
+ */
+#ifndef RMQ_HOOK_H
+#define RMQ_HOOK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct rmq_hook {
+    pthread_mutex_t lock;
+    void (*act)(void *owner);
+    void *owner;
+    int32_t inside; /* threads that run it */
+    _Atomic bool is_set;
+};
+
+static inline void rmq_hook_init(struct rmq_hook *hook)
+{
+    pthread_mutex_init(&hook->lock, NULL);
+    hook->act = NULL;
+    hook->owner = NULL;
+    hook->inside = 0;
+    atomic_init(&hook->is_set, false);
+}
+
+static inline void rmq_hook_destroy(struct rmq_hook *hook)
+{
+    pthread_mutex_destroy(&hook->lock);
+}
+
+static inline void rmq_hook_run(struct rmq_hook *hook)
+{
+    if (!atomic_load_explicit(&hook->is_set, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&hook->lock);
+    void (*act)(void *owner) = hook->act;
+    void *owner = hook->owner;
+    hook->inside += act != NULL;
+    pthread_mutex_unlock(&hook->lock);
+    if (!act)
+        return;
+    act(owner);
+    pthread_mutex_lock(&hook->lock);
+    --hook->inside;
+    pthread_mutex_unlock(&hook->lock);
+}
+
+/* In the place of whoever had it. */
+static inline void rmq_hook_set(struct rmq_hook *hook, void (*act)(void *owner), void *owner)
+{
+    pthread_mutex_lock(&hook->lock);
+    hook->act = act;
+    hook->owner = owner;
+    atomic_store_explicit(&hook->is_set, true, memory_order_release);
+    pthread_mutex_unlock(&hook->lock);
+}
+
+/* Takes it away from owner, unless another has it. On return nobody runs it for owner; so the
+ * caller holds no lock that act takes. */
+static inline void rmq_hook_unset(struct rmq_hook *hook, const void *owner)
+{
+    pthread_mutex_lock(&hook->lock);
+    if (hook->owner == owner) {
+        atomic_store_explicit(&hook->is_set, false, memory_order_release);
+        hook->act = NULL;
+        hook->owner = NULL;
+    }
+    while (hook->inside > 0) {
+        pthread_mutex_unlock(&hook->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        pthread_mutex_lock(&hook->lock);
+    }
+    pthread_mutex_unlock(&hook->lock);
+}
+
+#endif

@@ -1,0 +1,361 @@
+# The thread that moves the log between two replicas.
+
+
+cdef extern from "ha_pump.h" nogil:
+    enum rmq_ha_end:
+        RMQ_HA_RUNS, RMQ_HA_ACKED, RMQ_HA_STOPPED, RMQ_HA_CLOSED, RMQ_HA_FOREIGN, RMQ_HA_UNTIL, RMQ_HA_DAMAGED
+        RMQ_HA_ERROR
+
+    struct rmq_ha_progress:
+        int64_t next_offset
+        int64_t acked_offset
+        int64_t heard_ms
+        int64_t wrote_ms
+        int64_t blocked_ms
+        int64_t caught_up_ms
+        int64_t confirm_offset
+        int64_t border
+
+    struct rmq_ha_send_options:
+        int fd
+        bint has_epochs
+        int32_t batch_size
+        int32_t slot
+        int32_t epoch
+        int64_t epoch_start
+        int64_t next_offset
+        int64_t acked_offset
+        int64_t until
+        int64_t said_confirm
+        const uint8_t *leftover
+        size_t leftover_size
+
+    struct rmq_ha_receive_options:
+        int fd
+        bint has_epochs
+        bint ack_flushed
+        int32_t epoch
+        int64_t epoch_start
+        int64_t next_offset
+        int64_t acked_offset
+        int64_t border
+        const uint8_t *leftover
+        size_t leftover_size
+
+    struct rmq_ha_report:
+        int64_t link
+        rmq_ha_end end
+        rmq_ha_progress progress
+        rmq_error error
+        uint8_t *leftover
+        size_t leftover_begin
+        size_t leftover_end
+        uint8_t *unsent
+        size_t unsent_size
+
+    struct rmq_ha_pump:
+        pass
+
+    struct rmq_ha_pump_options:
+        rmq_store *store
+        rmq_gate *gate
+        rmq_ack_board *board
+
+    int rmq_ha_pump_open(const rmq_ha_pump_options *options, rmq_ha_pump **pump, rmq_error *err)
+    void rmq_ha_pump_close(rmq_ha_pump *pump, bint is_forked)
+    int rmq_ha_pump_notice_fd(const rmq_ha_pump *pump)
+    int rmq_ha_pump_send(rmq_ha_pump *pump, const rmq_ha_send_options *options, int64_t *link, rmq_error *err)
+    int rmq_ha_pump_receive(rmq_ha_pump *pump, const rmq_ha_receive_options *options, int64_t *link, rmq_error *err)
+    int rmq_ha_pump_set_until(rmq_ha_pump *pump, int64_t link, int64_t until, rmq_error *err)
+    int rmq_ha_pump_heartbeat(rmq_ha_pump *pump, int64_t link, rmq_error *err)
+    int rmq_ha_pump_progress(rmq_ha_pump *pump, int64_t link, rmq_ha_progress *progress, rmq_error *err)
+    int rmq_ha_pump_stop(rmq_ha_pump *pump, int64_t link, rmq_ha_report *report, rmq_error *err)
+    int rmq_ha_pump_poll(rmq_ha_pump *pump, rmq_ha_report *report)
+    void rmq_ha_report_finish(rmq_ha_report *report)
+
+
+# In the order of enum rmq_ha_end.
+cdef tuple HA_ENDS = ("runs", "acked", "stopped", "closed", "foreign", "until", "damaged", "error")
+
+
+@cython.final
+cdef class HaReport:
+    """Where a link of a pump stands, and why it is told. Times are those of time.monotonic, in milliseconds.
+
+    *reason* is "runs" (asked for), "acked" (it runs, acknowledgements moved) or an end: "stopped", "closed" by the
+    peer, "foreign" (the leftover begins with what is not for the pump), "until", "damaged" from *offset* on, "error".
+    """
+
+    cdef readonly int64_t link
+    cdef readonly str reason
+    cdef readonly int64_t next_offset     # behind the last byte sent (frames begun count) or appended
+    cdef readonly int64_t acked_offset    # heard or sent last; -1: none yet
+    cdef readonly int64_t heard_ms        # when the last whole frame was taken
+    cdef readonly int64_t wrote_ms        # when bytes last went out
+    cdef readonly object blocked_ms       # since when the peer reads nothing of what waits; None: nothing waits
+    cdef readonly object caught_up_ms     # master's link: the last moment whose log the slave is known to hold
+    cdef readonly int64_t confirm_offset  # master's link: told last; slave's: the greatest one the master named; or -1
+    cdef readonly int64_t border          # slave's link: up to here records are whole and checked
+    cdef readonly int64_t offset          # with an end: the place of the trouble, -1 for none
+    cdef readonly str detail              # with an end: what the trouble was
+    cdef readonly bytes leftover          # with an end: what was received, from the first byte not understood on
+    cdef readonly bytes unsent            # with an end: what must go out before anything else on this connection
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("reports are made by HaPump")
+
+    def __repr__(self):
+        return (f"HaReport(link={self.link}, reason={self.reason!r}, next_offset={self.next_offset}, "
+                f"acked_offset={self.acked_offset}, detail={self.detail!r})")
+
+
+cdef HaReport ha_report_of(int64_t link, rmq_ha_end end, const rmq_ha_progress *progress):
+    cdef HaReport result = HaReport.__new__(HaReport)
+    result.link = link
+    result.reason = HA_ENDS[<int>end]
+    result.next_offset = progress.next_offset
+    result.acked_offset = progress.acked_offset
+    result.heard_ms = progress.heard_ms
+    result.wrote_ms = progress.wrote_ms
+    result.blocked_ms = None if progress.blocked_ms < 0 else progress.blocked_ms
+    result.caught_up_ms = None if progress.caught_up_ms < 0 else progress.caught_up_ms
+    result.confirm_offset = progress.confirm_offset
+    result.border = progress.border
+    result.offset = -1
+    result.detail = ""
+    result.leftover = result.unsent = b""
+    return result
+
+
+cdef HaReport take_ha_report(rmq_ha_report *report):
+    """The report as an object; gives its memory back."""
+    cdef HaReport result
+    try:
+        result = ha_report_of(report.link, report.end, &report.progress)
+        if report.error.status != RMQ_OK:
+            result.offset = report.error.at_offset
+            result.detail = (<const char *>report.error.detail).decode("utf-8", "replace")
+        if report.leftover != NULL:
+            result.leftover = PyBytes_FromStringAndSize(
+                <const char *>report.leftover + report.leftover_begin,
+                <Py_ssize_t>(report.leftover_end - report.leftover_begin))
+        if report.unsent != NULL:
+            result.unsent = PyBytes_FromStringAndSize(<const char *>report.unsent, <Py_ssize_t>report.unsent_size)
+    finally:
+        rmq_ha_report_finish(report)
+    return result
+
+
+cdef bint ha_kind_has_epochs(str kind) except *:
+    if kind not in ("classic", "transfer"):
+        raise ArgumentError(f"no such kind of link: {kind!r}; there are classic and transfer")
+    return kind == "transfer"
+
+
+@cython.final
+@cython.no_gc_clear  # the store is looked at when the pump goes
+cdef class HaPump:
+    """A thread that sends the log of *store* to slaves, and appends to it what a master sends (csrc/ha_pump.h).
+
+    Sockets are given as descriptors in non-blocking mode; the pump works on duplicates. Close it before the store. A
+    board has one pump at a time; puts that wait on it see to it that they are sent at once.
+    After a report other than "acked" its link is gone. Numbers of links that are gone raise ArgumentError.
+    """
+
+    cdef rmq_ha_pump *pump
+    cdef Store store
+    cdef AckBoard board
+    cdef int calls  # of this object that are under way outside of the GIL
+
+    def __init__(self, Store store not None, AckBoard board=None):
+        cdef rmq_ha_pump_options options
+        cdef rmq_error err
+        if self.pump != NULL:
+            raise ArgumentError("the pump runs already")
+        memset(&options, 0, sizeof(options))
+        options.store = store.alive()
+        options.gate = store.gate
+        if store.read_only:
+            raise ArgumentError(f"store {store.path} is opened read-only: it takes part in no replication")
+        if board is not None:
+            if board.store is not store:
+                raise ArgumentError("the board is another store's")
+            options.board = board.alive()
+        self.store, self.board = store, board
+        check(rmq_ha_pump_open(&options, &self.pump, &err), &err)
+
+    def __dealloc__(self):
+        self.end()
+
+    cdef void end(self) noexcept:
+        cdef rmq_ha_pump *pump = self.pump
+        cdef bint is_forked
+        cdef timespec nap
+        self.pump = NULL
+        if pump == NULL:
+            return
+        nap.tv_sec = 0
+        nap.tv_nsec = 200000
+        while self.store.closing or self.calls > 0:
+            with nogil:
+                nanosleep(&nap, NULL)
+        is_forked = self.store.handle != NULL and rmq_store_check(self.store.handle, NULL) == RMQ_FORKED
+        with nogil:
+            rmq_ha_pump_close(pump, is_forked)
+
+    cdef rmq_ha_pump *alive(self) except NULL:
+        if self.pump == NULL:
+            raise StoreClosedError("the pump is closed")
+        if self.store.handle != NULL and not self.store.closing:
+            self.store.alive()
+        return self.pump
+
+    def close(self):
+        """Stop every link and end the thread. Closing twice is harmless."""
+        self.end()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.end()
+
+    def fileno(self):
+        """The descriptor that is readable when there is something to `poll`."""
+        return rmq_ha_pump_notice_fd(self.alive())
+
+    def stream(self, int fd, *, str kind, int64_t next_offset, int64_t acked_offset=-1, int32_t slot=-1,
+               int32_t epoch=0, int64_t epoch_start=0, until=None, int32_t batch_bytes=32768,
+               int64_t said_confirm=-1, leftover=b""):
+        """Send the log from *next_offset* on to a slave and return the link.
+
+        *kind* is "classic" or "transfer"; the latter's frames are labelled *epoch*, *epoch_start*. The link is handed
+        back before a frame that would end behind *until*, or begin there. Bodies have at most *batch_bytes*. The last
+        acknowledgement was *acked_offset*, the last confirm offset told *said_confirm*; *leftover* was received and is
+        not parsed yet. Acknowledgements go to *slot* of the board. ArgumentError, OffsetOutOfRange.
+        """
+        cdef rmq_ha_send_options options
+        cdef rmq_error err
+        cdef Py_buffer view
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int64_t link = 0
+        cdef int status
+        memset(&options, 0, sizeof(options))
+        if slot >= 0 and self.board is None:
+            raise ArgumentError(f"acknowledgements for slot {slot}; the pump was made without a board")
+        options.fd, options.has_epochs, options.batch_size, options.slot = fd, ha_kind_has_epochs(kind), batch_bytes, slot
+        options.epoch, options.epoch_start, options.next_offset = epoch, epoch_start, next_offset
+        options.acked_offset, options.said_confirm = acked_offset, said_confirm
+        options.until = -1 if until is None else until
+        PyObject_GetBuffer(leftover, &view, PyBUF_SIMPLE)
+        options.leftover, options.leftover_size = <const uint8_t *>view.buf, <size_t>view.len
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_send(pump, &options, &link, &err)
+        self.calls -= 1
+        PyBuffer_Release(&view)
+        if status == RMQ_INVALID:
+            raise ArgumentError((<const char *>err.detail).decode())
+        check(status, &err)
+        return link
+
+    def receive(self, int fd, *, str kind, int64_t next_offset, int64_t border, int64_t acked_offset=-1,
+                int32_t epoch=0, int64_t epoch_start=0, bint ack_flushed=False, leftover=b""):
+        """Append what a master sends from *next_offset*, the log's end, on, and return the link.
+
+        Frames of a "transfer" must carry the label *epoch*, *epoch_start*. Records are whole and checked up to
+        *border*. With *ack_flushed* only what is on the disk is acknowledged. ArgumentError, OffsetOutOfRange.
+        """
+        cdef rmq_ha_receive_options options
+        cdef rmq_error err
+        cdef Py_buffer view
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int64_t link = 0
+        cdef int status
+        memset(&options, 0, sizeof(options))
+        options.fd, options.has_epochs, options.ack_flushed = fd, ha_kind_has_epochs(kind), ack_flushed
+        options.epoch, options.epoch_start, options.next_offset = epoch, epoch_start, next_offset
+        options.acked_offset, options.border = acked_offset, border
+        PyObject_GetBuffer(leftover, &view, PyBUF_SIMPLE)
+        options.leftover, options.leftover_size = <const uint8_t *>view.buf, <size_t>view.len
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_receive(pump, &options, &link, &err)
+        self.calls -= 1
+        PyBuffer_Release(&view)
+        if status == RMQ_INVALID:
+            raise ArgumentError((<const char *>err.detail).decode())
+        check(status, &err)
+        return link
+
+    cdef int check_link(self, int status, const rmq_error *err) except -1:
+        if status == RMQ_NOT_FOUND:
+            raise ArgumentError((<const char *>err.detail).decode())
+        return check(status, err)
+
+    def set_until(self, int64_t link, until):
+        """Hand the slave's connection back at *until*; None: never. Bytes behind it may be under way already."""
+        cdef rmq_error err
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int64_t offset = -1 if until is None else until
+        cdef int status
+        if offset < -1:
+            raise ArgumentError(f"no offset is negative: {offset}")
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_set_until(pump, link, offset, &err)
+        self.calls -= 1
+        self.check_link(status, &err)
+
+    def heartbeat(self, int64_t link):
+        """Send an empty frame naming next_offset, or the last acknowledgement again; nothing while a frame is under
+        way."""
+        cdef rmq_error err
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int status
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_heartbeat(pump, link, &err)
+        self.calls -= 1
+        self.check_link(status, &err)
+
+    def progress(self, int64_t link):
+        """Return where the link stands; its reason is "runs"."""
+        cdef rmq_error err
+        cdef rmq_ha_progress progress
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int status
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_progress(pump, link, &progress, &err)
+        self.calls -= 1
+        self.check_link(status, &err)
+        return ha_report_of(link, RMQ_HA_RUNS, &progress)
+
+    def stop(self, int64_t link):
+        """End the link and return its last report: on return the pump touches neither socket nor log for it."""
+        cdef rmq_error err
+        cdef rmq_ha_report report
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int status
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_stop(pump, link, &report, &err)
+        self.calls -= 1
+        self.check_link(status, &err)
+        return take_ha_report(&report)
+
+    def poll(self):
+        """Return the reports there are, in no order; `fileno` is readable no more."""
+        cdef rmq_ha_report report
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef list result = []
+        cdef int status
+        while True:
+            self.calls += 1
+            with nogil:
+                status = rmq_ha_pump_poll(pump, &report)
+            self.calls -= 1
+            if status != RMQ_OK:
+                return result
+            result.append(take_ha_report(&report))

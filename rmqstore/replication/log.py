@@ -1,0 +1,285 @@
+"""The commit log of a store, as the machines of replication see and change it.
+
+Bytes from a master come in pieces that know nothing of records. Here they become whole: `check`
+walks what was appended, CRCs included, and only whole records are ever confirmed, so that neither
+queues nor readers meet a damaged one (docs/defects.md, H23). Messages that a store took itself are
+whole from the start and are not walked.
+
+The epoch list lies in two files under the root of the store, each replaced durably (H12).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from rmqstore.directory import EPOCH_FILE
+from rmqstore.errors import ArgumentError, CorruptionError, DiskError
+from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.events import (
+    Append,
+    Effect,
+    FlushLog,
+    Restart,
+    SaveEpochs,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.store import Store
+
+__all__ = ["StoreLog"]
+
+
+class StoreLog:
+    """A LogView over *store*, which changes as effects say; one at a time for a store.
+
+    *is_gated*: readers see what is below the confirm offset that a master's frames or the replicas'
+    acknowledgements name. Without it, as in the classic protocol, a slave's readers see every whole
+    record, a master's everything.
+
+    Calls come from one thread at a time; retention may expire files beside them. Every method
+    raises StoreError where the disk or the store refuses, and has then changed nothing that a
+    second call would not put right.
+    """
+
+    def __init__(self, store: Store, *, is_gated: bool = True) -> None:
+        if store._after_expiry is not None:
+            raise ArgumentError(f"{store!r} has a StoreLog already; close that one first")
+        self._store = store
+        self._files = _EpochFolder(store)
+        self._lock = threading.Lock()
+        self._file_size = store.config.commit_log_file_size_bytes
+        self._lowered_to: int | None = None
+        self._checked = store.end_offset
+        """Records end here, and those before it are whole."""
+        if store._raw_end > 0:
+            # The dispatcher may be ahead of a blank that is not whole.
+            self._checked = min(store.dispatched_offset, self._checked_start())
+        self.is_gated = is_gated
+        self.damage: CorruptionError | None = None
+        """What is wrong where the last `check` found damage."""
+        self._epochs = self._load_epochs()
+        if is_gated:
+            self.gate()
+        elif store._confirm_bound >= 0:
+            self._confirm(self.whole_end)
+        store._after_expiry = self._trim
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the store go. What is held back from readers stays so. Twice is harmless."""
+        if self._store._after_expiry == self._trim:
+            self._store._after_expiry = None
+
+    # ---- what there is
+
+    @property
+    def start_offset(self) -> int:
+        """The first byte held."""
+        return max(self._store.start_offset, 0)
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte held; 0 for a log that never held one."""
+        return self._store.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Behind the last byte known to be on the disk."""
+        return min(self._store.flushed_offset, self.end_offset)
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to here readers may see the log; its end where nothing is held back."""
+        bound, end = self._store._confirm_bound, self.end_offset
+        return end if bound < 0 else min(max(bound, self.start_offset), end)
+
+    @property
+    def whole_end(self) -> int:
+        """Behind the last whole record, as far as was checked."""
+        end = self.end_offset
+        if self._store._raw_end <= self._checked:
+            self._checked = end
+        return min(max(self._checked, self.start_offset), end)
+
+    @property
+    def last_file_start(self) -> int:
+        """Where the last log file that holds bytes begins."""
+        end = self.end_offset
+        return max((end - 1) // self._file_size * self._file_size, self.start_offset)
+
+    @property
+    def last_record_start(self) -> int:
+        """Where the last whole message begins (no blank); start_offset when there is none."""
+        return max(self._store._last_record(), self.start_offset)
+
+    @property
+    def epochs(self) -> Sequence[EpochEntry]:
+        """The entries of the log's epoch list, as saved."""
+        return self._epochs.entries
+
+    def file_end(self, offset: int) -> int:
+        """Return where the log file that holds *offset* ends, full or not."""
+        return offset - offset % self._file_size + self._file_size
+
+    def is_border(self, offset: int) -> bool:
+        """Tell whether a record begins or the log ends at *offset*."""
+        return self._store._is_border(offset)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a copy of *size* bytes from *offset* on.
+
+        Raises OffsetOutOfRange unless all of them are held.
+        """
+        return self._store._log_bytes(offset, size)
+
+    # ---- whole records
+
+    def check(self) -> int | None:
+        """Walk the records that became whole since the last call; return where damage begins.
+
+        None when all is well; `damage` says what was found otherwise. Not while somebody else
+        appends.
+        """
+        border = self.whole_end
+        self.damage = None
+        if border < self.end_offset:
+            self._checked, self.damage = self._store._whole_end(border)
+        if not self.is_gated and self._store._confirm_bound >= 0:
+            self._raise_confirm(self._checked)
+        return self._checked if self.damage is not None else None
+
+    def checked(self, border: int) -> None:
+        """Take the word of somebody else who checked: records below *border*, where one ends, are
+        whole."""
+        self._checked = max(self._checked, border)
+        if not self.is_gated and self._store._confirm_bound >= 0:
+            self._raise_confirm(self.whole_end)
+
+    # ---- roles
+
+    def gate(self) -> None:
+        """Hold back from readers, from here on, what is not confirmed; before a slave begins.
+
+        What they saw already counts as confirmed. Nothing to do where that is so already.
+        """
+        if self._store._confirm_bound < 0:
+            self._confirm(min(self._store.dispatched_offset, self.whole_end))
+
+    def settle(self) -> None:
+        """Cut what is no whole record and let puts go on, dispatched or not: before a master begins
+        (H8).
+
+        Undispatched records keep the queue offsets they took (H24). Without a gate everything is
+        shown.
+        """
+        self.check()
+        self._store._settle_raw(self.whole_end)
+        self.damage = None
+        self._checked = self.end_offset
+        if not self.is_gated:
+            self._store._set_confirm_offset(-1)
+
+    # ---- effects
+
+    def carry_out(self, effect: Effect) -> None:
+        """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs or
+        SetConfirm; those that ask for it are durable on return.
+
+        A lower confirm offset takes effect with the cut that must follow. Raises ArgumentError for
+        other effects, OffsetOutOfRange for an offset that is no border, StoreError.
+        """
+        lowered_to, self._lowered_to = self._lowered_to, None
+        if lowered_to is not None and not isinstance(effect, TruncateTo | Restart):
+            raise ArgumentError(
+                f"the confirm offset goes back to {lowered_to} only with a cut, not before {effect}"
+            )
+        match effect:
+            case Append(offset, data):
+                self._append(offset, data)
+            case TruncateTo(offset):
+                self._store.truncate_to(offset)
+                self._checked = min(self._checked, offset)
+                self.damage = None
+            case Restart(offset):
+                self._store._restart(offset)
+                self._checked = offset
+                self.damage = None
+            case FlushLog():
+                self._store.wait_flushed()
+            case SaveEpochs(entries):
+                self._save(EpochList(entries))
+            case SetConfirm(offset):
+                if offset < self.confirm_offset:
+                    self._lowered_to = offset
+                else:
+                    self._raise_confirm(min(offset, self.whole_end))
+            case _:
+                raise ArgumentError(f"{effect} is nothing that a log can do")
+
+    def _append(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        # What was put until here is whole, and the first piece that comes raw may not be seen.
+        self._checked = self.whole_end
+        self.gate()
+        self._store.append_raw(offset, data)
+
+    def _raise_confirm(self, offset: int) -> None:
+        if 0 <= self._store._confirm_bound < offset:
+            self._confirm(offset)
+
+    def _confirm(self, offset: int) -> None:
+        self._store._set_confirm_offset(offset)
+
+    def _checked_start(self) -> int:
+        end = self._store.end_offset
+        return end - end % self._file_size if self._store.dispatched_offset > end else end
+
+    # ---- epochs
+
+    def _load_epochs(self) -> EpochList:
+        loaded = EpochList.load(self._files)
+        kept = loaded.restored(log_end=self.end_offset).trim_before(self.start_offset)
+        if kept != loaded:
+            kept.save(self._files)
+        return kept
+
+    def _save(self, epochs: EpochList) -> None:
+        with self._lock:
+            epochs.save(self._files)
+            self._epochs = epochs
+
+    def _trim(self) -> None:
+        with self._lock:
+            kept = self._epochs.trim_before(self.start_offset)
+            if kept != self._epochs:
+                kept.save(self._files)
+                self._epochs = kept
+
+
+class _EpochFolder:
+    """The two epoch files under the root of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, name: str) -> str | None:
+        path = Path(self._store.path, EPOCH_FILE + name)
+        try:
+            return path.read_bytes().decode("ascii", "replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DiskError(error.errno or 0, f"cannot read {path}: {error.strerror}") from error
+
+    def replace(self, name: str, text: str) -> None:
+        self._store._replace_file(EPOCH_FILE + name, text.encode("ascii"))
+
+    def remove(self, name: str) -> None:
+        self._store._remove_file(EPOCH_FILE + name)

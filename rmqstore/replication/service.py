@@ -1,0 +1,484 @@
+"""Replicated stores: what an application holds of replication.
+
+    with Master(store, listen="127.0.0.1:10912", quorum=Quorum(in_sync=2)) as master:
+        master.wait_in_sync(2, timeout=5.0)
+        store.put("orders", b"paid", durability=Durability.REPLICATED)
+
+One daemon thread for each replicated store, "rmqstore-ha", runs an event loop with all of its
+sockets, timers and decisions. Every verb here may be called from any thread, and from the
+callbacks, which have a thread of their own.
+
+Changing a role is a sequence of steps, each of which may be done again. Whatever fails between them
+leaves the store readable, closed for puts and without a role, and the same call may be made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypedDict, TypeVar, Unpack
+
+from rmqstore.config.properties import format_properties, parse_properties
+from rmqstore.errors import ArgumentError, CorruptionError, StoreClosedError, StoreTimeout
+from rmqstore.metadata import replace_durably, sync_directory
+from rmqstore.replication.calls import Calls, Waiting
+from rmqstore.replication.epoch import EpochEntry
+from rmqstore.replication.events import HaOptions
+from rmqstore.replication.links import (
+    Address,
+    Allowed,
+    Listener,
+    LoopThread,
+    listen_on,
+    parse_address,
+)
+from rmqstore.replication.log import StoreLog
+from rmqstore.replication.node import HaProtocol
+from rmqstore.replication.quorum import Lease, Mode, Quorum
+from rmqstore.replication.roles import Roles, Settings
+from rmqstore.replication.status import MasterStatus, ReplicaStatus, Status
+from rmqstore.replication.sync_state_set import Proposal
+from rmqstore.store import Store
+
+__all__ = ["Master", "ReplicatedStore", "Slave"]
+
+T = TypeVar("T")
+
+_CONNECTIONS_MAX = 1000
+_WAIT_S = 30.0
+_SLICE_S = 0.5
+
+
+class _Options(TypedDict, total=False):
+    """What Master and Slave hand on; see ReplicatedStore."""
+
+    broker_id: int | None
+    protocol: HaProtocol
+    quorum: Quorum
+    mode: Mode
+    options: HaOptions
+    lease: Lease | None
+    is_gated: bool
+    connections_max: int
+    allow: Sequence[str]
+    is_learner: bool
+    sync_from_last_file: bool
+    on_proposal: Callable[[Proposal], None] | None
+    on_change: Callable[[Status], None] | None
+
+
+class ReplicatedStore:
+    """A store that is one replica of a log, in changing roles.
+
+    Without a role, as at first and after `close`, it can be read and takes no puts: they raise
+    NotWritable. A context manager; leaving it ends the replication and leaves the store open.
+
+    *broker_id* is this replica's id among the others; None takes a random one that is kept in
+    config/replica.properties, so a copied directory must lose that file. *listen* is the address
+    that slaves connect to while this is master; its port is open in every role. *protocol* is that
+    of all replicas. *mode* says where a master learns who counts; it is SYNC_STATE_SET wherever
+    `become_master` is given members. With a *lease* a master takes puts only while `renew_lease`
+    is called. Without *is_gated* the confirm offset of a master is its log's end, as RocketMQ has
+    it by default. *allow* names networks, all when empty. A learner never counts.
+
+    *on_proposal* hears of changes that a master wishes for its set, to be answered by
+    `set_sync_state_set`, `refuse_proposal` or `lose_proposal`; *on_change* that role, set, a
+    connection or its state is another.
+
+    Raises ArgumentError for an address that cannot be had, for a store that is read-only or
+    replicated already, CorruptionError when the epoch list cannot be read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        broker_id: int | None = None,
+        listen: str | Address | None = None,
+        protocol: HaProtocol = "autoswitch",
+        quorum: Quorum | None = None,
+        mode: Mode = Mode.PLAIN,
+        options: HaOptions | None = None,
+        lease: Lease | None = None,
+        is_gated: bool = True,
+        connections_max: int = 64,
+        allow: Sequence[str] = (),
+        is_learner: bool = False,
+        sync_from_last_file: bool = False,
+        on_proposal: Callable[[Proposal], None] | None = None,
+        on_change: Callable[[Status], None] | None = None,
+    ) -> None:
+        if store.read_only:
+            raise ArgumentError(f"store {store.path} is opened read-only; open it for writing")
+        if store._replication is not None:
+            raise ArgumentError(f"store {store.path} is replicated already; use what does that")
+        if not 1 <= connections_max <= _CONNECTIONS_MAX:
+            raise ArgumentError(
+                f"connections_max is {connections_max}; it must be from 1 to {_CONNECTIONS_MAX}"
+            )
+        if protocol not in ("autoswitch", "classic"):
+            raise ArgumentError(f"protocol {protocol!r}; there are 'autoswitch' and 'classic'")
+        self.store = store
+        self.protocol = protocol
+        self.broker_id = _kept_id(store) if broker_id is None else broker_id
+        if self.broker_id < 0:
+            raise ArgumentError(f"broker_id {broker_id}; ids are 0 or more")
+        self._mode = mode
+        self._is_closed = False
+        self._changing = threading.RLock()
+        listener = None if listen is None else listen_on(parse_address(listen, low_port=0))
+        try:
+            settings = Settings(
+                broker_id=self.broker_id,
+                address=None if listener is None else listener.getsockname()[:2],
+                protocol=protocol,
+                quorum=quorum or Quorum(),
+                mode=mode,
+                options=replace(options or HaOptions(), streams=True),
+                lease=lease or Lease(),
+                is_gated=is_gated,
+                connections_max=connections_max,
+                allowed=Allowed(allow),
+                is_learner=is_learner,
+                sync_from_last_file=sync_from_last_file,
+            )
+            store._refuse("role")
+            # No frame of the classic protocol tells a slave what is confirmed.
+            self._log = StoreLog(store, is_gated=is_gated and protocol == "autoswitch")
+        except BaseException:
+            if listener is not None:
+                listener.close()
+            raise
+        store._replication = self
+        self._address = settings.address
+        self._thread = LoopThread("rmqstore-ha")
+        self._calls = Calls(on_proposal, on_change, self.status)
+        self._roles = Roles(self._thread.loop, store, self._log, settings, self._calls)
+        self._listener: Listener | None = None
+        if listener is not None:
+            self._listener = self._call(
+                lambda: Listener(self._thread.loop, listener, self._roles.accept)
+            )
+
+    # ---- life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the role and all connections. The store stays open and takes no puts. Twice is
+        harmless."""
+        with self._changing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            # In a forked child nothing of it runs.
+            with contextlib.suppress(StoreClosedError):
+                self._call(self._end)
+        self._thread.stop()
+        self._calls.stop()
+
+    def _end(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._roles.close()
+        self.store._replication = None
+        self._log.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else self.role or "no role"
+        return f"<{type(self).__name__} {self.store.path!r} broker {self.broker_id} {state}>"
+
+    # ---- roles
+
+    def become_master(
+        self,
+        epoch: int | None = None,
+        *,
+        members: Collection[int] = (),
+        set_epoch: int = 0,
+        timeout: float = _WAIT_S,
+    ) -> None:
+        """Take office in *epoch*, None for the one behind the last; return once puts are accepted.
+
+        *members*, this store's id among them, is the sync-state set that goes with the election
+        and *set_epoch* its version. Again in the same epoch only the set counts; in a later one
+        connections stay, and so do puts that wait. *timeout* bounds the wait, in seconds, until
+        queues and index have what is confirmed.
+
+        Raises Fenced for an epoch that is over, StoreTimeout, ArgumentError for a set that cannot
+        be. The log is cut to its last whole record before anything else.
+        """
+        wants_set = bool(members) or self._mode is Mode.SYNC_STATE_SET
+        if members and self.broker_id not in members:
+            raise ArgumentError(f"the members {sorted(members)} lack this store, {self.broker_id}")
+        if members and (min(members) < 0 or self.protocol == "classic"):
+            raise ArgumentError(
+                f"the members {sorted(members)}: ids are 0 or more, and slaves of the classic "
+                "protocol have none to be members by"
+            )
+        roles = self._roles
+        with self._changing:
+            self._check_open()
+            new = self._call(lambda: roles.judge_epoch(epoch))
+            if new == roles.epoch and roles.role == "master":
+                if members and set_epoch > self.sync_state_set_epoch:
+                    self.set_sync_state_set(members, set_epoch)
+                return
+            deadline = time.monotonic() + timeout
+            try:
+                if self._call(lambda: roles.rule_on(new, wants_set, members, set_epoch)):
+                    return
+                self._call(lambda: roles.take_office(new, wants_set, members, set_epoch))
+                left = max(deadline - time.monotonic(), 0.001)
+                self.store.wait_dispatched(self.confirm_offset, timeout=left)
+                self._call(lambda: roles.open_office(new))
+            except BaseException as error:
+                reason = str(error)
+                self._call(lambda: roles.end_role(reason))
+                raise
+
+    def become_slave(self, master: str | Address, epoch: int | None = None) -> None:
+        """Follow *master*, "host:port"; return once this store takes no puts and is connecting.
+
+        *epoch* is that of the master where it is known. Under the same master nothing but the
+        epoch changes, except that a slave that has halted tries again. Puts that wait end with
+        ReplicaTimeout. Raises Fenced for an epoch that is over.
+        """
+        place = parse_address(master)
+        with self._changing:
+            self._check_open()
+            self._call(lambda: self._roles.follow(place, epoch))
+
+    # ---- the sync-state set and the lease
+
+    def set_sync_state_set(self, members: Collection[int], set_epoch: int) -> None:
+        """Take the set that the group's authority has confirmed; one that is older than what is
+        known changes nothing.
+
+        A newer set without this master means that another was elected: the role ends, puts are
+        refused, and `status` says so. Raises ArgumentError on a slave, in a mode without a set,
+        and for two sets of one version.
+        """
+        self._call(lambda: self._roles.take_set(frozenset(members), set_epoch))
+
+    @property
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Changes of the set that this master wishes and nobody has answered."""
+        return self._call(lambda: self._roles.known_set()[2])
+
+    def refuse_proposal(self, number: int) -> None:
+        """Answer a proposal: it will never take effect."""
+        self._call(
+            lambda: self._roles.of_master().change(
+                lambda group, now: group.refuse_proposal(number, now)
+            )
+        )
+
+    def lose_proposal(self, number: int) -> None:
+        """Tell that a proposal's answer will never come; it may have taken effect."""
+        self._call(
+            lambda: self._roles.of_master().change(
+                lambda group, now: group.lose_proposal(number, now)
+            )
+        )
+
+    def renew_lease(self, asked_ms: int) -> None:
+        """Take a renewal of the lease that was asked for at *asked_ms*, a reading of
+        `time.monotonic` in milliseconds."""
+
+        def renew() -> None:
+            self._roles.of_master().change(
+                lambda group, now: group.writer.lease.renewed(asked_ms=asked_ms)
+            )
+
+        self._call(renew)
+
+    # ---- how things stand
+
+    @property
+    def role(self) -> Literal["master", "slave"] | None:
+        """The role, None without one."""
+        return self._roles.role
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the role as far as it is known, -1 when it is not."""
+        return self._roles.known_epoch
+
+    @property
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        """The epochs of the log."""
+        return tuple(self._log.epochs)
+
+    @property
+    def address(self) -> Address | None:
+        """Where slaves connect, with the port that was found for port 0; None without *listen*."""
+        return self._address
+
+    @property
+    def end_offset(self) -> int:
+        """The physical offset behind the log's last byte."""
+        return self.store.end_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """The physical offset up to which replicas agree and readers may see."""
+        return self._log.confirm_offset
+
+    @property
+    def sync_state_set(self) -> frozenset[int] | None:
+        """The set confirmed last, None without one."""
+        return self._call(lambda: self._roles.known_set()[0])
+
+    @property
+    def sync_state_set_epoch(self) -> int:
+        """The version of that set."""
+        return self._call(lambda: self._roles.known_set()[1])
+
+    @property
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """The connections of a master."""
+        return self._call(self._roles.replicas)
+
+    @property
+    def master_status(self) -> MasterStatus | None:
+        """The master of a slave, None in another role."""
+        return self._call(lambda: self._roles.master_status)
+
+    def status(self) -> Status:
+        """Return all of it, of one moment."""
+        return self._call(self._roles.status)
+
+    def wait_in_sync(self, copies: int, timeout: float | None = None) -> None:
+        """Return when so many copies, the master's own included, hold all that is in its log now.
+
+        Copies are those that count for puts. Raises StoreTimeout after *timeout* seconds (30 by
+        default), ArgumentError where this store is no master.
+        """
+        end = self.store.end_offset
+        self._wait(
+            lambda: self._roles.wait_in_sync(copies, end), timeout, f"{copies} copies up to {end}"
+        )
+
+    def wait_caught_up(self, offset: int | None = None, timeout: float | None = None) -> None:
+        """Return when the log of this slave is that of its master up to a physical *offset*; None:
+        up to where the master's log is known to end.
+
+        Raises StoreTimeout after *timeout* seconds (30 by default), ArgumentError where this store
+        is no slave.
+        """
+        what = "the master's end" if offset is None else f"offset {offset}"
+        self._wait(lambda: self._roles.wait_caught_up(offset), timeout, f"catching up to {what}")
+
+    def wait_confirmed(self, offset: int | None = None, timeout: float | None = None) -> None:
+        """Return when replicas agree up to a physical *offset*, None for the log's end now, and
+        readers of this store see all of it; in either role.
+
+        Raises StoreTimeout after *timeout* seconds (30 by default).
+        """
+        end = self.store.end_offset if offset is None else offset
+        deadline = time.monotonic() + (_WAIT_S if timeout is None else timeout)
+        while self.store.dispatched_offset < end:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise StoreTimeout(
+                    f"waited {timeout or _WAIT_S} s for {end} to be confirmed; confirmed is "
+                    f"{self.confirm_offset}, dispatched {self.store.dispatched_offset}"
+                )
+            self.store._await_change(self.store.dispatched_offset, min(left, _SLICE_S))
+
+    def _wait(self, begin: Callable[[], Waiting], timeout: float | None, what: str) -> None:
+        if self._thread.is_current:
+            raise ArgumentError("waiting on the thread of replication would wait for ever")
+        waiting = self._call(begin)
+        try:
+            waiting.result(_WAIT_S if timeout is None else timeout, what)
+        finally:
+            with contextlib.suppress(StoreClosedError):
+                self._call(lambda: self._roles.end_wait(waiting))
+
+    # ---- within
+
+    def _call(self, work: Callable[[], T]) -> T:
+        return self._thread.call(work)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"replication of store {self.store.path} was closed")
+
+
+class Master(ReplicatedStore):
+    """A replicated store that is master at once; see `ReplicatedStore.become_master`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        listen: str | Address,
+        epoch: int | None = None,
+        members: Collection[int] = (),
+        set_epoch: int = 0,
+        **options: Unpack[_Options],
+    ) -> None:
+        super().__init__(store, listen=listen, **options)
+        try:
+            self.become_master(epoch, members=members, set_epoch=set_epoch)
+        except BaseException:
+            self.close()
+            raise
+
+
+class Slave(ReplicatedStore):
+    """A replicated store that is slave at once; see `ReplicatedStore.become_slave`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        master: str | Address,
+        epoch: int | None = None,
+        listen: str | Address | None = None,
+        **options: Unpack[_Options],
+    ) -> None:
+        super().__init__(store, listen=listen, **options)
+        try:
+            self.become_slave(master, epoch)
+        except BaseException:
+            self.close()
+            raise
+
+
+def _kept_id(store: Store) -> int:
+    """Return the broker id kept with a store; a random one is kept where there is none."""
+    path = Path(store.path, "config", "replica.properties")
+    if path.is_file():
+        text = parse_properties(path.read_text("iso-8859-1")).get("brokerId", "")
+        if text.isascii() and text.isdecimal() and int(text) < 2**63:
+            return int(text)
+        raise CorruptionError(
+            f"{path}: brokerId {text!r} is no id; write the one this replica had, or remove the "
+            "file for another",
+            path=str(path),
+            kind="replica settings",
+        )
+    found = secrets.randbits(48)
+    if not path.parent.is_dir():
+        path.parent.mkdir()
+        sync_directory(path.parent.parent)
+    replace_durably(path, format_properties({"brokerId": str(found)}).encode("iso-8859-1"))
+    return found

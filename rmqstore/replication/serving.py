@@ -1,0 +1,569 @@
+"""A master at work: its connections, its machines and the board that puts wait at.
+
+The board resolves puts and moves the confirm offset by a rule, on whatever thread an
+acknowledgement arrives. The rule comes from the group, and the group decides on the loop's thread.
+So every event runs between `freeze` and `thaw` of the board: what was acknowledged so far goes into
+the group, the group decides, its new rule is in force, and only then anything leaves. Nobody can be
+proposed, or closed, while puts still resolve by the rule of before.
+
+Where nothing has to be decided a connection is the pump's: it sends the log and hears the
+acknowledgements, until it meets what is not for it and hands the connection back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from rmqstore._native.core import AckBoard, HaPump, HaReport, LogWatch
+from rmqstore.errors import ArgumentError, StoreError
+from rmqstore.message import PutStatus
+from rmqstore.replication.autoswitch_master import AutoSwitchMaster
+from rmqstore.replication.events import (
+    Close,
+    Effect,
+    Event,
+    HaOptions,
+    HaState,
+    Heartbeat,
+    Send,
+    SendLog,
+    SetUntil,
+    Stream,
+    Streamed,
+    StreamEnded,
+)
+from rmqstore.replication.frames import (
+    Frame,
+    FrameError,
+    ReportParser,
+    SlaveFrameParser,
+    Transfer,
+    encode,
+    encode_head,
+)
+from rmqstore.replication.group import MasterGroup, Propose
+from rmqstore.replication.links import Address, Link, ip_of, log, now_ms, told
+from rmqstore.replication.log import StoreLog
+from rmqstore.replication.node import HaProtocol, MasterNode, NodeEffect, To
+from rmqstore.replication.quorum import Mode
+from rmqstore.replication.status import ReplicaStatus
+from rmqstore.replication.sync_state_set import Proposal
+from rmqstore.store import Store
+
+__all__ = ["MasterSide", "Owner"]
+
+_READ_BYTES = 16 * 1024
+_REVIEW_MS = 250
+_WAITING_MAX = 1 << 20
+_CLASSIC_IDS_MAX = 4096
+
+
+class Owner(Protocol):
+    """Who is told of what happens on a side."""
+
+    def moved(self) -> None:
+        """Offsets may have moved."""
+
+    def changed(self) -> None:
+        """A connection, its state or the set changed."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """The set is to be changed."""
+
+    def failed(self, error: Exception) -> None:
+        """The side cannot go on."""
+
+
+class _Served:
+    """One connection of the master."""
+
+    __slots__ = ("awaited", "link", "parser", "peer", "pumped", "slot", "state")
+
+    def __init__(self, link: Link, parser: ReportParser | SlaveFrameParser, peer: Address) -> None:
+        self.link = link
+        self.parser = parser
+        self.peer = peer
+        self.slot = -1
+        self.state = HaState.READY
+        self.pumped: int | None = None
+        """The pump's link while the connection is its."""
+        self.awaited: Stream | None = None
+        """What begins once all that was sent has left."""
+
+
+class MasterSide:
+    """The master's role of one store, from taking office to its end; all calls on the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        log_of_store: StoreLog,
+        node: MasterNode[int],
+        owner: Owner,
+        *,
+        protocol: HaProtocol,
+        is_gated: bool,
+        options: HaOptions,
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._log = log_of_store
+        self._owner = owner
+        self._protocol = protocol
+        self._is_gated = is_gated
+        self._batch_bytes = options.batch_bytes
+        self._is_flushed = options.ack_flushed
+        self._served: dict[int, _Served] = {}
+        self._connections = 0
+        self._classic_ids: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+        self.node = node
+        self.board = AckBoard(store)
+        self._pump = HaPump(store, self.board)
+        self._pumped: dict[int, int] = {}
+        """Connections by the pump's links."""
+        self._watch = LogWatch(store)
+        self._is_watching = self._is_frozen = False
+        loop.add_reader(self._watch.fileno(), self._log_grew)
+        loop.add_reader(self._pump.fileno(), self._pump_told)
+
+    @property
+    def group(self) -> MasterGroup[int]:
+        """What the replicas acknowledged, and the set."""
+        return self.node.group
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    # ---- the role
+
+    def begin(self, epoch: int, *, members: Collection[int], set_epoch: int) -> None:
+        """Begin an epoch that the log's epoch list has; connections stay."""
+        end_offset = self._log.end_offset
+        self.change(
+            lambda group, now: group.become_master(
+                epoch, end_offset=end_offset, now_ms=now, members=members, set_epoch=set_epoch
+            )
+        )
+        self._event(self.node.log_grew)
+
+    def refresh(self) -> None:
+        """Take in what was acknowledged to others than this thread."""
+        self._event(lambda now: [])
+
+    def stop(self) -> None:
+        """End the role: puts that wait are told, connections close. Puts are refused already."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._watch.fileno())
+        self._loop.remove_reader(self._pump.fileno())
+        self._pump.close()
+        for served in self._served.values():
+            served.link.close()
+        self._served.clear()
+        self._pumped.clear()
+        self.group.stop()
+        self._watch.close()
+        self.board.abandon()
+
+    def change(self, step: Callable[[MasterGroup[int], int], Any]) -> None:
+        """Let *step* change the group, which it gets with the time; its effects follow.
+
+        What it raises is raised here, and ends nothing.
+        """
+        try:
+            self._run(lambda now: self.node.apply(step(self.group, now) or []))
+        except Exception as error:
+            if self._is_frozen:
+                self._owner.failed(error)
+            raise
+        self._owner.changed()
+
+    # ---- events
+
+    def _event(self, step: Callable[[int], list[NodeEffect[int]]]) -> None:
+        """Run one event; what goes wrong ends the role."""
+        if self._is_over:
+            return
+        try:
+            self._run(step)
+        except Exception as error:
+            self._owner.failed(error)
+
+    def _run(self, step: Callable[[int], list[NodeEffect[int]]]) -> None:
+        """Run one event on a board that stands still, then carry out what follows."""
+        failure: StoreError | None = None
+        now = now_ms()
+        # What raises from here on, other than the step, leaves the board frozen: nothing is
+        # acknowledged by a rule that may be wrong.
+        self.board.freeze()
+        self._is_frozen = True
+        effects = self._follow_board(now)
+        try:
+            effects += step(now)
+        except StoreError as error:
+            failure = error
+        self._tell_board()
+        self.board.thaw(**self._rule(now))
+        self._is_frozen = False
+        self._carry_out(effects)
+        self._set_timer()
+        self._watch_log()
+        self._owner.moved()
+        if failure is not None:
+            raise failure
+
+    def _follow_board(self, now: int) -> list[NodeEffect[int]]:
+        """Take what others than this thread heard into the group."""
+        acks = self.board.acks()
+        group, effects = self.group, []
+        if group.is_master:
+            # The log's end is read after the acknowledgements, so none can be ahead of it.
+            effects = self.node.apply(group.log_grew(max(self._log.end_offset, group.end_offset)))
+        for replica in list(group.replicas):
+            served = self._served.get(replica.connection)
+            acked = -1 if served is None else acks.get(served.slot, -1)
+            if acked > replica.ack_offset:
+                effects += self.node.apply(group.acked(replica.connection, acked, now))
+        return effects
+
+    def _tell_board(self) -> None:
+        acks = self.board.acks()
+        for replica in self.group.replicas:
+            slot = self._served[replica.connection].slot
+            if replica.ack_offset > acks.get(slot, -1):
+                self.board.ack(slot, replica.ack_offset)
+
+    def _rule(self, now: int) -> dict[str, Any]:
+        group, writer = self.group, self.group.writer
+        standing, quorum = group.standing, writer.quorum
+        slots = {each.broker_id: self._served[each.connection].slot for each in group.replicas}
+        waited = standing.waited
+        admission = group.admit(now_ms=now)
+        status, present = admission.status, None
+        if writer.mode is Mode.ACTING_MASTER:
+            # The board judges each put by the copies it asks for.
+            present = writer.present(standing)
+            if status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+                status = PutStatus.PUT_OK
+        return {
+            "counted": [slots[each] for each in standing.counted if each in slots],
+            "waited": None if waited is None else [slots[each] for each in waited if each in slots],
+            "is_missing": waited is not None and not slots.keys() >= set(waited),
+            "confirm_copies": writer.needed(standing),
+            "is_gated": self._is_gated,
+            "status": status,
+            "reason": admission.reason,
+            "copies": writer.needed(standing),
+            "needs_all": admission.needs_all,
+            "is_flushed": self._is_flushed,
+            "lease_end_ms": writer.lease.end_ms,
+            "waiting_max": _WAITING_MAX,
+            "timeout_ms": quorum.timeout_ms,
+            "available": writer.present(standing) if writer.mode is Mode.PLAIN else None,
+            "present": present,
+        }
+
+    def _carry_out(self, effects: list[NodeEffect[int]]) -> None:
+        failed: dict[int, str] = {}
+        for effect in effects:
+            match effect:
+                case Propose(proposal):
+                    log().info("set %s proposed", sorted(proposal.members))
+                    self._owner.proposed(proposal)
+                case To(connection, Close(reason)):
+                    self._drop(connection, reason)
+                case To(connection, to_do) if connection not in failed:
+                    try:
+                        self._send(connection, to_do)
+                    except StoreError as error:
+                        failed[connection] = str(error)
+        for connection, reason in failed.items():
+            self._event(lambda now, at=connection, why=reason: self.node.failed(at, why, now))  # type: ignore[misc]
+        self._note_states()
+
+    def _send(self, connection: int, effect: Effect) -> None:
+        served = self._served.get(connection)
+        if served is None:
+            return
+        match effect:
+            case Send(frame):
+                served.link.send(encode(frame))
+            case SendLog(offset, size, header):
+                body = self._log.read(offset, size)
+                served.link.send(encode_head(header, body_size=size), body)
+            case Stream():
+                served.awaited = effect
+                if not served.link.unsent_bytes:
+                    self._begin_stream(connection, served)
+            case SetUntil(until):
+                if served.awaited is not None:
+                    served.awaited = replace(served.awaited, until=until)
+                elif served.pumped is not None:
+                    # A link that has just ended is about to be told of.
+                    with suppress(ArgumentError):
+                        self._pump.set_until(served.pumped, until)
+            case Heartbeat() if served.pumped is not None:
+                with suppress(ArgumentError):
+                    self._pump.heartbeat(served.pumped)
+
+    # ---- the pump
+
+    def _begin_stream(self, connection: int, served: _Served) -> None:
+        stream, served.awaited = served.awaited, None
+        if stream is None or not self.node.machine(connection).is_streaming:
+            return
+        header = stream.header
+        label = {}
+        if isinstance(header, Transfer):
+            label = {
+                "epoch": header.epoch,
+                "epoch_start": header.epoch_start,
+                "said_confirm": header.confirm_offset,
+            }
+        served.pumped = self._pump.stream(
+            served.link.hand_over(),
+            kind="transfer" if isinstance(header, Transfer) else "classic",
+            slot=served.slot,
+            next_offset=stream.offset,
+            acked_offset=stream.acked_offset,
+            until=stream.until,
+            batch_bytes=self._batch_bytes,
+            leftover=served.parser.release(),
+            **label,
+        )
+        self._pumped[served.pumped] = connection
+
+    def _pump_told(self) -> None:
+        reports = self._pump.poll()
+        running = [each for each in reports if each.reason == "acked"]
+        if running:
+            self._event(lambda now: self._follow_pump(running, now))
+        for report in reports:
+            connection = self._pumped.get(report.link)
+            if connection is not None and report.reason != "acked":
+                self._take_back(connection, self._served[connection], report)
+
+    def _take_back(self, connection: int, served: _Served, report: HaReport) -> None:
+        """Go on with a connection that the pump has handed back."""
+        del self._pumped[report.link]
+        served.pumped = None
+        served.link.take_back()
+        served.link.send(report.unsent)
+        if report.reason == "closed":
+            self._lost(connection, report.detail or "the slave closed the connection")
+        elif report.reason == "error":
+            self._event(lambda now: self.node.failed(connection, report.detail, now))
+        else:
+            has_leftover = bool(report.leftover)
+            self._tell(connection, _streamed(report, StreamEnded, has_leftover=has_leftover))
+            if has_leftover and connection in self._served:
+                self._received(connection, report.leftover)
+
+    def _tell(self, connection: int, event: Event) -> None:
+        self._event(lambda now: self.node.tell(connection, event, now))
+
+    def _tick(self, now: int) -> list[NodeEffect[int]]:
+        """Let time pass, behind what pumped connections have come to."""
+        reports = []
+        for link in self._pumped:
+            # One that has just ended is about to be told of.
+            with suppress(ArgumentError):
+                reports.append(self._pump.progress(link))
+        return self._follow_pump(reports, now) + self.node.tick(now)
+
+    def _follow_pump(self, reports: list[HaReport], now: int) -> list[NodeEffect[int]]:
+        effects: list[NodeEffect[int]] = []
+        for report in reports:
+            connection = self._pumped.get(report.link)
+            if connection is not None:
+                effects += self.node.tell(connection, _streamed(report), now)
+        return effects
+
+    def _note_states(self) -> None:
+        has_changed = False
+        for connection in self.node.connections:
+            served, state = self._served[connection], self.node.machine(connection).state
+            has_changed |= state is not served.state
+            served.state = state
+        if has_changed:
+            self._owner.changed()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = now_ms()
+        due = self.node.next_tick_ms()
+        # Admission depends on how far replicas are behind, so on a log that grows without a word
+        # to this thread.
+        latest = now + _REVIEW_MS
+        delay_ms = max(min(latest if due is None else due, latest) - now, 0)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._event, self._tick)
+
+    def _watch_log(self) -> None:
+        """Be woken by the next byte, where a connection waits for one that is not the pump's."""
+        if self._is_watching or self._is_over:
+            return
+        machines = (self.node.machine(each) for each in self.node.connections)
+        if any(each.state is HaState.TRANSFER and not each.is_streaming for each in machines):
+            self._is_watching = True
+            if self._watch.arm(self.group.end_offset):
+                self._loop.call_soon(self._log_grew)
+
+    def _log_grew(self) -> None:
+        if not self._is_over:
+            self._is_watching = False
+            self._watch.clear()
+            self._event(self.node.log_grew)
+
+    # ---- connections
+
+    def accept(self, sock: socket.socket, peer: Address) -> None:
+        """Serve a slave at *peer* that has connected over *sock*."""
+        self._connections += 1
+        connection = self._connections
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = Link(
+            self._loop,
+            sock,
+            read_bytes=_READ_BYTES,
+            on_data=lambda data: self._received(connection, data),
+            on_drained=lambda: self._drained(connection),
+            on_lost=lambda reason: self._lost(connection, reason),
+        )
+        is_classic = self._protocol == "classic"
+        served = _Served(link, ReportParser() if is_classic else SlaveFrameParser(), peer)
+        self._served[connection] = served
+        log().info("connection %d from %s", connection, told(peer))
+        try:
+            served.slot = self.board.open_slot()
+        except StoreError as error:
+            self._owner.failed(error)
+            return
+        classic_id = self._classic_id(connection, peer) if is_classic else None
+        self._event(lambda now: self.node.accepted(connection, now, classic_id=classic_id))
+
+    def _classic_id(self, connection: int, peer: Address) -> int:
+        """Return the id of a classic slave, which does not name itself.
+
+        It is that of its address: a slave whose old connection is not known to be dead yet must not
+        count as two copies. Slaves behind the loopback address are several at one address, so there
+        each connection is one; those who run them on one machine must tell them apart themselves.
+        """
+        address = ip_of(peer[0])
+        key = f"connection {connection}" if address.is_loopback else str(address)
+        if len(self._classic_ids) >= _CLASSIC_IDS_MAX:
+            present = {each.broker_id for each in self.group.replicas}
+            self._classic_ids = {
+                name: number for name, number in self._classic_ids.items() if number in present
+            }
+        found = self._classic_ids.get(key)
+        if found is None:
+            taken = {self.group.replicas.self_id, *self._classic_ids.values()}
+            found = next(each for each in range(1, len(taken) + 2) if each not in taken)
+            self._classic_ids[key] = found
+        return found
+
+    def _received(self, connection: int, data: bytes) -> None:
+        served = self._served[connection]
+        fault: FrameError | None = None
+        frames: list[Frame] = []
+        try:
+            frames += served.parser.feed(data)
+        except FrameError as error:
+            frames += error.frames
+            fault = error
+
+        def step(now: int) -> list[NodeEffect[int]]:
+            effects: list[NodeEffect[int]] = []
+            for frame in frames:
+                # A stream that was asked for before this frame is asked for anew behind it.
+                effects = [each for each in effects if not _begins_stream(each)]
+                effects += self.node.received(connection, frame, now)
+            if fault is not None:
+                effects += self.node.failed(connection, str(fault), now)
+            return effects
+
+        if frames or fault is not None:
+            self._event(step)
+
+    def _drained(self, connection: int) -> None:
+        served = self._served.get(connection)
+        if served is None:
+            return
+        if served.awaited is None or not self.node.machine(connection).is_streaming:
+            served.awaited = None
+            self._event(lambda now: self.node.writable(connection, now))
+            return
+        try:
+            self._begin_stream(connection, served)
+        except StoreError as error:
+            reason = str(error)
+            self._event(lambda now: self.node.failed(connection, reason, now))
+
+    def _lost(self, connection: int, reason: str) -> None:
+        self._event(lambda now: [*self.node.closed(connection, now), To(connection, Close(reason))])
+
+    def _drop(self, connection: int, reason: str) -> None:
+        # The group knows it no more, so no rule in force names its slot.
+        served = self._served.pop(connection, None)
+        if served is None:
+            return
+        log().info("connection %d from %s closed: %s", connection, told(served.peer), reason)
+        if served.pumped is not None:
+            del self._pumped[served.pumped]
+            with suppress(ArgumentError):
+                self._pump.stop(served.pumped)
+        served.link.close()
+        self.board.close_slot(served.slot)
+        self._owner.changed()
+
+    # ---- status
+
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """Return what there is to say of every connection, in the order they came."""
+        return tuple(self._status(number, each) for number, each in self._served.items())
+
+    def _status(self, connection: int, served: _Served) -> ReplicaStatus:
+        machine = self.node.machine(connection)
+        replica = self.group.replicas.on(connection)
+        ack_offset = -1 if replica is None else replica.ack_offset
+        hello = machine.slave if isinstance(machine, AutoSwitchMaster) else None
+        return ReplicaStatus(
+            broker_id=None if replica is None else replica.broker_id,
+            address=served.peer,
+            state=machine.state,
+            is_learner=hello is not None and hello.is_learner,
+            ack_offset=ack_offset,
+            lag_bytes=max(self._log.end_offset - max(ack_offset, self._log.start_offset), 0),
+            is_counted=replica is not None and replica.broker_id in self.group.standing.counted,
+            connected_ms=0 if replica is None else replica.connected_ms,
+            caught_up_ms=None if replica is None else replica.caught_up_ms,
+        )
+
+
+def _begins_stream(effect: NodeEffect[int]) -> bool:
+    return isinstance(effect, To) and isinstance(effect.effect, Stream)
+
+
+def _streamed(report: HaReport, kind: type[Streamed] = Streamed, **more: bool) -> Streamed:
+    return kind(
+        next_offset=report.next_offset,
+        acked_offset=report.acked_offset,
+        heard_ms=report.heard_ms,
+        wrote_ms=report.wrote_ms,
+        blocked_ms=report.blocked_ms,
+        caught_up_ms=report.caught_up_ms,
+        **more,
+    )

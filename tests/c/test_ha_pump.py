@@ -1,0 +1,39 @@
+"""A master's pump and a slave's whose connections break again and again, under each sanitizer."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.c.library import COMPILER, SOURCES, WARNINGS
+from tests.c.test_stress import FLAGS, SANITIZERS
+from tests.effort import rounds
+
+MESSAGES_PER_WRITER = rounds(4_000, 100_000)
+CONNECTIONS = rounds(60, 2000)
+
+
+@pytest.fixture(params=SANITIZERS)
+def pump(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    program = tmp_path / "pump"
+    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+    command = [*COMPILER, *FLAGS, *WARNINGS, *SANITIZERS[request.param], f"-I{SOURCES}"]
+    done = subprocess.run(
+        [*command, "-o", str(program), str(Path(__file__).with_name("pump.c")), *sources],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_connections_that_break_leave_no_race_and_equal_logs(pump: Path, tmp_path: Path) -> None:
+    """The program gives up by itself what takes longer than any load can make it take."""
+    command = [str(pump), str(tmp_path / "master"), str(tmp_path / "slave")]
+    done = subprocess.run(
+        [*command, str(MESSAGES_PER_WRITER), str(CONNECTIONS)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr[-8000:]}"
+    assert int(done.stdout) > 3 * MESSAGES_PER_WRITER * 300

@@ -1,0 +1,541 @@
+"""The log of a store as replication sees and changes it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import ArgumentError, CorruptionError, DiskError, OffsetOutOfRange, Store, StoreError
+from rmqstore.replication.epoch import EpochList, format_epochs
+from rmqstore.replication.events import (
+    Append,
+    FlushLog,
+    LogView,
+    Restart,
+    SaveEpochs,
+    Send,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.replication.frames import Ack
+from rmqstore.replication.log import StoreLog
+from tests.crash.agreement import walk_log
+from tests.scenarios.store_logs import (
+    FILE_SIZE,
+    LIGHT,
+    confirm_all,
+    entries,
+    feed,
+    next_offsets,
+    open_store,
+    put_all_kinds,
+)
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Store]:
+    """A store with records over several files."""
+    with open_store(tmp_path / "master") as store:
+        put_all_kinds(store)
+        yield store
+
+
+@pytest.fixture
+def slave(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "slave") as store:
+        yield store
+
+
+def epoch_file(store: Store, suffix: str = "") -> Path:
+    return Path(store.path, f"epochFileCheckpoint{suffix}")
+
+
+# ---- the view
+
+
+def test_empty_log_begins_and_ends_at_0(slave: Store) -> None:
+    log: LogView = StoreLog(slave)
+    assert (log.start_offset, log.end_offset, log.flushed_offset, log.confirm_offset) == (0,) * 4
+    assert (log.last_file_start, log.last_record_start) == (0, 0)
+    assert log.epochs == ()
+    assert log.is_border(0)
+    assert not log.is_border(1)
+
+
+def test_view_of_a_log_with_records_is_that_of_its_store(master: Store) -> None:
+    log = StoreLog(master)
+    records = walk_log(master)
+    last = records[-1]
+    assert (log.start_offset, log.end_offset) == (0, master.end_offset)
+    assert log.whole_end == master.end_offset
+    assert log.last_record_start == last.physical_offset
+    assert log.last_file_start == last.physical_offset // FILE_SIZE * FILE_SIZE >= FILE_SIZE
+    assert log.file_end(0) == log.file_end(FILE_SIZE - 1) == FILE_SIZE
+    assert log.file_end(FILE_SIZE) == 2 * FILE_SIZE
+    log.carry_out(FlushLog())
+    assert log.flushed_offset == log.end_offset
+
+
+def test_borders_are_where_records_and_blanks_begin_and_the_end(master: Store) -> None:
+    log = StoreLog(master)
+    records = walk_log(master)
+    ends = {each.physical_offset + each.size for each in records}
+    borders = {each.physical_offset for each in records} | ends | {log.end_offset}
+    for border in borders:
+        assert log.is_border(border)
+        for beside in (border - 1, border + 1, border + 9):
+            assert log.is_border(beside) == (beside in borders), beside
+    assert not log.is_border(log.end_offset + 1)
+
+
+def test_read_gives_immutable_bytes_over_file_borders(master: Store) -> None:
+    log = StoreLog(master)
+    found = log.read(FILE_SIZE - 100, 300)
+    assert type(found) is bytes
+    files = b"".join(Path(path).read_bytes() for path, _, _ in master._files())
+    assert found == files[FILE_SIZE - 100 : FILE_SIZE + 200]
+    assert log.read(log.end_offset, 0) == b""
+    for offset, size in ((log.end_offset, 1), (-1, 1), (0, log.end_offset + 1)):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, size)
+
+
+def test_store_has_one_log_at_a_time(slave: Store) -> None:
+    first = StoreLog(slave)
+    with pytest.raises(ArgumentError, match="StoreLog"):
+        StoreLog(slave)
+    first.close()
+    with StoreLog(slave):
+        pass
+
+
+# ---- bytes that come in pieces
+
+
+@pytest.mark.parametrize("piece", [1009, 4096, 1 << 20])
+def test_records_become_whole_over_pieces_of_any_size(
+    piece: int, master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    ends = [each.physical_offset + each.size for each in walk_log(master)]
+    while (at := log.end_offset) < master.end_offset:
+        size = min(piece, master.end_offset - at)
+        log.carry_out(Append(at, memoryview(master._log_bytes(at, size))))
+        assert log.check() is None
+        whole = max((each for each in ends if each <= log.end_offset), default=0)
+        # A blank counts once its file is whole.
+        border = log.end_offset // FILE_SIZE * FILE_SIZE
+        assert log.whole_end == max(whole, border)
+        assert slave.dispatched_offset == 0
+    confirm_all(log)
+    assert check_agreement_of_all_kinds(slave) == len(ends)
+
+
+def check_agreement_of_all_kinds(store: Store) -> int:
+    """Every queue goes on where the records of the log say; return how many records there are."""
+    store.wait_dispatched()
+    queues = {(each.topic, each.number): each.end for each in store.queues() if each.end}
+    assert queues == next_offsets(store)
+    return len(walk_log(store))
+
+
+def test_readers_of_a_gated_slave_see_what_is_confirmed_and_no_more(
+    master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    feed(log, master)
+    assert not any(each.end for each in slave.queues())
+    records = walk_log(master)
+    for record in records[::11]:
+        log.carry_out(SetConfirm(record.physical_offset))
+        assert log.confirm_offset == record.physical_offset
+        slave.wait_dispatched()
+        assert slave.dispatched_offset == record.physical_offset
+
+
+def test_confirm_offset_inside_of_a_record_counts_up_to_its_beginning(
+    master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    third = walk_log(master)[2].physical_offset
+    feed(log, master, until=third + 50)
+    log.carry_out(SetConfirm(third + 50))
+    assert log.confirm_offset == third
+    slave.wait_dispatched(timeout=5.0)
+    assert slave.dispatched_offset == third
+
+
+def test_readers_of_an_ungated_slave_see_whole_records_at_once(master: Store, slave: Store) -> None:
+    log = StoreLog(slave, is_gated=False)
+    feed(log, master, until=master.end_offset - 1)
+    assert log.confirm_offset == log.whole_end == walk_log(master)[-1].physical_offset
+    slave.wait_dispatched(timeout=5.0)
+    assert slave.dispatched_offset == log.whole_end
+
+
+def test_puts_before_the_bytes_of_a_master_are_not_walked_again(
+    master: Store, slave: Store
+) -> None:
+    copied = StoreLog(slave)
+    feed(copied, master)
+    copied.settle()
+    slave.put("orders", b"own")
+    own_end = slave.end_offset
+    # A turned bit that no walk from own_end on can meet.
+    flip(slave, 200)
+    master.truncate_to(0)
+    put_all_kinds(master, 3)
+    copied.carry_out(Append(own_end, b"x" * 4))
+    assert copied.check() is None
+    assert copied.whole_end == own_end
+
+
+def flip(store: Store, offset: int) -> None:
+    path, start, _ = next(each for each in store._files() if each[1] <= offset < each[1] + each[2])
+    with open(path, "r+b") as file:
+        file.seek(offset - start)
+        byte = file.read(1)[0]
+        file.seek(offset - start)
+        file.write(bytes((byte ^ 1,)))
+
+
+def test_damage_is_named_with_its_place_and_never_dispatched(master: Store, slave: Store) -> None:
+    log = StoreLog(slave, is_gated=False)
+    records = walk_log(master)
+    data = bytearray(master._log_bytes(0, 40_000))
+    bad = records[7]
+    data[bad.physical_offset + 100] ^= 1
+    log.carry_out(Append(0, bytes(data)))
+    assert log.check() == bad.physical_offset
+    assert isinstance(log.damage, CorruptionError)
+    assert str(bad.physical_offset) in str(log.damage)
+    assert log.check() == bad.physical_offset
+    slave.wait_dispatched(timeout=5.0)
+    assert slave.dispatched_offset == bad.physical_offset
+    assert slave.failure is None
+    log.carry_out(TruncateTo(bad.physical_offset))
+    assert log.damage is None
+    feed(log, master)
+    assert check_agreement_of_all_kinds(slave) == len(records)
+
+
+def test_word_of_somebody_who_checked_is_taken(master: Store, slave: Store) -> None:
+    log = StoreLog(slave, is_gated=False)
+    log.carry_out(Append(0, master._log_bytes(0, 40_000)))
+    border = walk_log(master)[5].physical_offset
+    log.checked(border)
+    assert log.whole_end == log.confirm_offset == border
+    log.checked(0)
+    assert log.whole_end == border
+
+
+# ---- cuts
+
+
+def test_cut_takes_half_a_record_at_the_tail_along(master: Store, slave: Store) -> None:
+    log = StoreLog(slave)
+    fourth = walk_log(master)[3]
+    for size in (1, 7, 50, fourth.size - 1):
+        feed(log, master, until=fourth.physical_offset + size)
+        assert log.is_border(fourth.physical_offset)
+        assert not log.is_border(fourth.physical_offset + size - 1) or size == 1
+        log.carry_out(TruncateTo(fourth.physical_offset))
+        assert log.end_offset == log.whole_end == fourth.physical_offset
+    feed(log, master)
+    confirm_all(log)
+    assert check_agreement_of_all_kinds(slave) == len(walk_log(master))
+
+
+def test_confirm_offset_goes_back_only_with_a_cut(master: Store, slave: Store) -> None:
+    log = StoreLog(slave)
+    feed(log, master)
+    confirm_all(log)
+    third = walk_log(master)[2].physical_offset
+    log.carry_out(SetConfirm(third))
+    assert log.confirm_offset == log.end_offset
+    with pytest.raises(ArgumentError, match="only with a cut"):
+        log.carry_out(FlushLog())
+    log.carry_out(SetConfirm(third))
+    log.carry_out(TruncateTo(third))
+    assert log.confirm_offset == log.end_offset == third
+    feed(log, master)
+    slave.wait_dispatched()
+    assert log.confirm_offset == slave.dispatched_offset == third
+
+
+def test_cut_inside_of_a_record_is_refused(master: Store) -> None:
+    log = StoreLog(master)
+    end = log.end_offset
+    with pytest.raises(OffsetOutOfRange, match="no record begins there"):
+        log.carry_out(TruncateTo(walk_log(master)[3].physical_offset + 1))
+    assert log.end_offset == end
+
+
+def test_effects_that_are_not_the_logs_are_refused(slave: Store) -> None:
+    with pytest.raises(ArgumentError, match="Ack"):
+        StoreLog(slave).carry_out(Send(Ack(0)))
+
+
+# ---- beginning anew
+
+
+@pytest.mark.parametrize("has_bytes", [True, False])
+@pytest.mark.parametrize("at", [0, 2, 7])
+def test_log_that_restarts_is_empty_and_begins_there(
+    at: int, has_bytes: bool, master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    if has_bytes:
+        feed(log, master, until=FILE_SIZE + 5000)
+        confirm_all(log)
+        slave.wait_dispatched()
+    offset = at * FILE_SIZE
+    log.carry_out(Restart(offset))
+    assert (log.start_offset, log.end_offset, log.whole_end) == (offset,) * 3
+    assert (log.confirm_offset, log.flushed_offset) == (offset, offset)
+    assert log.last_record_start == offset
+    assert [start for _, start, _ in slave._files()] == [offset]
+    assert all(queue.start == queue.end for queue in slave.queues())
+    assert slave.find("orders", "k0") == []
+
+
+def test_log_that_restarted_goes_on_with_the_masters_later_files(
+    master: Store, slave: Store, tmp_path: Path
+) -> None:
+    log = StoreLog(slave)
+    feed(log, master, until=5000)
+    confirm_all(log)
+    log.carry_out(Restart(FILE_SIZE))
+    feed(log, master)
+    confirm_all(log)
+    count = sum(each.physical_offset >= FILE_SIZE for each in walk_log(master))
+    assert check_agreement_of_all_kinds(slave) == count
+    slave.close()
+    with open_store(tmp_path / "slave") as again:
+        assert again.start_offset == FILE_SIZE
+        assert check_agreement_of_all_kinds(again) == count
+
+
+def test_restart_inside_of_a_file_is_refused_and_touches_nothing(
+    master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    feed(log, master)
+    with pytest.raises(OffsetOutOfRange, match="mappedFileSizeCommitLog"):
+        log.carry_out(Restart(FILE_SIZE * 9 + 1))
+    assert log.end_offset == log.whole_end == master.end_offset
+
+
+# ---- from slave to master
+
+
+def test_puts_go_on_behind_what_is_not_confirmed_and_give_no_offset_twice(
+    master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    last = walk_log(master)[-1]
+    feed(log, master, until=last.physical_offset + 30)
+    log.settle()
+    assert log.end_offset == log.whole_end == last.physical_offset
+    taken = next_offsets(slave)
+    before = slave.dispatched_offset
+    put_all_kinds(slave, 1)
+    assert slave.dispatched_offset == before == 0
+    first = [each for each in walk_log(slave) if each.physical_offset >= last.physical_offset]
+    assert {taken.get((each.topic, each.queue)) for each in first[:3]} == {
+        each.queue_offset for each in first[:3]
+    }
+    assert int(first[3].properties["INNER_MULTI_QUEUE_OFFSET"]) == taken[LIGHT, 0]
+    assert log.whole_end == slave.end_offset
+    confirm_all(log)
+    check_agreement_of_all_kinds(slave)
+
+
+def test_settled_log_without_a_gate_shows_everything(master: Store, slave: Store) -> None:
+    log = StoreLog(slave, is_gated=False)
+    feed(log, master, until=master.end_offset - 5)
+    log.settle()
+    slave.put("orders", b"own")
+    assert log.confirm_offset == log.end_offset == slave.end_offset
+    check_agreement_of_all_kinds(slave)
+    log.gate()
+    assert log.confirm_offset == slave.end_offset
+
+
+# ---- epochs
+
+
+def test_epoch_list_is_written_with_its_copy_and_read_back(master: Store) -> None:
+    log = StoreLog(master)
+    made = entries((1, 0), (3, 100))
+    log.carry_out(SaveEpochs(made))
+    assert log.epochs == made
+    for suffix in ("", ".bak"):
+        assert epoch_file(master, suffix).read_text() == format_epochs(made)
+    assert not epoch_file(master, ".tmp").exists()
+    log.close()
+    assert StoreLog(master).epochs == made
+
+
+def test_epochs_behind_the_end_of_the_log_are_dropped_from_the_files(master: Store) -> None:
+    log = StoreLog(master)
+    log.carry_out(SaveEpochs(entries((1, 0), (2, log.end_offset), (3, log.end_offset + 1))))
+    log.close()
+    again = StoreLog(master)
+    assert again.epochs == entries((1, 0), (2, again.end_offset))
+    assert epoch_file(master).read_text() == format_epochs(tuple(again.epochs))
+
+
+def test_damaged_epoch_file_gives_way_to_its_copy(master: Store) -> None:
+    log = StoreLog(master)
+    log.carry_out(SaveEpochs(entries((1, 0))))
+    log.close()
+    epoch_file(master).write_bytes(b"\xff1\n")
+    again = StoreLog(master)
+    assert again.epochs == entries((1, 0))
+    again.close()
+    epoch_file(master, ".bak").write_text("")
+    with pytest.raises(CorruptionError, match="epoch file"):
+        StoreLog(master)
+    assert master._after_expiry is None
+
+
+def test_epochs_of_expired_files_go(master: Store) -> None:
+    log = StoreLog(master)
+    made = entries((1, 0), (2, 100), (3, FILE_SIZE), (4, FILE_SIZE + 1))
+    log.carry_out(SaveEpochs(made))
+    confirm_all(log)
+    master.expire_files(1)
+    assert log.start_offset == FILE_SIZE
+    assert log.epochs == made[1:]
+    assert EpochList(made[1:]).entries == log.epochs
+    assert epoch_file(master, ".bak").read_text() == format_epochs(made[1:])
+    log.close()
+    master.expire_files(1)
+    assert epoch_file(master).read_text() == format_epochs(made[1:])
+
+
+def test_epoch_list_that_cannot_be_written_changes_nothing(master: Store) -> None:
+    log = StoreLog(master)
+    log.carry_out(SaveEpochs(entries((1, 0))))
+    epoch_file(master, ".tmp").mkdir()
+    with pytest.raises(DiskError):
+        log.carry_out(SaveEpochs(entries((1, 0), (2, 5))))
+    assert log.epochs == entries((1, 0))
+    assert epoch_file(master).read_text() == format_epochs(log.epochs)
+    os.rmdir(epoch_file(master, ".tmp"))
+    log.carry_out(SaveEpochs(entries((1, 0), (2, 5))))
+    assert log.epochs == entries((1, 0), (2, 5))
+
+
+def test_epoch_file_in_a_folder_that_cannot_be_read_is_said(master: Store) -> None:
+    epoch_file(master).mkdir()
+    with pytest.raises(StoreError, match="cannot read"):
+        StoreLog(master)
+
+
+# ---- opening again
+
+
+@pytest.mark.parametrize("how", ["closed", "abandoned"])
+def test_replica_that_starts_again_shows_nothing_unconfirmed(
+    how: str, master: Store, slave: Store, tmp_path: Path
+) -> None:
+    log = StoreLog(slave)
+    log.carry_out(SaveEpochs(entries((1, 0))))
+    records = walk_log(master)
+    confirmed = records[20].physical_offset
+    feed(log, master)
+    log.carry_out(SetConfirm(confirmed))
+    slave.wait_dispatched()
+    slave.flush()
+    if how == "closed":
+        slave.close()
+    else:
+        slave._abandon()
+    with open_store(tmp_path / "slave") as again:
+        assert again.recovery.was_closed == (how == "closed")
+        assert again.end_offset == master.end_offset
+        assert again.confirm_offset == again.dispatched_offset == confirmed
+        log = StoreLog(again)
+        assert log.confirm_offset == confirmed
+        assert log.whole_end == master.end_offset
+        log.settle()
+        taken = next_offsets(again)
+        receipt = again.put("orders", b"own")
+        assert receipt.queue_offset == taken["orders", 0]
+        confirm_all(log)
+        check_agreement_of_all_kinds(again)
+        again.flush()
+        again.put("orders", b"unconfirmed")
+    with open_store(tmp_path / "slave", keep_confirm_offset=False) as plain:
+        check_agreement_of_all_kinds(plain)
+
+
+def test_replica_closed_with_half_a_record_at_its_end_opens_without_it(
+    master: Store, slave: Store, tmp_path: Path
+) -> None:
+    log = StoreLog(slave)
+    log.carry_out(SaveEpochs(entries((1, 0))))
+    records = walk_log(master)
+    feed(log, master, until=records[30].physical_offset + 70)
+    log.carry_out(SetConfirm(records[9].physical_offset))
+    slave.close()
+    with open_store(tmp_path / "slave") as again:
+        assert again.recovery.was_closed
+        log = StoreLog(again)
+        assert log.end_offset == log.whole_end == records[30].physical_offset
+        feed(log, master)
+        confirm_all(log)
+        assert check_agreement_of_all_kinds(again) == len(records)
+
+
+def test_confirm_offset_that_is_no_border_holds_back_the_record_it_is_in(
+    master: Store, tmp_path: Path
+) -> None:
+    third = walk_log(master)[2].physical_offset
+    end = master.end_offset
+    StoreLog(master).carry_out(SaveEpochs(entries((1, 0))))
+    master._set_confirm_offset(third + 5)
+    master.flush()
+    master._abandon()
+    with open_store(tmp_path / "master") as again:
+        assert again.dispatched_offset == third
+        again._set_confirm_offset(end)
+        check_agreement_of_all_kinds(again)
+        assert again.failure is None
+
+
+def test_store_without_epochs_shows_everything_unless_asked(master: Store, tmp_path: Path) -> None:
+    third = walk_log(master)[2].physical_offset
+    master._set_confirm_offset(third)
+    master.close()
+    with open_store(tmp_path / "master", keep_confirm_offset=True) as held:
+        assert held.confirm_offset == third
+    with rmqstore.open(tmp_path / "master", read_only=True) as reader:
+        assert reader.confirm_offset == reader.end_offset
+    with open_store(tmp_path / "master") as shown:
+        assert shown.confirm_offset == shown.end_offset
+        check_agreement_of_all_kinds(shown)
+
+
+def test_reader_that_waits_for_what_is_cut_off_waits_no_longer(master: Store) -> None:
+    log = StoreLog(master)
+    records = walk_log(master)
+    point = records[5].physical_offset
+    end = log.end_offset
+    master.wait_dispatched()
+    log.carry_out(TruncateTo(point))
+    # Half a record: nothing behind it can be dispatched.
+    log.carry_out(Append(point, b"\0\0\1"))
+    master._set_confirm_offset(end)
+    waiter = threading.Thread(target=master.wait_dispatched, kwargs={"timeout": 25.0})
+    waiter.start()
+    log.carry_out(TruncateTo(point))
+    waiter.join(10.0)
+    assert not waiter.is_alive()
