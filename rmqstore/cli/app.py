@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import bench, check, demo, load, query, show, spark
+from rmqstore.cli import bench, check, demo, diff, epoch, load, query, replica, show, spark
 from rmqstore.cli.errors import EXIT_CODES
 
 __all__ = ["app"]
@@ -17,8 +17,8 @@ app = typer.Typer(
     name="rmqstore",
     help=(
         "Look into, check, repair and fill message stores, RocketMQ's own included.\n\n"
-        "Every command takes the directory that holds `commitlog/`. Only repair, import, bench and "
-        "demo write; all others may be used beside a running broker."
+        "Every command takes the directory that holds `commitlog/`. Only repair, import, replica, "
+        "bench and demo write; all others may be used beside a running broker."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -35,8 +35,11 @@ app.command("tail", epilog=EXIT_CODES)(query.tail)
 app.command("grep", epilog=EXIT_CODES)(query.grep)
 app.command("verify", epilog=EXIT_CODES)(check.verify)
 app.command("repair", epilog=EXIT_CODES)(check.repair)
+app.command("epoch", epilog=EXIT_CODES)(epoch.epoch)
+app.command("diff", epilog=EXIT_CODES)(diff.diff)
 app.command("dump", epilog=EXIT_CODES)(show.dump)
 app.command("import", epilog=EXIT_CODES)(load.import_files)
+app.add_typer(replica.app, name="replica")
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
 app.command("demo", epilog=EXIT_CODES)(demo.demo)

@@ -1,8 +1,9 @@
 """`demo`: the main job on real input, with proofs.
 
 It opens a store that the real Java store wrote, imports a public data set, asks for messages by
-queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then Spark
-queries the store, follows a writer, and compares replicas.
+queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then three
+replicas lose their master and lose no message, and Spark queries the store, follows a writer, and
+compares replicas.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqstore import store as store_module
-from rmqstore.cli import demo_spark
+from rmqstore.cli import demo_replica, demo_spark
 from rmqstore.cli.demo_writer import body_of
 from rmqstore.cli.errors import ExitCode, command, fail
 from rmqstore.cli.output import print_rows, progress
@@ -332,6 +333,7 @@ def demo(
         run.import_flights(flights)
         run.ask()
         run.kill_a_writer()
+        demo_replica.show(folder, run.done)
         demo_spark.show(folder, run.path, _TOPIC, run.flights.by_month_and_origin, run.done)
     seconds = time.monotonic() - began
     print()

@@ -53,7 +53,7 @@ def show(
             steps.follow_a_writer()
             steps.compare_replicas()
     except MissingExtraError as error:
-        print(f"5. to 7. Spark: skipped: {error}", flush=True)
+        print(f"6. to 8. Spark: skipped: {error}", flush=True)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ class _Steps:
     # ---- a query
 
     def query(self, topic: str, flown: Counter[tuple[int, str]]) -> None:
-        print("5. Spark reads the store as a DataFrame", flush=True)
+        print("6. Spark reads the store as a DataFrame", flush=True)
         began = time.monotonic()
         flights = (
             self.spark.read.format("rmqstore")
@@ -124,7 +124,7 @@ class _Steps:
     # ---- a stream
 
     def follow_a_writer(self) -> None:
-        print("6. a streaming query follows a process that writes to the same store", flush=True)
+        print("7. a streaming query follows a process that writes to the same store", flush=True)
         table = self.folder / "followed.parquet"
         began = time.monotonic()
         acknowledged, batches = self._follow(table)
@@ -195,7 +195,7 @@ class _Steps:
     def compare_replicas(self) -> None:
         from rmqstore.spark.pipelines import compare
 
-        print(f"7. two copies of the store, one with {_TURNED_BYTES} bytes turned", flush=True)
+        print(f"8. two copies of the store, one with {_TURNED_BYTES} bytes turned", flush=True)
         same, turned = self._copy("copy.store"), self._copy("turned.store")
         with rmqstore.open(self.path, read_only=True) as store:
             messages = sum(len(queue) for queue in store.queues())

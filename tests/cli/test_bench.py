@@ -118,4 +118,5 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
     assert [line for line in said if not SPARK_STARTS.fullmatch(line)] == []
     assert "all proofs hold" in told.stdout
     assert "336776 messages in 12 queues" in told.stdout
+    assert "acknowledged messages are in each of the three, once" in told.stdout
     assert list(tmp_path.iterdir()) == []

@@ -37,6 +37,13 @@ SAID = {
     "09_pandas.py": ["132604 bytes in 1000 messages"],
     "10_polars.py": ["250 orders from us, 74700 cents"],
     "11_duckdb.py": ["250 orders from us, 74700 cents"],
+    "13_replicate.py": [
+        "2 copies, confirmed up to",
+        "('TRANSFER', 0)",
+        "the master is at 127.0.0.1:",
+        "stored: True, retriable: True",
+        "epoch 2: [b'paid', b'shipped']",
+    ],
 }
 NEEDS = {
     "05_columns.py": ("pyarrow",),
