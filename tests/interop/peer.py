@@ -56,10 +56,10 @@ def directory() -> Path:
     return Path(os.environ.get("RMQ_PEER_DIR") or REPOSITORY.parent / "shared" / "peer")
 
 
-def missing() -> str | None:
-    """Return what is needed to run the Java store and not there, or None."""
+def missing(*, program: str = "store") -> str | None:
+    """Return what is needed to run the Java store as *program* and not there, or None."""
     lacking = []
-    if not (directory() / "store" / "run").is_file():
+    if not (directory() / program / "run").is_file():
         lacking.append(f"the peer folder {directory()} (set RMQ_PEER_DIR)")
     java = _java_version()
     if java is None:

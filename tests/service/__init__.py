@@ -1,0 +1,1 @@
+"""Replicas over real sockets: recorded streams, and peers that break the rules."""
