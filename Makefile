@@ -4,7 +4,9 @@
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
 # make bench-spark  the Spark source beside its ceiling and Parquet; BENCH="--size 64m" for a trial
+# make bench-replicate  replicas beside a bare connection and a Java pair; BENCH="--size 64m"
 # make fuzz    the C core under fuzzing for SECONDS=600; findings go to build/fuzz/findings
+# make sim     replica groups in virtual time, seeds nobody has run, for SECONDS=60
 # make soak    kills, faults, races and fuzzing in their long forms, for hours; RMQ_SEED repeats a run
 # make clean   removes everything made here, .venv included
 
@@ -28,7 +30,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
 NATIVE := $(wildcard csrc/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
-.PHONY: bench bench-spark clean demo fuzz lint soak test types
+.PHONY: bench bench-replicate bench-spark clean demo fuzz lint sim soak test types
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/extension
@@ -50,17 +52,23 @@ bench: $(VENV)/extension $(VENV)/peers
 	$(BIN)/python -m pytest benchmarks
 	$(BIN)/python -m benchmarks.report $(BENCH)
 
+bench-replicate: $(VENV)/extension
+	$(BIN)/python -m benchmarks.bench_replicate $(BENCH)
+
 bench-spark: $(VENV)/extension
 	$(BIN)/python -m benchmarks.bench_spark $(BENCH)
 
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),600)
 
+sim: $(VENV)/extension
+	$(BIN)/python -m rmqstore.sim --seconds $(or $(SECONDS),60)
+
 # Ends at the first failure, whose seed and test it names.
 soak: $(VENV)/extension
 	@echo "RMQ_SEED=$(RMQ_SEED)"
 	RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest -x -o faulthandler_timeout=0 \
-		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz || \
+		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz tests/simulation || \
 		{ echo "once more: RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest" \
 		"--hypothesis-seed=$(RMQ_SEED) TEST, with the name of the failed test" >&2; exit 1; }
 

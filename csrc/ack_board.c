@@ -267,6 +267,21 @@ size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int64_t *
     return found;
 }
 
+/* Tells whoever sends the log that there is something to send. */
+static void kick(struct rmq_ack_board *board, bool may_send)
+{
+    pthread_mutex_lock(&board->lock);
+    void (*kick)(void *owner, bool may_send) = board->kick;
+    void *owner = board->kick_owner;
+    if (kick)
+        atomic_fetch_add(&board->kickers, 1);
+    pthread_mutex_unlock(&board->lock);
+    if (!kick)
+        return;
+    kick(owner, may_send);
+    atomic_fetch_sub(&board->kickers, 1);
+}
+
 /* ---- the rule ---- */
 
 int64_t rmq_ack_board_freeze(struct rmq_ack_board *board)
@@ -306,16 +321,30 @@ static void take_rule(struct rmq_ack_board *board, const struct rmq_ack_rule *ru
     atomic_store(&board->status, rule->status);
 }
 
+/* As evaluate; sets *is_news when the confirm offset rose, which whoever sends the log does not
+ * know then: it did not hear of it by an acknowledgement. */
+static struct rmq_ack_waiter *evaluate_unheard(struct rmq_ack_board *board, bool *is_news)
+{
+    struct rmq_dispatcher *dispatcher = &board->store->dispatcher;
+    int64_t before = rmq_dispatcher_confirmed(dispatcher);
+    struct rmq_ack_waiter *chain = evaluate(board);
+    *is_news = rmq_dispatcher_confirmed(dispatcher) > before;
+    return chain;
+}
+
 /* More of the master's own copy counts. */
 static void flushed(void *owner)
 {
     struct rmq_ack_board *board = owner;
     struct rmq_ack_waiter *chain = NULL;
+    bool is_news = false;
     pthread_mutex_lock(&board->lock);
-    if (board->rule.is_flushed)
-        chain = evaluate(board);
+    if (board->rule.is_flushed && board->store)
+        chain = evaluate_unheard(board, &is_news);
     pthread_mutex_unlock(&board->lock);
     rmq_ack_tell(chain);
+    if (is_news)
+        kick(board, false);
 }
 
 int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *rule,
@@ -324,6 +353,7 @@ int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *r
     assert(rule->copies >= 1 && rule->confirm_copies >= 1);
 
     struct rmq_ack_waiter *chain = NULL;
+    bool is_news = false;
     pthread_mutex_lock(&board->lock);
     int status = board->store ? RMQ_OK : rmq_fail(err, RMQ_CLOSED, -1, "the board's store");
     if (status == RMQ_OK)
@@ -336,10 +366,12 @@ int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *r
         if (rule->is_flushed)
             rmq_hook_set(&board->store->flusher.on_flushed, flushed, board);
         board->is_frozen = false;
-        chain = evaluate(board);
+        chain = evaluate_unheard(board, &is_news);
     }
     pthread_mutex_unlock(&board->lock);
     rmq_ack_tell(chain);
+    if (is_news)
+        kick(board, false);
     return status;
 }
 
@@ -350,10 +382,11 @@ static void end_role(struct rmq_ack_board *board, bool is_detached)
     atomic_fetch_add(&board->term, 1);
     atomic_store(&board->status, RMQ_PUT_SERVICE_NOT_AVAILABLE);
     snprintf(board->reason, sizeof board->reason, "this store is master no more");
-    board->is_frozen = true;
     struct rmq_store *store = board->store;
-    if (store)
+    /* Frozen, it holds nothing open; what is held or not is another board's by now, perhaps. */
+    if (store && !board->is_frozen)
         (void)rmq_dispatcher_hold(&store->dispatcher);
+    board->is_frozen = true;
     if (is_detached)
         board->store = NULL;
     while (board->busy)
@@ -478,21 +511,6 @@ void rmq_ack_board_on_wait(struct rmq_ack_board *board, void (*kick)(void *owner
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-/* Tells whoever sends that a put waits. The waiter is in its line: the answer may come at once. */
-static void kick(struct rmq_ack_board *board, bool may_send)
-{
-    pthread_mutex_lock(&board->lock);
-    void (*kick)(void *owner, bool may_send) = board->kick;
-    void *owner = board->kick_owner;
-    if (kick)
-        atomic_fetch_add(&board->kickers, 1);
-    pthread_mutex_unlock(&board->lock);
-    if (!kick)
-        return;
-    kick(owner, may_send);
-    atomic_fetch_sub(&board->kickers, 1);
-}
-
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
                        int64_t end_offset, int64_t timeout_ms, int32_t *copies)
 {
@@ -502,6 +520,7 @@ int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *n
         timeout_ms = board->rule.timeout_ms;
     bool is_over = is_settled(board, &waiter);
     pthread_mutex_unlock(&board->lock);
+    /* It is in its line: the answer may come at once. */
     if (!is_over)
         kick(board, true);
     if (!is_over && !rmq_event_wait(&waiter.resolved, timeout_ms) &&

@@ -95,8 +95,9 @@ void rmq_ack_board_reason(struct rmq_ack_board *board, int status, const struct 
                           char reason[RMQ_ACK_REASON_SIZE]);
 
 /* What is called, without any lock of the board, when a put begins to wait: whoever sends the log
- * need not be woken by every append then. may_send: the calling thread waits anyway and may do the
- * sending. NULL: nothing; on return nobody is inside of what was set before. */
+ * need not be woken by every append then; and when the confirm offset rose by no acknowledgement.
+ * may_send: the calling thread waits anyway and may do the sending. NULL: nothing; on return nobody
+ * is inside of what was set before. */
 void rmq_ack_board_on_wait(struct rmq_ack_board *board, void (*kick)(void *owner, bool may_send),
                            void *owner);
 

@@ -16,9 +16,33 @@ static bool is_half(const uint8_t *data, int64_t left, int64_t file_left)
         return true;
     uint32_t magic = (uint32_t)rmq_get_i32(data + 4);
     if (magic == RMQ_MAGIC_BLANK)
-        return true;
+        return rmq_get_i32(data) == file_left;
     int32_t size = rmq_get_i32(data);
     return (magic == RMQ_MAGIC_V1 || magic == RMQ_MAGIC_V2) && size > left && size <= file_left;
+}
+
+/* No CRC covers the queue offset, and one that cannot be stops the dispatcher. */
+static int check_queue_offset(const struct rmq_record *record, int64_t at, struct rmq_error *err)
+{
+    bool is_batch = (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0;
+    if (!rmq_takes_queue_offset(record->sys_flag) ||
+        rmq_is_queue_offset_possible(record->queue_offset, at, is_batch))
+        return RMQ_OK;
+    return rmq_fail(err, RMQ_CORRUPT, at,
+                    "record at %" PRId64 " has the queue offset %" PRId64
+                    ", which no record there can have",
+                    at, record->queue_offset);
+}
+
+/* Whether a blank, or a record, says that its file ends elsewhere. */
+static bool passes_file(const uint8_t *data, int64_t left, int64_t file_left)
+{
+    if (left < RMQ_BLANK_SIZE)
+        return left == file_left;
+    uint32_t magic = (uint32_t)rmq_get_i32(data + 4);
+    int64_t size = rmq_get_i32(data);
+    return (magic == RMQ_MAGIC_BLANK && size != file_left) ||
+           ((magic == RMQ_MAGIC_V1 || magic == RMQ_MAGIC_V2) && size > file_left);
 }
 
 /* As rmq_border_advance, within one file. */
@@ -34,7 +58,15 @@ static int advance_in(const struct rmq_mapped_file *file, const uint8_t *base, i
         int64_t left = stop - *border;
         if (is_half(data, left, file_end - *border))
             return RMQ_OK;
+        if (passes_file(data, left, file_end - *border))
+            return rmq_fail(err, RMQ_CORRUPT, *border,
+                            "%s: what begins at offset %" PRId64 " does not end with its file, of "
+                            "which %" PRId64 " bytes are left; replicas need log files of one "
+                            "size (mappedFileSizeCommitLog)",
+                            file->path, *border, file_end - *border);
         int status = rmq_record_decode(data, (size_t)left, *border, checks, &record, err);
+        if (status == RMQ_OK)
+            status = check_queue_offset(&record, *border, err);
         if (status == RMQ_OK)
             *border += record.total_size;
         else if (status == RMQ_END && record.total_size == RMQ_BLANK_SIZE)

@@ -24,6 +24,9 @@
 #include "vfs.h"
 
 #define RMQ_CHECKPOINT_SIZE 4096
+/* A confirm offset of 0 is that of a store where nothing is held back. RocketMQ raises this one to
+ * the log's first byte. */
+#define RMQ_NOTHING_CONFIRMED (-1)
 
 struct rmq_checkpoint {
     int64_t physic_timestamp;

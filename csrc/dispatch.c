@@ -48,21 +48,14 @@ static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t to
            memcmp(queue->topic, topic, topic_size) == 0;
 }
 
-/* Every message of a queue took a record of the log, or its share of one that holds many. A turned
- * bit could otherwise ask for a gap as large as the disk. */
-static bool is_possible(const struct rmq_unit *unit, bool is_batch)
-{
-    int64_t records = unit->physical_offset / RMQ_RECORD_SIZE_MIN;
-    return unit->queue_offset >= 0 && unit->queue_offset / (is_batch ? INT16_MAX : 1) <= records;
-}
-
 static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size,
                  int32_t queue_id, bool is_batch, const struct rmq_unit *unit, unsigned parts,
                  struct rmq_error *err)
 {
     struct rmq_queue **recent = recall(dispatcher, topic, topic_size, queue_id);
     int status = RMQ_OK;
-    if (!is_possible(unit, is_batch))
+    /* A turned bit could ask for a gap as large as the disk. */
+    if (!rmq_is_queue_offset_possible(unit->queue_offset, unit->physical_offset, is_batch))
         return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                         "record at %" PRId64 " has the queue offset %" PRId64
                         ", which no record there can have; see rmqstore repair",

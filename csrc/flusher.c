@@ -153,11 +153,23 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
 
 /* ---- the checkpoint ---- */
 
+/* Whether anything may be held back from readers. */
+static bool is_bound(const struct rmq_flusher *flusher)
+{
+    int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
+    return confirm >= 0 && confirm < INT64_MAX;
+}
+
 /* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint under way. */
 static void note_confirmed(struct rmq_flusher *flusher)
 {
-    if (atomic_load(&flusher->dispatcher->confirm_offset) >= 0)
-        flusher->checkpoint.confirm_offset = rmq_dispatcher_confirmed(flusher->dispatcher);
+    if (atomic_load(&flusher->dispatcher->confirm_offset) < 0)
+        return;
+    int64_t confirm = rmq_dispatcher_confirmed(flusher->dispatcher);
+    if (confirm > 0)
+        flusher->checkpoint.confirm_offset = confirm;
+    else if (is_bound(flusher))
+        flusher->checkpoint.confirm_offset = RMQ_NOTHING_CONFIRMED;
 }
 
 int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
@@ -257,7 +269,8 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
     if (atomic_load(&flusher->thorough_offset) > checkpoint->logics_physical_offset)
         atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
     if (checkpoint->confirm_offset > log_end)
-        checkpoint->confirm_offset = log_end;
+        checkpoint->confirm_offset =
+            log_end > 0 || !is_bound(flusher) ? log_end : RMQ_NOTHING_CONFIRMED;
     if (checkpoint->master_flushed_offset > log_end)
         checkpoint->master_flushed_offset = log_end;
     if (checkpoint->flushed_offset > log_end)
@@ -289,10 +302,9 @@ static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
      * the store never was a replica. */
     int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
     int64_t *kept = &flusher->checkpoint.confirm_offset;
-    bool is_bound = confirm >= 0 && confirm < INT64_MAX;
-    if (!is_bound || confirm > dispatched)
+    if (!is_bound(flusher) || confirm > dispatched)
         confirm = dispatched;
-    if ((is_bound || *kept > 0) && confirm > *kept)
+    if ((is_bound(flusher) || *kept > 0) && confirm > 0 && confirm > *kept)
         *kept = confirm;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }

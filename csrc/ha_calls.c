@@ -65,6 +65,22 @@ static int check_offset(const struct rmq_ha_link *link, struct rmq_error *err)
                     end);
 }
 
+/* Room for one more link. */
+static int make_place(struct rmq_ha_pump *pump, struct rmq_error *err)
+{
+    if (pump->count == RMQ_HA_LINKS_MAX)
+        return rmq_fail(err, RMQ_BUSY, -1, "%zu links run, which is the limit", pump->count);
+    if (pump->count < pump->capacity)
+        return RMQ_OK;
+    size_t capacity = pump->capacity ? pump->capacity * 2 : 8;
+    struct rmq_ha_link **links = realloc(pump->links, capacity * sizeof *links);
+    if (!links)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "places for %zu links", capacity);
+    pump->links = links;
+    pump->capacity = capacity;
+    return RMQ_OK;
+}
+
 /* Puts the link among those that run; frees it when that fails. From here on the log is not cut. */
 static int add_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t *id,
                     struct rmq_error *err)
@@ -79,18 +95,7 @@ static int add_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t 
         rmq_ha_link_free(link);
         return status;
     }
-    if (pump->count == pump->capacity) {
-        size_t capacity = pump->capacity ? pump->capacity * 2 : 8;
-        struct rmq_ha_link **links =
-            pump->count < RMQ_HA_LINKS_MAX ? realloc(pump->links, capacity * sizeof *links) : NULL;
-        if (!links) {
-            status = rmq_fail(err, RMQ_BUSY, -1, "%zu links run; the limit is %d", pump->count,
-                              RMQ_HA_LINKS_MAX);
-        } else {
-            pump->links = links;
-            pump->capacity = capacity;
-        }
-    }
+    status = make_place(pump, err);
     link->id = pump->next_link;
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                                 .data.u64 = (uint64_t)link->id};

@@ -94,6 +94,15 @@ static inline bool rmq_takes_queue_offset(int32_t sys_flag)
     return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
 }
 
+/* Whether a record can have that offset in its queue: every message of a queue took a record of the
+ * log, or its share of one that holds many. */
+static inline bool rmq_is_queue_offset_possible(int64_t queue_offset, int64_t physical_offset,
+                                                bool is_batch)
+{
+    int64_t records = physical_offset / RMQ_RECORD_SIZE_MIN;
+    return queue_offset >= 0 && queue_offset / (is_batch ? INT16_MAX : 1) <= records;
+}
+
 /* The born timestamp of a message that is born when it is stored: one look at the clock, not two.
  */
 #define RMQ_BORN_WHEN_STORED INT64_MIN

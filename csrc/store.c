@@ -153,12 +153,14 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         status = rmq_checkpoint_read(store->vfs, checkpoint_path, checkpoint, &found, err);
     if (status != RMQ_OK)
         return status;
-    bool is_bound = options->keep_confirm_offset && checkpoint->confirm_offset > 0;
+    int64_t kept = checkpoint->confirm_offset;
+    bool is_bound = options->keep_confirm_offset && (kept > 0 || kept == RMQ_NOTHING_CONFIRMED);
+    int64_t confirm = kept > 0 ? kept : 0;
     struct rmq_recovery_options recovery = {
         .was_closed = !crashed,
         .check_crc = options->check_crc_on_recover,
         .need_property_crc = options->need_property_crc,
-        .dispatch_until = is_bound ? checkpoint->confirm_offset : INT64_MAX,
+        .dispatch_until = is_bound ? confirm : INT64_MAX,
         .root = store->root,
         .checkpoint_path = checkpoint_path,
     };
@@ -171,7 +173,7 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
     if (status != RMQ_OK && !crashed)
         (void)rmq_abort_remove(store->vfs, store->abort_path, NULL);
     if (is_bound)
-        atomic_store(&store->dispatcher.confirm_offset, checkpoint->confirm_offset);
+        atomic_store(&store->dispatcher.confirm_offset, confirm);
     return status;
 }
 
@@ -524,14 +526,19 @@ static int set_field(struct rmq_store *store, int64_t *field, int64_t offset, st
 
 int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
-    int status = offset < 0
-                     ? rmq_store_may_change(store, err)
-                     : set_field(store, &store->flusher.checkpoint.confirm_offset, offset, err);
-    if (status == RMQ_OK) {
-        atomic_store(&store->dispatcher.confirm_offset, offset);
-        rmq_dispatcher_nudge(&store->dispatcher);
-    }
-    return status;
+    int64_t *kept = &store->flusher.checkpoint.confirm_offset;
+    int64_t before = atomic_load(&store->dispatcher.confirm_offset);
+    int status = rmq_store_may_change(store, err);
+    if (status == RMQ_OK && offset >= 0)
+        status = set_field(store, kept, offset > 0 ? offset : RMQ_NOTHING_CONFIRMED, err);
+    else if (status == RMQ_OK && *kept == RMQ_NOTHING_CONFIRMED)
+        status = set_field(store, kept, 0, err);
+    if (status != RMQ_OK)
+        return status;
+    atomic_store(&store->dispatcher.confirm_offset, offset);
+    rmq_dispatcher_nudge(&store->dispatcher);
+    /* Before anything is held back, it is on the device that it is: a crash must not show it. */
+    return (before < 0) != (offset < 0) ? rmq_flusher_save(&store->flusher, err) : RMQ_OK;
 }
 
 int rmq_store_set_master_flushed(struct rmq_store *store, int64_t offset, struct rmq_error *err)

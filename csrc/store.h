@@ -23,7 +23,7 @@ struct rmq_store_options {
     bool read_only;           /* takes no lock, writes nothing; may stand beside a running writer */
     bool allow_gaps;          /* read-only: open although log files are missing in the middle */
     bool keep_confirm_offset; /* nothing behind the checkpoint's confirm offset, where it has one
-                                 (above 0), is dispatched before rmq_store_set_confirm_offset raises
+                                 (not 0), is dispatched before rmq_store_set_confirm_offset raises
                                  it */
     bool index_enable;
     bool index_tags;

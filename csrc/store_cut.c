@@ -294,7 +294,7 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     atomic_store(&store->raw_end, offset);
     if (is_bound(store)) {
         pthread_mutex_lock(&store->flusher.checkpoint_lock);
-        store->flusher.checkpoint.confirm_offset = offset;
+        store->flusher.checkpoint.confirm_offset = offset > 0 ? offset : RMQ_NOTHING_CONFIRMED;
         pthread_mutex_unlock(&store->flusher.checkpoint_lock);
         atomic_store(&dispatcher->confirm_offset, offset);
     }

@@ -4,9 +4,10 @@ An append takes well under a microsecond, so it happens inline; what is awaited 
 acknowledgement. One thread for each store waits for flushes and new records on behalf of all tasks;
 of copies that replicas hold the loop hears by a descriptor.
 
-async with rmqstore.aio.open("orders.store") as store:     await store.put("orders", b"paid",
-durability=Durability.DISK)     async for record in store.queue("orders", 0).follow(start="end"):
-...
+    async with rmqstore.aio.open("orders.store") as store:
+        await store.put("orders", b"paid", durability=Durability.DISK)
+        async for record in store.queue("orders", 0).follow(start="end"):
+            ...
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ cdef class AckBoard:
             raise MemoryError
 
     def __dealloc__(self):
-        if self.board == NULL:
+        if self.board == NULL or self.store.is_forked():
             return
         if self.store.handle != NULL:
             rmq_ack_board_detach(self.board)
@@ -304,6 +304,7 @@ cdef class AckInbox:
         return result
 
 
+@cython.no_gc_clear  # While the store knows it, it has its store.
 cdef class LogWatch:
     """A descriptor that becomes readable when the log of a store grows."""
 

@@ -196,10 +196,10 @@ cdef class HaPump:
             return
         nap.tv_sec = 0
         nap.tv_nsec = 200000
-        while self.store.closing or self.calls > 0:
+        is_forked = self.store.is_forked()
+        while (self.store.closing or self.calls > 0) and not is_forked:
             with nogil:
                 nanosleep(&nap, NULL)
-        is_forked = self.store.handle != NULL and rmq_store_check(self.store.handle, NULL) == RMQ_FORKED
         with nogil:
             rmq_ha_pump_close(pump, is_forked)
 

@@ -54,6 +54,11 @@ cdef class Store:
         check(rmq_store_check(self.handle, &err), &err)
         return self.handle
 
+    cdef bint is_forked(self) noexcept:
+        """Whether this is a child of the process that opened the store: threads that were inside of calls stayed
+        there, with the locks they held."""
+        return self.handle != NULL and rmq_store_check(self.handle, NULL) == RMQ_FORKED
+
     cdef void give(self, rmq_store *handle) noexcept:
         self.handle = handle
 
@@ -114,7 +119,7 @@ cdef class Store:
             rmq_gate_close(self.gate)
         nap.tv_sec = 0
         nap.tv_nsec = 200000
-        while self.calls > 0:
+        while self.calls > 0 and not self.is_forked():
             with nogil:
                 nanosleep(&nap, NULL)
         handle = self.handle
@@ -137,7 +142,7 @@ cdef class Store:
         """Let no put wait any more for replicas."""
         cdef AckBoard board = self._board
         self._board = None
-        if board is not None:
+        if board is not None and not self.is_forked():
             rmq_ack_board_detach(board.board)
         return 0
 

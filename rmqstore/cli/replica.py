@@ -45,7 +45,11 @@ StoreFolder = Annotated[
 ]
 EpochOption = Annotated[
     int | None,
-    typer.Option("--epoch", min=0, help="The master's epoch; else one more than the log's last."),
+    typer.Option("--epoch", min=0, help="That of the office; else one more than the log's last."),
+]
+MasterEpochOption = Annotated[
+    int | None,
+    typer.Option("--epoch", min=0, help="The master's epoch, where it is known."),
 ]
 BrokerIdOption = Annotated[
     int | None,
@@ -127,6 +131,9 @@ def master(
     bytes_per_second: Annotated[
         int, typer.Option("--bytes-per-second", min=0, help="To each slave; 0: no limit.")
     ] = 0,
+    ack_flushed: Annotated[
+        bool, typer.Option("--ack-flushed", help="Its own copy counts once it is on the disk.")
+    ] = False,
     put: Annotated[
         int | None,
         typer.Option("--put", metavar="N", min=0, help="Put N messages; 0: until the end."),
@@ -161,6 +168,7 @@ def master(
         heartbeat_ms=heartbeat_ms,
         housekeeping_ms=housekeeping_ms,
         bytes_per_second=bytes_per_second,
+        ack_flushed=ack_flushed,
     )
     ids = _ids(members)
     with _prepared() as teller, opened(path, config, read_only=False) as store:
@@ -214,7 +222,7 @@ def slave(
     master: Annotated[
         str, typer.Option("--master", metavar="HOST:PORT", help="The master's HA port.")
     ],
-    epoch: EpochOption = None,
+    epoch: MasterEpochOption = None,
     broker_id: BrokerIdOption = None,
     protocol: ProtocolOption = "autoswitch",
     learner: Annotated[
@@ -225,7 +233,7 @@ def slave(
         typer.Option("--sync-from-last-file", help="Empty: begin at the master's last log file."),
     ] = False,
     ack_flushed: Annotated[
-        bool, typer.Option("--ack-flushed", help="Acknowledge what is on the disk.")
+        bool, typer.Option("--ack-flushed", help="Acknowledge only what is on the disk.")
     ] = False,
     heartbeat_ms: HeartbeatOption = _OPTIONS.heartbeat_ms,
     housekeeping_ms: HousekeepingOption = _OPTIONS.housekeeping_ms,

@@ -8,6 +8,9 @@ slave's log (minimum - maximum) lies against its master's, of RocketMQ's design 
     1-3, 2-3   cuts its log to the consistent point, then follows
     3-3        halts and touches nothing; RocketMQ deletes the log (H14)
 
+It also halts before it cuts confirmed messages because the master's log is shorter in an epoch that
+both share: that master has lost them, with its power or its directory, and holds the office still.
+
 Of the master's epoch list, entries behind the end of the master's log are dropped, and so are those
 that bytes prove false: a fork found by comparing (`rmqstore.replication.slave`) lowers the point to
 the beginning of the epoch that both sides claimed to share. A master whose last epoch is older than
@@ -130,6 +133,13 @@ class AutoSwitchSlave(SlaveMachine):
                     f"this log and its master's part at {point}, before {log.start_offset} where "
                     "this one begins: nothing of it is the master's; empty this replica"
                 )
+            if self._has_lost(point, ours):
+                return self._halt(
+                    f"this log holds confirmed messages up to {log.confirm_offset}, its master "
+                    f"only those before {point}, and no election explains that: the master has "
+                    "lost them. Nothing was touched; promote this replica, or one that holds them, "
+                    "else empty this one"
+                )
             if point < log.end_offset and not log.is_border(point):
                 # Bytes that were equal up to here would make this a border in both logs.
                 continue
@@ -139,8 +149,9 @@ class AutoSwitchSlave(SlaveMachine):
                 return self._resume(now_ms)
             self._cut_at = point
             return self._cut(point)
-        if not known and theirs.entries and theirs.entries[0].start_offset >= log.end_offset:
-            # The master's epochs begin where this log ends or later: it has deleted the others.
+        if not known and theirs.entries and theirs.entries[0].start_offset > log.start_offset:
+            # The master has deleted its first epochs, and perhaps all that lies where this log
+            # does: then its first byte tells so. Bytes that both hold are compared, not cut.
             self._asks_from_start = True
             self._epochs = ours
             return self._resume(now_ms)
@@ -148,6 +159,15 @@ class AutoSwitchSlave(SlaveMachine):
         return self._close(
             f"{what} with the master: this log has {_told(ours)}, the master has {_told(theirs)}"
         )
+
+    def _has_lost(self, point: int, ours: EpochList) -> bool:
+        """Tell whether a cut at *point* would follow a master that lost what it had confirmed.
+
+        A master never has less than its slaves within one epoch; where another was elected, a later
+        epoch begins at the point.
+        """
+        is_shorter = point == self._reply_end and self._theirs.last in ours.entries
+        return is_shorter and point < self._log.confirm_offset
 
     def _meet_without_epochs(self, now_ms: int) -> list[Effect]:
         """Handle a log whose list was lost, or that was written under classic HA (H6)."""
@@ -176,9 +196,13 @@ class AutoSwitchSlave(SlaveMachine):
         entries = list(self._epochs.entries)
         for entry in self._theirs.entries:
             last = entries[-1] if entries else None
-            if entry.start_offset <= self._log.end_offset and (last is None or entry > last):
-                if last is None or entry.start_offset >= last.start_offset:
-                    entries.append(entry)
+            if entry.start_offset > self._log.end_offset:
+                break
+            # The master may claim another beginning for an epoch of this log.
+            if last is None or (
+                entry.epoch > last.epoch and entry.start_offset >= last.start_offset
+            ):
+                entries.append(entry)
         self._epochs = EpochList(tuple(entries))
         effects = self._follow(now_ms, master_end=self._reply_end)
         # What is not compared yet must not look as if it were the master's after a crash.
@@ -266,7 +290,8 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _forked(self, offset: int) -> list[Effect]:
         entry = epoch_at(self._log.epochs, offset)
-        if entry is None or entry.start_offset <= self._log.start_offset:
+        has_common = not set(self._theirs.entries).isdisjoint(self._log.epochs)
+        if entry is None or entry.start_offset <= self._log.start_offset or not has_common:
             return self._halt(
                 f"bytes from {offset} on are not those of the master, and no epoch tells where "
                 "the logs parted; compare them with rmqstore diff, then empty this replica"

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from rmqstore.errors import StoreTimeout
 from rmqstore.replication.links import log
@@ -137,11 +138,21 @@ class Calls:
                 proposals = list(self._proposals)
                 self._proposals.clear()
                 has_changed, self._has_changed = self._has_changed, False
-            try:
-                for proposal in proposals:
-                    if self._on_proposal is not None:
-                        self._on_proposal(proposal)
-                if has_changed and self._on_change is not None:
-                    self._on_change(self._status())
-            except Exception:
-                log().exception("a callback of replication raised")
+            # One that raises keeps nobody from hearing of the others.
+            for proposal in proposals:
+                if self._on_proposal is not None:
+                    self._call(partial(self._on_proposal, proposal))
+            if has_changed:
+                self._call(self._tell_change)
+
+    def _tell_change(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self._status())
+
+    def _call(self, function: Callable[[], object]) -> None:
+        if self._is_over:
+            return
+        try:
+            function()
+        except Exception:
+            log().exception("a callback of replication raised")

@@ -110,13 +110,14 @@ class HaOptions:
     """How much of its own tail a slave asks for again and compares; 0: it trusts epochs alone, as
     RocketMQ does."""
     ack_flushed: bool = False
-    """Acknowledge what is on the disk instead of what is in memory (H17)."""
+    """Acknowledge what is on the disk instead of what is in memory (H17). On a master: its own
+    copy counts once it is on its disk."""
     ack_parts: bool = False
     """Acknowledge also the beginning of a record, as RocketMQ does. A damaged size then counts as
     one until more bytes come (H23)."""
     streams: bool = False
-    """Hand the plain part of a connection over (Stream, Receive). A master with a limit of bytes
-    per second goes on by itself."""
+    """Hand the plain part of a connection over (Stream, Receive); Master and Slave always do. A
+    master with a limit of bytes per second goes on by itself."""
 
     def __post_init__(self) -> None:
         limits = {
@@ -230,10 +231,11 @@ class Damaged:
     """A slave's log holds, from *offset* on, what no master can have written.
 
     Frames carry no checksum (H23). Who checks records as they become whole tells this instead of
-    `LogGrew`, so that the bytes are never acknowledged.
+    `LogGrew`, so that the bytes are never acknowledged. *what* says what is wrong with them.
     """
 
     offset: int
+    what: str = "they are no record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,18 +154,19 @@ class SlaveSide:
                 sock.setblocking(False)
                 await self._loop.sock_connect(sock, address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except (OSError, UnicodeError, TimeoutError) as error:
+            self._connecting = None
+            self._opened(sock)
+        except Exception as error:
+            # Nobody awaits this task. Whatever it was, no thread for the resolver, say, may be
+            # better the next time.
             if sock is not None:
                 sock.close()
             self._connecting = None
             self._refused(str(error) or "no answer in time")
-            return
         except BaseException:
             if sock is not None:
                 sock.close()
             raise
-        self._connecting = None
-        self._opened(sock)
 
     def _refused(self, why: str) -> None:
         if self._is_over:
@@ -256,7 +257,8 @@ class SlaveSide:
             case "error":
                 self._tell(Failed(report.detail))
             case "damaged":
-                self._tell(_received(report, ReceiveEnded), Damaged(report.offset))
+                damage = Damaged(report.offset, report.detail)
+                self._tell(_received(report, ReceiveEnded), damage)
             case _:
                 self._tell(_received(report, ReceiveEnded, has_leftover=has_leftover))
                 if has_leftover and self._link is not None:
@@ -315,9 +317,7 @@ class SlaveSide:
                 has_grown = self._carry_out(self.node.tell(event, now_ms())) or has_grown
             self._is_last = True
             while has_grown:
-                damaged_at = self._log.check()
-                event = LogGrew() if damaged_at is None else Damaged(damaged_at)
-                has_grown = self._carry_out(self.node.tell(event, now_ms()))
+                has_grown = self._carry_out(self.node.tell(self._checked(), now_ms()))
             try:
                 self._begin_receive()
             except StoreError as error:
@@ -342,10 +342,12 @@ class SlaveSide:
             is_cut |= isinstance(effect, TruncateTo | Restart)
         if is_cut:
             # Whatever comes next counts on the cut.
-            damaged_at = self._log.check()
-            event = LogGrew() if damaged_at is None else Damaged(damaged_at)
-            return self._carry_out(self.node.tell(event, now_ms())) or has_grown
+            return self._carry_out(self.node.tell(self._checked(), now_ms())) or has_grown
         return has_grown
+
+    def _checked(self) -> LogGrew | Damaged:
+        damaged_at = self._log.check()
+        return LogGrew() if damaged_at is None else Damaged(damaged_at, str(self._log.damage))
 
     def _do(self, effect: Effect) -> None:
         match effect:

@@ -330,7 +330,11 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.loop.close()
+            raise
 
     @property
     def is_current(self) -> bool:

@@ -45,7 +45,8 @@ class Mode(Enum):
     """Where a master learns who its replicas are."""
 
     PLAIN = "plain"
-    """From connections alone: as many copies as in_sync says, without asking first."""
+    """From connections alone: as many copies as in_sync says, without asking first; min_in_sync
+    and auto_in_sync are without effect."""
     ACTING_MASTER = "acting master"
     """From connections and the group's membership: too few replicas within the gap refuse a put,
     or lower what it needs."""
@@ -63,8 +64,10 @@ class Quorum:
     total: int = option("totalReplicas", 1, "replicas", low=1)
     """How many replicas the group has, the master included; 1 where nobody said."""
     in_sync: int = option("inSyncReplicas", 1, "copies", low=1)
+    """How many copies a put waits for that names no number of its own."""
     min_in_sync: int = option("minInSyncReplicas", 1, "copies", low=1)
-    """With fewer replicas in sync nothing is written. The bound of the automatic downgrade."""
+    """With a sync-state set: with fewer members connected nothing is put that waits for copies. In
+    acting-master mode: the bound of the automatic downgrade."""
     auto_in_sync: bool = option("enableAutoInSyncReplicas", False)
     """In acting-master mode, need only as many copies as there are replicas in sync."""
     all_ack: bool = option("allAckInSyncStateSet", False)
@@ -74,6 +77,7 @@ class Quorum:
     )
     """A replica that is this far behind is not in sync, in modes without a sync-state set."""
     timeout_ms: int = option("slaveTimeout", 3000, "ms", low=1)
+    """How long a put waits for its copies that names no time of its own."""
     lag_ms_max: int = option("haMaxTimeSlaveNotCatchup", 15_000, "ms", low=1)
     """How long a member of the sync-state set may fail to keep up."""
 

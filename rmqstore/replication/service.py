@@ -36,6 +36,7 @@ from rmqstore.replication.links import (
     Listener,
     LoopThread,
     listen_on,
+    now_ms,
     parse_address,
 )
 from rmqstore.replication.log import StoreLog
@@ -82,10 +83,15 @@ class ReplicatedStore:
     *broker_id* is this replica's id among the others; None takes a random one that is kept in
     config/replica.properties, so a copied directory must lose that file. *listen* is the address
     that slaves connect to while this is master; its port is open in every role. *protocol* is that
-    of all replicas. *mode* says where a master learns who counts; it is SYNC_STATE_SET wherever
-    `become_master` is given members. With a *lease* a master takes puts only while `renew_lease`
-    is called. Without *is_gated* the confirm offset of a master is its log's end, as RocketMQ has
-    it by default. *allow* names networks, all when empty. A learner never counts.
+    of all replicas. *quorum* is how many copies a put needs while this is master, *mode* where it
+    learns who counts; that is SYNC_STATE_SET wherever `become_master` is given members. With a
+    *lease* a master takes puts only while `renew_lease` is called, none before the first call.
+    Without *is_gated* the confirm offset of a master is its log's end, as RocketMQ has it by
+    default. At most *connections_max* slaves are served, from the networks that *allow* names, all
+    when it is empty. *options* are timers and sizes of connections, in either role.
+
+    Of a slave: a learner never counts; with *sync_from_last_file* an empty one begins at its
+    master's last log file, as one of the classic protocol always does.
 
     *on_proposal* hears of changes that a master wishes for its set, to be answered by
     `set_sync_state_set`, `refuse_proposal` or `lose_proposal`; *on_change* that role, set, a
@@ -133,7 +139,9 @@ class ReplicatedStore:
         self._is_closed = False
         self._changing = threading.RLock()
         listener = None if listen is None else listen_on(parse_address(listen, low_port=0))
-        try:
+        with contextlib.ExitStack() as undo:
+            if listener is not None:
+                undo.callback(listener.close)
             settings = Settings(
                 broker_id=self.broker_id,
                 address=None if listener is None else listener.getsockname()[:2],
@@ -151,20 +159,20 @@ class ReplicatedStore:
             store._refuse("role")
             # No frame of the classic protocol tells a slave what is confirmed.
             self._log = StoreLog(store, is_gated=is_gated and protocol == "autoswitch")
-        except BaseException:
+            undo.callback(self._log.close)
+            self._address = settings.address
+            self._thread = LoopThread("rmqstore-ha")
+            undo.callback(self._thread.stop)
+            self._calls = Calls(on_proposal, on_change, self.status)
+            undo.callback(self._calls.stop)
+            self._roles = Roles(self._thread.loop, store, self._log, settings, self._calls)
+            self._listener: Listener | None = None
             if listener is not None:
-                listener.close()
-            raise
+                self._listener = self._call(
+                    lambda: Listener(self._thread.loop, listener, self._roles.accept)
+                )
+            undo.pop_all()
         store._replication = self
-        self._address = settings.address
-        self._thread = LoopThread("rmqstore-ha")
-        self._calls = Calls(on_proposal, on_change, self.status)
-        self._roles = Roles(self._thread.loop, store, self._log, settings, self._calls)
-        self._listener: Listener | None = None
-        if listener is not None:
-            self._listener = self._call(
-                lambda: Listener(self._thread.loop, listener, self._roles.accept)
-            )
 
     # ---- life
 
@@ -182,22 +190,27 @@ class ReplicatedStore:
     def close(self) -> None:
         """End the role and all connections. The store stays open and takes no puts. Twice is
         harmless."""
-        with self._changing:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            # In a forked child nothing of it runs.
-            with contextlib.suppress(StoreClosedError):
-                self._call(self._end)
-        self._thread.stop()
-        self._calls.stop()
+        try:
+            with self._changing:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+                # In a forked child nothing of it runs.
+                with contextlib.suppress(StoreClosedError):
+                    self._call(self._end)
+        finally:
+            # A call that is under way may still ask how things stand.
+            self._calls.stop()
+            self._thread.stop()
 
     def _end(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self._roles.close()
-        self.store._replication = None
-        self._log.close()
+        try:
+            self._roles.close()
+        finally:
+            self.store._replication = None
+            self._log.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else self.role or "no role"
@@ -253,7 +266,8 @@ class ReplicatedStore:
                 raise
 
     def become_slave(self, master: str | Address, epoch: int | None = None) -> None:
-        """Follow *master*, "host:port"; return once this store takes no puts and is connecting.
+        """Follow *master*, "host:port"; return once this store takes no puts and is connecting,
+        which it goes on doing until somebody is there.
 
         *epoch* is that of the master where it is known. Under the same master nothing but the
         epoch changes, except that a slave that has halted tries again. Puts that wait end with
@@ -282,7 +296,7 @@ class ReplicatedStore:
         return self._call(lambda: self._roles.known_set()[2])
 
     def refuse_proposal(self, number: int) -> None:
-        """Answer a proposal: it will never take effect."""
+        """Answer the proposal of that number: it will never take effect."""
         self._call(
             lambda: self._roles.of_master().change(
                 lambda group, now: group.refuse_proposal(number, now)
@@ -299,7 +313,15 @@ class ReplicatedStore:
 
     def renew_lease(self, asked_ms: int) -> None:
         """Take a renewal of the lease that was asked for at *asked_ms*, a reading of
-        `time.monotonic` in milliseconds."""
+        `time.monotonic` in milliseconds.
+
+        Raises ArgumentError for one that is still to come: it is of another clock.
+        """
+        if asked_ms > now_ms():
+            raise ArgumentError(
+                f"a renewal asked for at {asked_ms} ms, which is to come: time.monotonic is at "
+                f"{now_ms()} ms"
+            )
 
         def renew() -> None:
             self._roles.of_master().change(
@@ -317,7 +339,7 @@ class ReplicatedStore:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the role as far as it is known, -1 when it is not."""
+        """The latest epoch this store has heard of, -1 for none; a master's own."""
         return self._roles.known_epoch
 
     @property
@@ -423,7 +445,8 @@ class ReplicatedStore:
 
 
 class Master(ReplicatedStore):
-    """A replicated store that is master at once; see `ReplicatedStore.become_master`."""
+    """A replicated store that is master at once; see `ReplicatedStore`, whose options it takes,
+    and `ReplicatedStore.become_master`."""
 
     def __init__(
         self,
@@ -444,7 +467,8 @@ class Master(ReplicatedStore):
 
 
 class Slave(ReplicatedStore):
-    """A replicated store that is slave at once; see `ReplicatedStore.become_slave`."""
+    """A replicated store that is slave at once; see `ReplicatedStore`, whose options it takes, and
+    `ReplicatedStore.become_slave`. With *listen* it can become master later."""
 
     def __init__(
         self,

@@ -206,9 +206,9 @@ class MasterSide:
         now = now_ms()
         # What raises from here on, other than the step, leaves the board frozen: nothing is
         # acknowledged by a rule that may be wrong.
-        self.board.freeze()
+        confirmed = self.board.freeze()
         self._is_frozen = True
-        effects = self._follow_board(now)
+        effects = self._follow_board(confirmed, now)
         try:
             effects += step(now)
         except StoreError as error:
@@ -223,13 +223,15 @@ class MasterSide:
         if failure is not None:
             raise failure
 
-    def _follow_board(self, now: int) -> list[NodeEffect[int]]:
+    def _follow_board(self, confirmed: int, now: int) -> list[NodeEffect[int]]:
         """Take what others than this thread heard into the group."""
         acks = self.board.acks()
         group, effects = self.group, []
         if group.is_master:
             # The log's end is read after the acknowledgements, so none can be ahead of it.
             effects = self.node.apply(group.log_grew(max(self._log.end_offset, group.end_offset)))
+            # Before the first of them is judged: who lacks what is confirmed may not join.
+            group.watermark.lead(confirmed, end_offset=group.end_offset)
         for replica in list(group.replicas):
             served = self._served.get(replica.connection)
             acked = -1 if served is None else acks.get(served.slot, -1)
@@ -321,7 +323,10 @@ class MasterSide:
 
     def _begin_stream(self, connection: int, served: _Served) -> None:
         stream, served.awaited = served.awaited, None
-        if stream is None or not self.node.machine(connection).is_streaming:
+        # A frame that came with the one that began the stream may have closed the connection.
+        if stream is None or connection not in self.node.connections:
+            return
+        if not self.node.machine(connection).is_streaming:
             return
         header = stream.header
         label = {}

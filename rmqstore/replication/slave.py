@@ -65,6 +65,7 @@ class SlaveMachine(ABC):
         self._is_first_frame = self._has_moved = False
         self._asks_from_start = False
         self._mismatch_at: int | None = None
+        self._damaged_at: int | None = None
         self._next_offset = 0
         """The byte that the master sends next."""
         self._same_until = 0
@@ -109,8 +110,8 @@ class SlaveMachine(ABC):
                 return self._close("the master closed the connection")
             case Failed(reason):
                 return self._close(reason)
-            case Damaged(offset):
-                return self._damaged(offset)
+            case Damaged(offset, what):
+                return self._damaged(offset, what)
             case FrameReceived(frame):
                 self._heard_ms = now_ms
                 is_transfer = self.state is HaState.TRANSFER
@@ -206,6 +207,8 @@ class SlaveMachine(ABC):
             self.is_receiving = False
         elif has_heard and not has_moved and self._is_stalled(now_ms):
             return self._stalled()
+        elif has_heard and not has_moved and self._holds_part(now_ms):
+            return self._compare_part()
         return []
 
     # ---- beginning
@@ -270,7 +273,24 @@ class SlaveMachine(ABC):
             return self._compare_from(offset, now_ms)
         if offset != -1 and not self._continues(offset):
             return self._gap(offset)
-        return self._stalled() if self._is_stalled(now_ms) else []
+        if self._is_stalled(now_ms):
+            return self._stalled()
+        return self._compare_part() if self._holds_part(now_ms) else []
+
+    def _holds_part(self, now_ms: int) -> bool:
+        """Tell whether this log ends with a part of a record to which nothing more comes."""
+        return (
+            self._log.whole_end < self._log.end_offset == self._next_offset
+            and now_ms - self._moved_ms > 2 * self._options.heartbeat_ms
+        )
+
+    def _compare_part(self) -> list[Effect]:
+        # A master's log ends with a whole record: this one's size may be damaged.
+        return self._close(
+            f"from {self._log.whole_end} on there is a part of a record, and the master sends no "
+            "more of it; comparing again",
+            retry_after_ms=0,
+        )
 
     def _compare_from(self, offset: int, now_ms: int) -> list[Effect]:
         """Begin at the master's first byte, which lies behind the one that was asked for and
@@ -340,14 +360,19 @@ class SlaveMachine(ABC):
         self._mismatch_at = None
         if offset >= self._log.whole_end:
             # Part of a record, which a damaged size may have made of a whole one: no fork.
-            return self._damaged(self._log.whole_end)
+            return self._damaged(self._log.whole_end, "a part of a record that is not the master's")
         return self._forked(offset)
 
-    def _damaged(self, offset: int) -> list[Effect]:
+    def _damaged(self, offset: int, what: str) -> list[Effect]:
         log = self._log
         if not log.start_offset <= offset < log.end_offset:
             return self._close(f"damage at {offset}, the log ends at {log.end_offset}")
-        return [*self._cut(offset), *self._close(f"damaged bytes from {offset} on", 0)]
+        # Once may be the wire; at the same place again it is the master's own log, or its files are
+        # of another size.
+        is_again, self._damaged_at = offset == self._damaged_at, offset
+        reason = f"damaged bytes from {offset} on: {what}"
+        close = self._close(reason, None if is_again else 0)
+        return [*self._cut(offset), *close]
 
     def _cut(self, offset: int) -> list[Effect]:
         """Return the cut at *offset*. The log goes before the list: a list cut first would lay

@@ -44,7 +44,8 @@ class MasterStatus:
     """Physical offset up to which it is known to hold bytes, -1 for unknown."""
     lag_bytes: int
     last_error: str
-    """Why the last connection ended or did not come about, "" for no reason."""
+    """Why the last connection ended or did not come about, "" for no reason; it stays while a later
+    one works."""
     halted_reason: str | None
     """Why the slave stopped for an operator to act, None while it goes on."""
 
@@ -56,7 +57,7 @@ class Status:
     role: Literal["master", "slave"] | None
     broker_id: int
     epoch: int
-    """The epoch of the role, -1 without one."""
+    """The latest epoch this store has heard of, -1 for none; a master's own."""
     epochs: tuple[EpochEntry, ...]
     address: tuple[str, int] | None
     """Where slaves connect, None where none may."""

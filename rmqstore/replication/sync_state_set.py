@@ -35,8 +35,9 @@ _CANDIDATE_LAG_MS_MAX = 1000
 class Proposal:
     """A set the controller is asked to take in place of the one with *set_epoch*.
 
-    A later attempt at the same change has the same *number*. It is answered with
-    `SyncStateSet.confirm`, `refuse` or `lost`.
+    A later attempt at the same change has the same *number*. The answer is the set that is in force
+    then, of a version above *set_epoch* (`ReplicatedStore.set_sync_state_set`), or that it never
+    will be (`refuse_proposal`), or that none will come (`lose_proposal`).
     """
 
     number: int

@@ -94,6 +94,41 @@ store.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
+FORK_WHILE_A_PUT_WAITS = """
+import os, sys, threading, time
+import rmqstore
+from rmqstore.replication import Master, Quorum
+from tests.crash.agreement import FILES
+store = rmqstore.open(sys.argv[1], **FILES)
+master = Master(store, listen="127.0.0.1:0", quorum=Quorum(in_sync=2, timeout_ms=60000))
+def put():
+    try:
+        store.put("orders", b"x", copies=2)
+    except rmqstore.ReplicaTimeout:
+        pass
+waiting = threading.Thread(target=put)
+waiting.start()
+while store._board.waiting == 0:
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    master.close()
+    store.close()
+    os._exit(0)
+limit = time.monotonic() + 20
+pid = 0
+while not pid and time.monotonic() < limit:
+    pid, status = os.waitpid(child, os.WNOHANG)
+    time.sleep(0.01)
+if not pid:
+    print("the child hangs", flush=True)
+    os.kill(child, 9)
+    _, status = os.waitpid(child, 0)
+store.close()
+waiting.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
 
 def run(script: str, directory: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -170,6 +205,16 @@ def test_child_that_drops_an_inherited_store_and_exits_harms_nothing(tmp_path: P
     with rmqstore.open(directory) as store:
         assert store.recovery.was_closed
         assert len(check_agreement(store)) == 31
+
+
+def test_child_closes_a_store_whose_puts_waited_at_the_fork(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    with run(FORK_WHILE_A_PUT_WAITS, directory) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, printed
+    with rmqstore.open(directory, keep_confirm_offset=False) as store:
+        assert store.recovery.was_closed
+        assert len(check_agreement(store)) == 1
 
 
 AFTER_CLOSE: dict[str, Callable[[rmqstore.Store], Any]] = {

@@ -37,6 +37,7 @@ SAID = {
     "09_pandas.py": ["132604 bytes in 1000 messages"],
     "10_polars.py": ["250 orders from us, 74700 cents"],
     "11_duckdb.py": ["250 orders from us, 74700 cents"],
+    "12_simulate.py": ["none of them lost", "quiet: 1 epoch", "3 replicas hold the same last"],
     "13_replicate.py": [
         "2 copies, confirmed up to",
         "('TRANSFER', 0)",

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import socket
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import rmqstore
-from rmqstore import Durability, FlushDiskType, Message
+from rmqstore import Durability, FlushDiskType, Message, PutError
+from rmqstore.replication import (
+    HaOptions,
+    HaState,
+    Lease,
+    Master,
+    Mode,
+    Quorum,
+    ReplicatedStore,
+    Slave,
+)
 from tests.house import tree
 
 SIZES = {
@@ -208,6 +224,260 @@ def test_index_files_span_fewer_log_files_than_java_walks_back_over(tmp_path: Pa
         spans.append(end // 65536 - begin // 65536 + 1)
     assert len(spans) > 2
     assert max(spans) <= 5
+
+
+# ---- replication
+
+QUICK = HaOptions(heartbeat_ms=100, reconnect_ms=50)
+TWO = Quorum(in_sync=2, timeout_ms=50)
+WAIT_S = 20.0
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Callable[[str], rmqstore.Store]]:
+    """Return what opens, or opens again, the store of a name."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(rmqstore.open(tmp_path / name, **SIZES))
+
+
+def _until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def _outcome(put: Callable[[], object]) -> tuple[str, bool | None]:
+    with pytest.raises(PutError) as caught:
+        put()
+    return caught.value.status, caught.value.stored
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/replication.md"])
+def test_python_about_replication_runs_in_its_order(name: str, tmp_path: Path) -> None:
+    blocks = [each for each in PYTHON.findall(tree.text_of(name)) if "replication" in each]
+    assert blocks
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(
+    ("mode", "quorum", "copies", "outcome"),
+    [
+        (Mode.PLAIN, TWO, None, ("SLAVE_NOT_AVAILABLE", True)),
+        # In plain mode nothing is refused for want of replicas, whatever min_in_sync says.
+        (
+            Mode.PLAIN,
+            Quorum(in_sync=2, min_in_sync=2, timeout_ms=50),
+            None,
+            ("SLAVE_NOT_AVAILABLE", True),
+        ),
+        (Mode.ACTING_MASTER, TWO, None, ("IN_SYNC_REPLICAS_NOT_ENOUGH", False)),
+        (Mode.ACTING_MASTER, Quorum(in_sync=2, auto_in_sync=True), None, None),
+        (
+            Mode.ACTING_MASTER,
+            Quorum(in_sync=2, auto_in_sync=True),
+            2,
+            ("IN_SYNC_REPLICAS_NOT_ENOUGH", False),
+        ),
+        (Mode.SYNC_STATE_SET, TWO, None, ("FLUSH_SLAVE_TIMEOUT", True)),
+        (
+            Mode.SYNC_STATE_SET,
+            Quorum(in_sync=2, min_in_sync=2),
+            None,
+            ("IN_SYNC_REPLICAS_NOT_ENOUGH", False),
+        ),
+    ],
+)
+def test_a_master_alone_answers_by_its_mode(
+    mode: Mode,
+    quorum: Quorum,
+    copies: int | None,
+    outcome: tuple[str, bool] | None,
+    stores: Callable[[str], rmqstore.Store],
+) -> None:
+    store = stores("a")
+    durability = None if copies else Durability.REPLICATED
+
+    def put() -> rmqstore.Receipt:
+        return store.put("orders", b"x", copies=copies, durability=durability)
+
+    with Master(store, listen="127.0.0.1:0", mode=mode, quorum=quorum):
+        assert store.put("orders", b"in memory").queue_offset == 0
+        if outcome is None:
+            assert put().copies == 1
+        else:
+            assert _outcome(put) == outcome
+
+
+def test_without_a_master_replicated_is_refused_and_without_a_role_everything(
+    stores: Callable[[str], rmqstore.Store],
+) -> None:
+    store = stores("a")
+    refused = ("IN_SYNC_REPLICAS_NOT_ENOUGH", False)
+    wanted = Durability.REPLICATED
+    assert _outcome(lambda: store.put("orders", b"x", durability=wanted)) == refused
+    store.put("orders", b"before")
+    with ReplicatedStore(store):
+        assert _outcome(lambda: store.put("orders", b"x")) == ("SERVICE_NOT_AVAILABLE", False)
+    assert _outcome(lambda: store.put("orders", b"x")) == ("SERVICE_NOT_AVAILABLE", False)
+    assert store.get("orders", offset=0).body == b"before"
+    store.close()
+    assert stores("a").put("orders", b"after").queue_offset == 1
+
+
+def test_what_was_not_confirmed_stays_hidden_until_a_store_goes_on_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with (
+        rmqstore.open(path, **SIZES) as store,
+        Master(store, listen="127.0.0.1:0", quorum=Quorum(in_sync=2)),
+    ):
+        store.put("orders", b"of the master alone")
+    with rmqstore.open(path) as store:
+        assert store.put("orders", b"more").queue_offset == 1
+        assert store.queue("orders").end == 0
+    with rmqstore.open(path, keep_confirm_offset=False) as store:
+        assert [each.body for each in store.queue("orders")] == [b"of the master alone", b"more"]
+
+
+def test_a_lease_is_not_held_before_it_is_renewed(stores: Callable[[str], rmqstore.Store]) -> None:
+    store = stores("a")
+    with Master(store, listen="127.0.0.1:0", lease=Lease(60_000)) as master:
+        assert _outcome(lambda: store.put("orders", b"x")) == ("SERVICE_NOT_AVAILABLE", False)
+        master.renew_lease(int(time.monotonic() * 1000))
+        store.put("orders", b"x")
+        # Answers may come out of order: an older renewal takes nothing back.
+        master.renew_lease(int(time.monotonic() * 1000) - 120_000)
+        store.put("orders", b"y")
+
+
+def test_an_answered_proposal_makes_a_member(stores: Callable[[str], rmqstore.Store]) -> None:
+    store = stores("a")
+    with (
+        Master(
+            store, listen="127.0.0.1:0", broker_id=1, members=(1,), set_epoch=7, quorum=TWO
+        ) as master,
+        Slave(stores("b"), master=master.address or "", broker_id=2, options=QUICK),
+    ):
+        _until(lambda: master.proposals)
+        (proposal,) = master.proposals
+        assert (proposal.members, proposal.set_epoch) == ({1, 2}, 7)
+        late, wanted = ("FLUSH_SLAVE_TIMEOUT", True), Durability.REPLICATED
+        assert _outcome(lambda: store.put("orders", b"x", durability=wanted)) == late
+        master.set_sync_state_set(proposal.members, 8)
+        assert store.put("orders", b"x", durability=wanted, timeout=WAIT_S).copies == 2
+        assert (master.sync_state_set, master.proposals) == ({1, 2}, ())
+
+
+def test_readers_of_a_classic_slave_see_what_nobody_else_has(
+    stores: Callable[[str], rmqstore.Store],
+) -> None:
+    for protocol, seen in (("classic", 1), ("autoswitch", 0)):
+        store, other = stores(f"{protocol}-a"), stores(f"{protocol}-b")
+        with (
+            Master(
+                store, listen="127.0.0.1:0", protocol=protocol, quorum=Quorum(in_sync=3)
+            ) as master,
+            Slave(other, master=master.address or "", protocol=protocol, options=QUICK) as slave,
+        ):
+            end = store.put("orders", b"x").end_offset
+            slave.wait_caught_up(end, timeout=WAIT_S)
+            if seen:
+                slave.wait_confirmed(end, timeout=WAIT_S)
+            assert (master.confirm_offset, slave.confirm_offset) == (0, end * seen)
+            if seen:
+                assert other.get("orders", offset=0).body == b"x"
+
+
+def test_a_slave_that_lost_its_epoch_list_halts_and_goes_on_with_it(
+    stores: Callable[[str], rmqstore.Store], tmp_path: Path
+) -> None:
+    one, two = stores("one"), stores("two")
+    master = Master(one, listen="127.0.0.1:0", broker_id=1)
+    former = Slave(two, master=master.address or "", broker_id=2, options=QUICK)
+    end = one.put("orders", b"of both").end_offset
+    former.wait_caught_up(end, timeout=WAIT_S)
+    former.become_master()
+    alone = two.put("orders", b"of one").end_offset
+    two.close()
+    list_of_two = tmp_path / "two" / "epochFileCheckpoint"
+    shutil.copy(list_of_two, tmp_path / "kept")
+    list_of_two.unlink()
+    list_of_two.with_suffix(".bak").unlink()
+    master.become_master(9)
+    two = stores("two")
+    with Slave(two, master=master.address or "", broker_id=2, options=QUICK) as slave:
+        _until(lambda: slave.status().master.halted_reason)
+        assert slave.status().master.state is HaState.SUSPEND
+        assert two.end_offset == alone
+        assert two.get("orders", offset=0).body == b"of both"
+    two.close()
+    shutil.copy(tmp_path / "kept", list_of_two)
+    two = stores("two")
+    with Slave(two, master=master.address or "", broker_id=2, options=QUICK) as slave:
+        slave.wait_caught_up(end, timeout=WAIT_S)
+        assert (two.end_offset, slave.epochs) == (end, master.epochs)
+    master.close()
+
+
+@pytest.mark.parametrize("has_put", [False, True])
+def test_a_master_whose_directory_was_emptied_halts_its_slave(
+    has_put: bool, stores: Callable[[str], rmqstore.Store]
+) -> None:
+    two = stores("two")
+    with (
+        Master(stores("one"), listen="127.0.0.1:0", quorum=TWO) as master,
+        Slave(two, master=master.address or "", options=QUICK) as slave,
+    ):
+        receipt = master.store.put("orders", b"paid", copies=2, timeout=WAIT_S)
+        slave.wait_confirmed(receipt.end_offset, timeout=WAIT_S)
+    with Master(stores("emptied"), listen="127.0.0.1:0") as master:
+        assert master.epoch == 1
+        if has_put:
+            master.store.put("orders", b"lost")
+        with Slave(two, master=master.address or "", options=QUICK) as slave:
+            _until(lambda: slave.status().master.halted_reason)
+            assert two.get("orders", offset=0).body == b"paid"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"), [((2, 9), "that master was replaced"), ((9, 2), "no epoch in common")]
+)
+def test_a_slave_of_another_log_does_not_follow_and_goes_on_trying(
+    epochs: tuple[int, int], said: str, stores: Callable[[str], rmqstore.Store]
+) -> None:
+    store, other = stores("a"), stores("b")
+    with Master(other, listen="127.0.0.1:0", epoch=epochs[1]):
+        end = other.put("orders", b"mine").end_offset
+    with Master(store, listen="127.0.0.1:0", epoch=epochs[0]) as master:
+        store.put("orders", b"another one")
+        with Slave(other, master=master.address or "", options=QUICK) as slave:
+            _until(lambda: said in slave.status().master.last_error)
+            assert slave.status().master.halted_reason is None
+            assert (other.start_offset, other.end_offset) == (0, end)
+
+
+def test_more_connections_than_are_allowed_and_bytes_that_are_no_frame_are_closed(
+    stores: Callable[[str], rmqstore.Store],
+) -> None:
+    with Master(stores("a"), listen="127.0.0.1:0", connections_max=1) as master:
+        assert master.address is not None
+        with socket.create_connection(master.address, WAIT_S) as first:
+            _until(lambda: master.replicas)
+            with socket.create_connection(master.address, WAIT_S) as second:
+                assert second.recv(1) == b""
+            first.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert first.recv(1) == b""
+            _until(lambda: not master.replicas)
 
 
 def _contents(root: str) -> dict[str, bytes]:

@@ -1,14 +1,18 @@
-"""The tables of docs/formats.md and docs/protocols.md say what the headers of the core and the
-configuration say."""
+"""The tables of docs/formats.md and docs/protocols.md, and the numbers of docs/replication.md, are
+those of the headers of the core and of the configuration."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import PurePosixPath
 
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.config.options import options_of
+from rmqstore.replication import EpochEntry, HaOptions, Quorum, ReplicatedStore
+from rmqstore.replication.epoch import parse_epochs
 from tests.house import tree
 
 FORMATS = tree.text_of("docs/formats.md") + tree.text_of("docs/protocols.md")
@@ -132,3 +136,40 @@ def test_files_named_in_code_are_in_the_table_of_the_directory() -> None:
     documented = {PurePosixPath(row[0].strip("`")).parts[0] for row in table[2:]}
     assert len(written) >= 7
     assert written <= documented
+
+
+def test_epoch_file_of_the_document_is_one() -> None:
+    found = re.search(r"^```text\n(.*?)^```$", _sections()["Epoch file"], re.MULTILINE | re.DOTALL)
+    assert found is not None
+    lines = [line.split()[0] for line in found[1].splitlines()]
+    assert parse_epochs("\n".join(lines)) == (EpochEntry(1, 100), EpochEntry(2, 300))
+
+
+def test_frames_are_bounded_as_the_document_says() -> None:
+    limits = re.findall(r"A frame has (\d+) MiB at most", tree.text_of("docs/protocols.md"))
+    assert [int(each) << 20 for each in limits] == [_defined()["RMQ_HA_FRAME_SIZE_MAX"]]
+
+
+def test_numbers_of_replication_are_those_of_the_code() -> None:
+    text = " ".join(tree.text_of("docs/replication.md").split())
+    defined, options = _defined(), HaOptions()
+    connections = inspect.signature(ReplicatedStore).parameters["connections_max"].default
+    for said in (
+        f"costs its master {defined['RMQ_HA_ACKS_SIZE'] >> 10} KiB while it streams",
+        f"handshake (the epoch list) and {options.window_bytes >> 20} MiB while it catches up",
+        f"keeps {defined['RMQ_HA_RECEIVE_SIZE'] >> 10} KiB of what its master sends",
+        f"lacks even the last {options.overlap_bytes >> 10} KiB of it",
+        f"silence of more than `haHousekeepingInterval` ({options.housekeeping_ms // 1000} s)",
+        f"every `reconnect_ms` ({options.reconnect_ms // 1000} s)",
+        f"(`slaveTimeout`, {Quorum().timeout_ms // 1000} s;",
+        f"At most `connections_max` ({connections}) are open",
+    ):
+        assert said in text
+
+
+def test_settings_of_the_quorum_are_named_with_their_keys() -> None:
+    text = " ".join(tree.text_of("docs/replication.md").split())
+    named = re.findall(
+        r"`(\w+)` \(`(\w+)`[,)]", text.partition("`Quorum` has")[2].partition("|")[0]
+    )
+    assert dict(named) == {name: about.key for name, about in options_of(Quorum).items()}

@@ -167,6 +167,8 @@ def test_we_take_over_javas_epochs_and_lose_a_fork_that_we_wrote_over_epochs(
         assert end != forked
         assert_same(java, store)
         assert [entry[0] for entry in epochs_of(ours)] == [1, 2, 4, 5, 8]
+        files = [tmp_path / name / "epochFileCheckpoint" for name in ("ours", "java")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_h1_fork_that_javas_refused_epoch_hides_is_found_and_cut(

@@ -446,12 +446,22 @@ def test_h23_record_that_the_wire_damaged_is_cut_off_and_fetched_again() -> None
         slave: save 1@0
         slave: append 0+300
         slave: cut 100
-        slave: close (damaged bytes from 100 on), again after 0
+        slave: close (damaged bytes from 100 on: they are no record), again after 0
         """
     )
     slave.damaged_at = None
     play.connect()
     assert slave.data == master.data
+
+
+def test_record_that_comes_damaged_over_and_over_is_not_fetched_in_a_hurry() -> None:
+    master, slave = log("abc"), ModelLog()
+    slave.damaged_at = 100
+    switch_pair(master, slave).connect().connect().connect()
+    play = switch_pair(master, slave).connect()
+    play.lines.clear()
+    play.connect()
+    assert play.lines[-1].endswith("again after 5000")
 
 
 def test_h23_single_mismatch_is_the_wire_and_costs_nothing() -> None:

@@ -6,6 +6,8 @@ the master's log, 3 behind its end.
 
 from __future__ import annotations
 
+import pytest
+
 from rmqstore.replication.frames import ClassicData, HandshakeReply, Transfer
 from tests.scenarios.ha_model import ModelLog, entries
 from tests.scenarios.pairs import classic_pair, classic_slave, switch_pair, switch_slave
@@ -374,3 +376,35 @@ def test_case_2_3_in_the_classic_protocol_is_refused_by_a_shorter_master() -> No
         """
     )
     assert slave.told() == "0-600 abcdef 1@0"
+
+
+@pytest.mark.parametrize("masters", ["", "ab", "xy"], ids=["empty", "shorter", "other"])
+def test_master_that_lost_its_directory_or_its_tail_takes_nothing_confirmed_along(
+    masters: str,
+) -> None:
+    master, slave = log(masters), log("abcdef")
+    slave.confirm_offset = 600
+    switch_pair(master, slave).connect()
+    assert slave.told() == "0-600 abcdef 1@0"
+
+
+def test_master_without_its_directory_is_named_to_the_operator() -> None:
+    master, slave = log(""), log("abc")
+    slave.confirm_offset = 300
+    switch_pair(master, slave).connect().expect(
+        """
+        slave > handshake of 2
+        master: joined 2
+        master > reply: end 0, 1@0
+        slave: halt (this log holds confirmed messages up to 300, its master only those before
+            0, and no election explains that: the master has lost them. Nothing was touched;
+            promote this replica, or one that holds them, else empty this one)
+        """
+    )
+
+
+def test_confirmed_messages_are_cut_where_an_election_went_without_them() -> None:
+    master, slave = log("ab").begin(2).put("x"), log("abc")
+    slave.confirm_offset = 300
+    switch_pair(master, slave).connect()
+    assert slave.told() == "0-300 abx 1@0 2@200"

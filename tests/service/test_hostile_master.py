@@ -17,6 +17,7 @@ from rmqstore.replication import HaOptions, ReplicatedStore, Slave
 from rmqstore.replication.epoch import EpochEntry
 from rmqstore.replication.events import HaState
 from rmqstore.replication.frames import (
+    FRAME_SIZE_MAX,
     Ack,
     ClassicData,
     Frame,
@@ -444,6 +445,33 @@ def test_sizes_that_a_master_claims_cost_no_memory_before_their_bytes_come(
         assert anonymous_bytes() - before < ANONYMOUS_BYTES_MAX
         victim.assert_untouched()
         victim.assert_goes_on()
+
+
+def test_another_beginning_of_an_epoch_that_the_log_holds_does_not_end_the_slave(
+    origin: tuple[bytes, int], tmp_path: Path
+) -> None:
+    with deceived(tmp_path, "autoswitch", origin) as victim:
+        peer = victim.accept()
+        peer.say(HandshakeReply(victim.end, 2, (EpochEntry(2, victim.end),)))
+        peer.hear(lambda heard: isinstance(heard[-1], Ack), "where it begins")
+        peer.close()
+        assert victim.slave.status().failure is None
+        victim.assert_untouched()
+        victim.assert_goes_on()
+
+
+def test_reply_with_as_many_epochs_as_a_frame_can_hold_is_taken_in_its_time(
+    origin: tuple[bytes, int], tmp_path: Path
+) -> None:
+    with deceived(tmp_path, "autoswitch", origin) as victim:
+        peer = victim.accept()
+        last = (FRAME_SIZE_MAX - 20) // 12
+        entries = (*EPOCHS, *(EpochEntry(each, victim.end) for each in range(3, last + 2)))
+        peer.say(HandshakeReply(victim.end, last + 1, entries))
+        peer.hear(lambda heard: isinstance(heard[-1], Ack), "where it begins")
+        # Not one of them is saved before the bytes below it are known to be that master's.
+        victim.assert_untouched()
+        peer.close()
 
 
 def test_slave_is_told_where_its_master_is_by_an_address(tmp_path: Path) -> None:

@@ -30,7 +30,12 @@ from rmqstore import (
 from rmqstore._native.core import AckBoard, AckInbox, LogWatch, place_records
 from rmqstore.config import FlushDiskType
 from rmqstore.message import PutStatus
+from rmqstore.replication.frames import Ack, Transfer, encode
 from tests.crash.agreement import FILES
+from tests.unit.pumps import EPOCH, Bench, bench, frames_of, receive
+from tests.unit.pumps import until as until_link
+
+__all__ = ["bench"]
 
 LIMIT_S = 60
 
@@ -325,6 +330,17 @@ def test_master_alone_confirms_what_it_has_without_being_told(store: rmqstore.St
     assert board.confirm_offset == later.end_offset
 
 
+def test_board_of_a_former_role_that_goes_late_holds_nothing_back(store: rmqstore.Store) -> None:
+    former, _ = board_of(store)
+    former.abandon()
+    board, _ = board_of(store, confirm_copies=1)
+    store.put("t", b"x")
+    del former
+    gc.collect()
+    receipt = store.put("t", b"y")
+    assert board.confirm_offset == store.confirm_offset == receipt.end_offset
+
+
 def test_confirm_offset_of_a_master_is_in_its_checkpoint(store: rmqstore.Store) -> None:
     board, slots = board_of(store)
     first = store.put("t", b"x")
@@ -407,6 +423,37 @@ def test_closing_ends_awaited_puts(tmp_path: Path) -> None:
     run(tmp_path, act)
 
 
+# -- with a pump
+
+
+@pytest.mark.parametrize("by", ["flush", "rule"])
+def test_slave_is_told_at_once_of_what_is_confirmed_by_no_acknowledgement(
+    bench: Bench, by: str
+) -> None:
+    store = bench.store(10, 700, flush_commit_log_interval_ms=60_000)
+    end = store.end_offset
+    store._set_confirm_offset(100)
+    board = AckBoard(store)
+    slot = board.open_slot()
+    rule: dict[str, Any] = {"counted": [slot], "is_flushed": by == "flush"}
+    board.thaw(**rule, confirm_copies=2 if by == "flush" else 3)
+    ours, peer = bench.sockets()
+    pump = bench.pump(store, board)
+    link = pump.stream(ours.fileno(), kind="transfer", next_offset=0, slot=slot, **EPOCH)
+    receive(peer, len(frames_of(store)))
+    peer.sendall(encode(Ack(end)))
+    until_link(pump, link, lambda now: now.acked_offset == end)
+    poller = select.poll()
+    poller.register(peer, select.POLLIN)
+    assert not poller.poll(100), "told of what is not confirmed"
+    if by == "flush":
+        store.flush()
+    else:
+        board.freeze()
+        board.thaw(**rule, confirm_copies=2)
+    assert receive(peer, 36) == encode(Transfer(end, 3, 0, end))
+
+
 # -- the watch
 
 
@@ -462,3 +509,18 @@ def test_watch_outlives_its_store_unharmed(tmp_path: Path) -> None:
     watch.close()
     del forgotten
     gc.collect()
+
+
+def test_watch_that_goes_with_a_cycle_leaves_the_store(store: rmqstore.Store) -> None:
+    # The watch is older than what holds it, so the collector comes to it first.
+    watch, holder = LogWatch(store), []
+    assert not watch.arm(0)
+    holder += [holder, watch]
+    del holder, watch
+    gc.collect()
+    watches = [LogWatch(store) for _ in range(100)]
+    assert not any(each.arm(0) for each in watches)
+    store.put("t", b"x")
+    assert all(is_readable(each) for each in watches)
+    for each in watches:
+        each.close()

@@ -802,3 +802,27 @@ def test_status_tells_both_sides(group: Group) -> None:
     assert theirs.master.acked_offset == ours.end_offset
     assert ours.master is None
     assert theirs.address is None
+
+
+@pytest.mark.parametrize("size", [16384, 262144], ids=["smaller", "larger"])
+def test_slave_with_log_files_of_another_size_says_so_and_acknowledges_none_of_it(
+    group: Group, tmp_path: Path, size: int
+) -> None:
+    master = group.master()
+    put(master, *[b"x" * 1000] * 100)
+    assert master.address is not None
+    said: queue.SimpleQueue[Status] = queue.SimpleQueue()
+    wishes: dict[str, Any] = {"broker_id": 2, "options": QUICK, "on_change": said.put}
+    settings = FILES | {"commit_log_file_size_bytes": size}
+    with (
+        rmqstore.open(tmp_path / "other", **settings) as store,
+        Slave(store, master=master.address, **wishes) as slave,
+    ):
+        for _ in range(100):
+            status = said.get(timeout=20)
+            if status.master is not None and "mappedFileSizeCommitLog" in status.master.last_error:
+                break
+        else:
+            pytest.fail("never said")
+        assert slave.confirm_offset < 65536
+        assert all(each.ack_offset < 65536 for each in master.replicas)

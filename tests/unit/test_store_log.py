@@ -511,6 +511,43 @@ def test_confirm_offset_that_is_no_border_holds_back_the_record_it_is_in(
         assert again.failure is None
 
 
+@pytest.mark.parametrize("how", ["put at once", "put after a cut to 0"])
+def test_replica_that_dies_before_anything_is_confirmed_shows_nothing_when_it_opens_again(
+    how: str, tmp_path: Path
+) -> None:
+    with open_store(tmp_path / "new") as store:
+        log = StoreLog(store)
+        if how != "put at once":
+            store.put("orders", b"confirmed")
+            confirm_all(log)
+            log.carry_out(SetConfirm(0))
+            log.carry_out(TruncateTo(0))
+        log.carry_out(SaveEpochs(entries((1, 0))))
+        store.put("orders", b"unconfirmed")
+        store._abandon()
+    for _ in range(2):
+        with open_store(tmp_path / "new") as again:
+            assert again.dispatched_offset == 0 < again.end_offset
+            assert again.queue("orders").end == 0
+            assert StoreLog(again).confirm_offset == 0
+            again._abandon()
+    with open_store(tmp_path / "new", keep_confirm_offset=False) as shown:
+        assert shown.get("orders", offset=0).body == b"unconfirmed"
+
+
+def test_master_whose_readers_see_everything_shows_it_again_after_it_died(tmp_path: Path) -> None:
+    with open_store(tmp_path / "new") as store:
+        StoreLog(store).close()
+        log = StoreLog(store, is_gated=False)
+        log.settle()
+        log.carry_out(SaveEpochs(entries((1, 0))))
+        store.put("orders", b"seen")
+        assert store.get("orders", offset=0).body == b"seen"
+        store._abandon()
+    with open_store(tmp_path / "new") as again:
+        assert again.get("orders", offset=0).body == b"seen"
+
+
 def test_store_without_epochs_shows_everything_unless_asked(master: Store, tmp_path: Path) -> None:
     third = walk_log(master)[2].physical_offset
     master._set_confirm_offset(third)

@@ -1,0 +1,79 @@
+"""Runs of the simulator from the command line: `python -m rmqstore.sim --help`."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from rmqstore.sim import Outcome, run
+
+_FAILURES_MAX = 10
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what *arguments* say; return 1 when something did not hold."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rmqstore.sim", description="Replica groups in virtual time, by seed."
+    )
+    parser.add_argument("seed", type=int, nargs="?", help="run this one and print its trace")
+    parser.add_argument("--seconds", type=float, help="run fresh seeds for so long")
+    parser.add_argument("--count", type=int, help="run so many seeds")
+    parser.add_argument("--first", type=int, help="the first of them; drawn where not given")
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100, help="bursts of puts in each run")
+    told = parser.parse_args(arguments)
+    if told.seed is not None:
+        outcome = run(told.seed, replicas=told.replicas, steps=told.steps, is_traced=True)
+        print("\n".join(outcome.trace))
+        print(_summary(outcome))
+        return 0 if outcome.is_sound else 1
+    if told.seconds is None and told.count is None:
+        parser.error("give a seed, --seconds or --count")
+    first = secrets.randbelow(2**40) if told.first is None else told.first
+    return _sweep(first, told.count, seconds=told.seconds, replicas=told.replicas, steps=told.steps)
+
+
+def _sweep(
+    first: int, number: int | None, *, seconds: float | None, replicas: int, steps: int
+) -> int:
+    started_s = time.monotonic()
+    failed: list[int] = []
+    runs = virtual_ms = confirmed = 0
+    for seed in _seeds(first, number):
+        if seconds is not None and time.monotonic() - started_s >= seconds:
+            break
+        outcome = run(seed, replicas=replicas, steps=steps)
+        runs, virtual_ms = runs + 1, virtual_ms + outcome.virtual_ms
+        confirmed += outcome.confirmed
+        if not outcome.is_sound:
+            failed.append(seed)
+            print(f"{seed}: {outcome.violation}", flush=True)
+            print(f"    python -m rmqstore.sim {seed} --replicas {replicas} --steps {steps}")
+            if len(failed) >= _FAILURES_MAX:
+                break
+    print(
+        f"{runs} seeds from {first} on, {virtual_ms / 3_600_000:.1f} virtual hours, {confirmed} "
+        f"messages confirmed, {time.monotonic() - started_s:.0f} s: "
+        + (f"{len(failed)} failed: {' '.join(map(str, failed))}" if failed else "all sound")
+    )
+    return 1 if failed else 0
+
+
+def _seeds(first: int, number: int | None) -> Iterator[int]:
+    return iter(count(first) if number is None else range(first, first + number))
+
+
+def _summary(outcome: Outcome) -> str:
+    return (
+        f"seed {outcome.seed}: {outcome.virtual_ms / 1000:.1f} virtual seconds, {outcome.puts} "
+        f"puts, {outcome.acknowledged} acknowledged, {outcome.confirmed} confirmed, "
+        f"{outcome.epochs} epochs: " + (outcome.violation or "sound")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

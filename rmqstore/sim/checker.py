@@ -1,0 +1,296 @@
+"""What must hold whatever happens. It sees everything, at every moment, and says what does not.
+
+`truth` is the log as it was confirmed: all messages that readers of any replica have seen. It only
+ever grows, so these hold at once and not only at the end:
+
+- A confirmed byte is the same on all replicas, and on each member of the sync-state set it is there
+  to stay: any of them may be elected.
+- A put that waited for all members is confirmed when it is acknowledged, so it is never lost. One
+  that waited for a number of copies has them.
+- Numbers of puts are in the truth once, each queue's offsets without a gap, in the order of the
+  log, under the epoch of the master that wrote them.
+- The confirm offset of a replica goes back only with a cut, and no cut takes confirmed bytes.
+- One master in an epoch; epochs ascend. With leases nobody acknowledges a put once another is
+  elected.
+
+A bar is lowered where the product promises less (docs/durability.md): with acknowledgements from
+memory a power loss may take what was confirmed, and a disk that rots may take what one replica
+alone has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rmqstore.message import Durability, PutStatus
+from rmqstore.replication.epoch import epoch_at
+from rmqstore.sim.controller import View
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put
+
+__all__ = ["Checker", "Violation"]
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+class Checker:
+    """Follows all replicas of one world."""
+
+    def __init__(
+        self, replicas: dict[int, Replica], shape: Shape, view: Callable[[], View]
+    ) -> None:
+        self._replicas = replicas
+        self._shape = shape
+        self._view = view
+        self._truth = bytearray()
+        self._visible: dict[int, int] = {}
+        self._masters: dict[int, int] = {}
+        self._seen: set[int] = set()
+        self._queue_offsets: dict[int, int] = {}
+        self._records: list[tuple[int, int]] = []
+        self._rotten: set[int] = set()
+        self._was_emptied = False
+        self.is_void = False
+        """Whether a loss that nobody promised to survive has happened."""
+        self.acknowledged = 0
+        self.confirmed = 0
+
+    @property
+    def truth_end(self) -> int:
+        """Behind the last confirmed message."""
+        return len(self._truth)
+
+    # ---- what replicas do
+
+    def born(self, replica: Replica) -> None:
+        """Take note that a replica begins a life, with what its disk kept."""
+        self._visible[replica.number] = replica.visible_end
+        if not self.is_void:
+            self._same(replica, replica.log.start_offset, replica.visible_end)
+
+    def confirmed_at(self, replica: Replica) -> None:
+        """Look at what readers of *replica* see since its last word."""
+        before = self._visible[replica.number]
+        visible = replica.visible_end
+        if visible == before:
+            return
+        if visible < before:
+            raise Violation(
+                f"replica {replica.number}: readers saw the log up to {before}, then to {visible}, "
+                "without a cut"
+            )
+        self._visible[replica.number] = visible
+        if self.is_void:
+            return
+        self._same(replica, max(before, replica.log.start_offset), visible)
+        if visible > len(self._truth):
+            self._extend(replica, visible)
+
+    def cut(self, replica: Replica, offset: int) -> None:
+        """Look at a cut that is about to be made."""
+        log = replica.log
+        visible = min(self._visible[replica.number], offset)
+        self._visible[replica.number] = visible
+        if self.is_void or log.end_offset <= offset:
+            return
+        if offset < len(self._truth) and self._is_member(replica):
+            raise Violation(
+                f"replica {replica.number}, a member of the set, cuts its log at {offset}; up to "
+                f"{len(self._truth)} it is confirmed"
+            )
+
+    def reigns(self, replica: Replica) -> None:
+        """Look at a replica that takes office."""
+        epoch = replica.epoch
+        former = self._masters.setdefault(epoch, replica.number)
+        if former != replica.number:
+            raise Violation(f"epoch {epoch} has the masters {former} and {replica.number}")
+        last = replica.log.epochs[-1]
+        if last.epoch != epoch:
+            raise Violation(f"master {replica.number} of epoch {epoch} has {last} as its last")
+        if epoch == self._view().epoch:
+            self.labels(replica)
+
+    def decided(self, view: View) -> None:
+        """Look at a decision of the controller."""
+        learners = [each for each in sorted(view.members) if self._replicas[each].is_learner]
+        if learners:
+            raise Violation(f"learner {learners[0]} is a member of the set")
+        if not self.is_void:
+            self._held_by(view.members, 0)
+
+    def lost_power(self, replica: Replica, *, held: int) -> None:
+        """Take note of a loss of power, after the disk lost what it did; *held* is where the log
+        ended. What was acknowledged from memory is given up, and may already be under way."""
+        if not self._shape.is_durable and replica.log.whole_end < held and not replica.is_learner:
+            self.is_void = True
+        self.died(replica)
+
+    def rotted(self, replica: Replica) -> None:
+        """Take note that what a replica's disk holds is of no use any more."""
+        self._rotten.add(replica.number)
+
+    def emptied(self, replica: Replica) -> None:
+        """Take note that an operator gave a replica an empty disk."""
+        self._rotten.discard(replica.number)
+        self._visible[replica.number] = 0
+        self._was_emptied = True
+
+    def died(self, replica: Replica) -> None:
+        """Look at what a replica's disk holds after its process ended."""
+        if not self.is_void and self._is_member(replica):
+            self._held_by([replica.number], 0)
+
+    def answered(self, replica: Replica, put: Put, copies: int) -> None:
+        """Look at the answer to a put."""
+        if put.status is not PutStatus.PUT_OK:
+            return
+        self.acknowledged += 1
+        assert put.record is not None
+        if put.durability is Durability.MEMORY or self.is_void:
+            return
+        record = put.record
+        end = record.physical_offset + record.size
+        if replica.log.whole_end < end:
+            raise Violation(f"put {put.number} is acknowledged and not in the log")
+        is_flushed = replica.log.flushed_offset >= end
+        if not is_flushed and (self._shape.is_durable or put.durability is Durability.DISK):
+            raise Violation(f"put {put.number} is acknowledged and not on the disk")
+        if put.durability is Durability.REPLICATED:
+            self._replicated(replica, put, record.physical_offset, end, copies)
+
+    def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
+        quorum, view = self._shape.quorum, self._view()
+        reigns = (view.master, view.epoch) == (replica.number, replica.epoch)
+        if self._shape.lease_ms and not reigns:
+            raise Violation(
+                f"put {put.number} of epoch {put_epoch(put)} is acknowledged by {replica.number}; "
+                f"{view.master} was elected in epoch {view.epoch}"
+            )
+        if quorum.all_ack and put.copies is None and len(self._truth) < end:
+            raise Violation(
+                f"put {put.number} is acknowledged by all; confirmed is only {len(self._truth)}"
+            )
+        if view.epoch != put_epoch(put) or self._rotten or self._was_emptied:
+            # Who held it may follow another master by now, or have another disk.
+            return
+        needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
+        holders = sum(
+            each.log.whole_end >= end
+            and each.log.start_offset <= start
+            and each.log.read(start, end - start) == replica.log.read(start, end - start)
+            for each in self._replicas.values()
+            if not each.is_learner
+        )
+        if holders < needed or copies < needed:
+            raise Violation(
+                f"put {put.number} needs {needed} copies; it was told that there are {copies}, and "
+                f"there are {holders}"
+            )
+
+    # ---- at the end
+
+    def settled(self, master: Replica, others: Iterable[Replica]) -> str:
+        """Return what keeps the group from being at one with *master*, "" for nothing."""
+        ours = master.log
+        if master.visible_end != ours.end_offset:
+            return f"the master has confirmed {master.visible_end} of {ours.end_offset}"
+        for each in others:
+            theirs = each.log
+            if theirs.end_offset != ours.end_offset or each.visible_end != ours.end_offset:
+                return f"replica {each.number} is behind"
+            start = max(ours.start_offset, theirs.start_offset)
+            size = ours.end_offset - start
+            if ours.read(start, size) != theirs.read(start, size):
+                return f"replica {each.number} differs"
+        return ""
+
+    def has_parted(self, replica: Replica) -> bool:
+        """Tell whether a replica holds whole records that are not those that were confirmed."""
+        log = replica.log
+        end = min(log.whole_end, len(self._truth))
+        return log.start_offset < end and not self._is_same(replica, log.start_offset, end)
+
+    def unanswered(self, puts: Iterable[Put]) -> str:
+        """Return which of *puts* a master stored and never spoke of, "" for none."""
+        for put in puts:
+            if put.status is None and put.record is not None:
+                if put.life == self._replicas[put.master].life:
+                    return f"put {put.number} was stored and is not answered"
+        return ""
+
+    def labels(self, replica: Replica) -> None:
+        """Look whether the epochs of *replica* say who wrote what is confirmed."""
+        log = replica.log
+        if self.is_void:
+            return
+        for offset, epoch in self._records:
+            if log.start_offset <= offset < log.whole_end:
+                entry = epoch_at(log.epochs, offset)
+                if entry is None or entry.epoch != epoch:
+                    raise Violation(
+                        f"replica {replica.number} lays byte {offset}, which was written in epoch "
+                        f"{epoch}, to {entry}"
+                    )
+
+    # ---- the truth
+
+    def _extend(self, replica: Replica, end: int) -> None:
+        log, begin = replica.log, len(self._truth)
+        if begin < log.start_offset:
+            raise Violation(
+                f"replica {replica.number} confirms bytes from {log.start_offset} on; nobody has "
+                f"confirmed those before, from {begin} on"
+            )
+        self._truth += log.read(begin, end - begin)
+        for record in log.records(begin, end):
+            if record.number in self._seen:
+                raise Violation(f"put {record.number} is in the log twice")
+            expected = self._queue_offsets.get(record.queue, 0)
+            if record.queue_offset != expected:
+                raise Violation(
+                    f"queue {record.queue}: {record.queue_offset} where {expected} comes next, at "
+                    f"{record.physical_offset}"
+                )
+            self._seen.add(record.number)
+            self._queue_offsets[record.queue] = expected + 1
+            self._records.append((record.physical_offset, record.epoch))
+            self.confirmed += 1
+        self._held_by(self._view().members, begin)
+
+    def _held_by(self, members: Iterable[int], begin: int) -> None:
+        """Look whether *members* hold the truth from *begin* on."""
+        end = len(self._truth)
+        for number in sorted(members):
+            replica = self._replicas[number]
+            if number in self._rotten:
+                continue
+            if replica.log.whole_end < end:
+                raise Violation(
+                    f"{number} is a member of the set and holds {replica.log.whole_end} of {end} "
+                    "confirmed bytes"
+                )
+            self._same(replica, max(begin, replica.log.start_offset), end)
+
+    def _same(self, replica: Replica, begin: int, end: int) -> None:
+        end = min(end, len(self._truth))
+        if begin < end and not self._is_same(replica, begin, end):
+            raise Violation(
+                f"replica {replica.number} differs from what was confirmed, between {begin} and "
+                f"{end}"
+            )
+
+    def _is_same(self, replica: Replica, begin: int, end: int) -> bool:
+        return replica.log.read(begin, end - begin) == self._truth[begin:end]
+
+    def _is_member(self, replica: Replica) -> bool:
+        return replica.number in self._view().members
+
+
+def put_epoch(put: Put) -> int:
+    """Return the epoch in which a stored put was."""
+    assert put.record is not None
+    return put.record.epoch

@@ -1,0 +1,357 @@
+"""A replica's disk and the commit log on it, as replication sees a store, in a few bytes of memory.
+
+Records carry a CRC and their own place, as a store's do; a blank fills a log file that the next
+record does not fit. Everything a file holds, and the bytes of the log behind `flushed_offset`, is
+in the page cache alone: `power_loss` takes it away by sectors, `crash` leaves it.
+
+    at  size  field            (integers are big-endian)
+    0   4     magic
+    4   4     record size in bytes, magic included
+    8   4     CRC-32 of what follows
+    12  8     physical offset of the record
+    20  4     epoch of the master that wrote it
+    24  4     queue
+    28  4     queue offset
+    32  4     number of the put
+    36  8     time of day in milliseconds
+    44        body
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.events import (
+    Append,
+    Effect,
+    FlushLog,
+    Restart,
+    SaveEpochs,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.replication.watermark import Watermark
+
+__all__ = ["Died", "DiskError", "ModelLog", "ModelRecord", "RotError"]
+
+_MAGIC, _BLANK_MAGIC = 0x52454344, 0x424C4E4B
+_HEAD = struct.Struct(">IIIQIIIIQ")
+_BLANK = struct.Struct(">II")
+_SECTOR = 512
+
+
+class DiskError(Exception):
+    """The disk refuses to do something; nothing of it was done."""
+
+
+class RotError(Exception):
+    """What was on the disk for certain is not there any more as it was."""
+
+
+class Died(Exception):
+    """The machine's process, or its power, ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A message in the log."""
+
+    physical_offset: int
+    size: int
+    epoch: int
+    queue: int
+    queue_offset: int
+    number: int
+
+
+class _EpochFiles:
+    """The two files of the epoch list."""
+
+    def __init__(self, log: ModelLog) -> None:
+        self._log = log
+        self._texts: dict[str, str] = {}
+
+    def read(self, name: str) -> str | None:
+        return self._texts.get(name)
+
+    def replace(self, name: str, text: str) -> None:
+        self._log.change(needs_room=True)
+        self._texts[name] = text
+
+    def remove(self, name: str) -> None:
+        self._log.change()
+        self._texts.pop(name, None)
+
+
+class ModelLog:
+    """The log of one replica through all its lives; implements LogView."""
+
+    def __init__(self, *, file_size: int) -> None:
+        self.file_size = file_size
+        self.start_offset = 0
+        self.flushed_offset = 0
+        self.confirm_offset = 0
+        self.epochs: tuple[EpochEntry, ...] = ()
+        self.whole_end = 0
+        """Behind the last whole record; what follows is part of one."""
+        self.is_full = False
+        """Whether the disk is."""
+        self.dies_in = -1
+        """How many changes are made before the process dies; below 0 it does not."""
+        self._data = bytearray()
+        self._borders: list[int] = []
+        self._files = _EpochFiles(self)
+        self._flushed_whole = 0
+        self._saved_confirm = 0
+        self._next_queue_offsets: dict[int, int] = {}
+        self._first_queue_offsets: dict[int, int] = {}
+
+    # ---- what a machine sees
+
+    @property
+    def end_offset(self) -> int:
+        return self.start_offset + len(self._data)
+
+    @property
+    def last_file_start(self) -> int:
+        end = self.end_offset
+        if end == self.start_offset:
+            return end
+        last = end - 1
+        return max(last - last % self.file_size, self.start_offset)
+
+    @property
+    def last_record_start(self) -> int:
+        for border in reversed(self._borders):
+            if self._magic_at(border) == _MAGIC:
+                return border
+        return self.start_offset
+
+    def file_end(self, offset: int) -> int:
+        return offset - offset % self.file_size + self.file_size
+
+    def is_border(self, offset: int) -> bool:
+        if offset in (self.end_offset, self.whole_end):
+            return True
+        at = bisect_left(self._borders, offset)
+        return at < len(self._borders) and self._borders[at] == offset
+
+    def read(self, offset: int, size: int) -> bytes:
+        begin = offset - self.start_offset
+        assert 0 <= begin <= begin + size <= len(self._data), "bytes that are not held"
+        return bytes(self._data[begin : begin + size])
+
+    # ---- what the one who runs a machine does
+
+    def carry_out(self, effect: Effect) -> None:
+        """Change the log as *effect* says. Raises DiskError when that cannot be."""
+        match effect:
+            case Append(offset, data):
+                assert offset == self.end_offset, "an append that is not at the log's end"
+                self.change(needs_room=True)
+                self._data += data
+            case TruncateTo(offset):
+                self.change()
+                self.cut(offset)
+            case Restart(offset):
+                self.change()
+                self._data.clear()
+                self._begin_at(offset)
+                self.confirm_offset = self._saved_confirm = offset
+            case SaveEpochs(entries):
+                EpochList(entries).save(self._files)
+                self.epochs = entries
+            case SetConfirm(offset):
+                self.confirm_offset = min(offset, self.whole_end)
+            case FlushLog():
+                self.flush()
+
+    def check(self) -> int | None:
+        """Look at the records that became whole; return where one is damaged, None for nowhere."""
+        while (border := self.whole_end) < self.end_offset:
+            size = self._size_at(border)
+            if size is None:
+                return None
+            if size == 0:
+                return border
+            self._borders.append(border)
+            self.whole_end = border + size
+        return None
+
+    def put(self, *, number: int, epoch: int, queue: int, size: int, wall_ms: int) -> ModelRecord:
+        """Append a message with a body of *size* bytes. Raises DiskError on a full disk."""
+        assert self.whole_end == self.end_offset, "a put behind half a record"
+        self.change(needs_room=True)
+        size += _HEAD.size
+        rest = self.file_end(self.end_offset) - self.end_offset
+        if size + _BLANK.size > rest:
+            self._data += _BLANK.pack(_BLANK_MAGIC, rest).ljust(rest, b"\0")
+        offset = self.end_offset
+        queue_offset = self._next_queue_offsets.get(queue, 0)
+        self._next_queue_offsets[queue] = queue_offset + 1
+        tail = _HEAD.pack(
+            _MAGIC, size, 0, offset, epoch, queue, queue_offset, number, wall_ms
+        ).ljust(size, bytes((97 + number % 26,)))
+        self._data += tail[:8] + struct.pack(">I", zlib.crc32(tail[12:])) + tail[12:]
+        assert self.check() is None
+        return ModelRecord(offset, size, epoch, queue, queue_offset, number)
+
+    def flush(self) -> None:
+        """Bring the log, and the confirm offset as of now, to the disk."""
+        self.change()
+        self.flushed_offset = self.end_offset
+        self._flushed_whole = self.whole_end
+        self._saved_confirm = self.confirm_offset
+
+    def cut(self, offset: int) -> None:
+        """Cut the log, durably."""
+        assert self.start_offset <= offset <= self.end_offset, "a cut outside the log"
+        del self._data[offset - self.start_offset :]
+        del self._borders[bisect_left(self._borders, offset) :]
+        self.whole_end = min(self.whole_end, offset)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self._flushed_whole = min(self._flushed_whole, offset)
+        self._saved_confirm = min(self._saved_confirm, offset)
+
+    def settle(self) -> None:
+        """Find the queue offsets that come next, in a log that ends with a whole record."""
+        found = dict(self._first_queue_offsets)
+        for record in self.records(self.start_offset, self.whole_end):
+            found[record.queue] = record.queue_offset + 1
+        self._next_queue_offsets = found
+
+    def expire(self, offset: int) -> None:
+        """Delete the files before *offset*, where one begins."""
+        assert self.start_offset < offset <= self.whole_end, "files that cannot expire"
+        for record in self.records(self.start_offset, offset):
+            self._first_queue_offsets[record.queue] = record.queue_offset + 1
+        self.change()
+        del self._data[: offset - self.start_offset]
+        del self._borders[: bisect_left(self._borders, offset)]
+        self.start_offset = offset
+        # Not before the files: what is still held must have an epoch.
+        self.carry_out(SaveEpochs(EpochList(self.epochs).trim_before(offset).entries))
+
+    # ---- ends and beginnings
+
+    def crash(self) -> None:
+        """End the process; the page cache stays."""
+        self.dies_in = -1
+        self.is_full = False
+
+    def power_loss(self, rng: Random) -> None:
+        """End the machine: of what was not flushed sectors stay, get lost, or stay in part."""
+        self.crash()
+        kept_share = rng.choice((0.0, 0.5, 1.0))
+        begin = self.flushed_offset - self.start_offset
+        while begin < len(self._data):
+            end = min(begin - begin % _SECTOR + _SECTOR, len(self._data))
+            if rng.random() >= kept_share:
+                self._data[begin:end] = bytes(end - begin)
+            begin = end
+        self._scan()
+
+    def recover(self) -> None:
+        """Read the disk as a store does that opens. Raises RotError for damage to what was there
+        for certain."""
+        self._scan()
+        if self.whole_end < self._flushed_whole:
+            raise RotError(f"the record at {self.whole_end} is damaged")
+        self.cut(self.whole_end)
+        self.flushed_offset = self._flushed_whole = self.end_offset
+        saved = EpochList.load(self._files)
+        kept = saved.restored(log_end=self.end_offset)
+        if kept != saved:
+            # Or entries would come back once the log is long enough again.
+            kept.save(self._files)
+        self.epochs = kept.entries
+        self.confirm_offset = Watermark(
+            confirm_offset=self._saved_confirm,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+        ).confirm_offset
+        self.settle()
+
+    def rot(self, rng: Random) -> int | None:
+        """Turn a bit of what is on the disk; return where, None where nothing is."""
+        size = self._flushed_whole - self.start_offset
+        if size <= 0:
+            return None
+        at = rng.randrange(size)
+        self._data[at] ^= 1 << rng.randrange(8)
+        return self.start_offset + at
+
+    # ---- what the checker sees
+
+    def whole_below(self, offset: int) -> int:
+        """Return the end of the last whole record that ends at or before *offset*."""
+        if offset >= self.whole_end:
+            return self.whole_end
+        at = bisect_right(self._borders, offset) - 1
+        return self._borders[at] if at >= 0 else self.start_offset
+
+    def records(self, start: int, stop: int) -> Iterator[ModelRecord]:
+        """Yield the messages between two borders."""
+        at = bisect_left(self._borders, start)
+        while at < len(self._borders) and (border := self._borders[at]) < stop:
+            at += 1
+            magic, size, _, offset, epoch, queue, queue_offset, number, _ = (
+                _HEAD.unpack_from(self._data, border - self.start_offset)
+                if self._magic_at(border) == _MAGIC
+                else (0,) * 9
+            )
+            if magic:
+                yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
+
+    def change(self, *, needs_room: bool = False) -> None:
+        """Stand before a change of the disk: it may be the process's last moment, or the disk
+        full."""
+        if self.dies_in == 0:
+            raise Died
+        self.dies_in -= 1
+        if needs_room and self.is_full:
+            raise DiskError("No space left on device")
+
+    def _scan(self) -> None:
+        self._borders.clear()
+        self.whole_end = self.start_offset
+        self.check()
+
+    def _begin_at(self, offset: int) -> None:
+        self.start_offset = self.whole_end = offset
+        self.flushed_offset = self._flushed_whole = offset
+        self._borders.clear()
+        self._first_queue_offsets.clear()
+
+    def _magic_at(self, border: int) -> int:
+        begin = border - self.start_offset
+        return int.from_bytes(self._data[begin : begin + 4])
+
+    def _size_at(self, border: int) -> int | None:
+        """Return the size of the record at *border*: None for a part of one, 0 for a damaged
+        one."""
+        begin = border - self.start_offset
+        if len(self._data) - begin < _BLANK.size:
+            return None
+        magic, size = _BLANK.unpack_from(self._data, begin)
+        room = self.file_end(border) - border
+        if magic == _BLANK_MAGIC:
+            filler = self._data[begin + _BLANK.size : begin + size]
+            if size != room or any(filler):
+                return 0
+            return size if begin + size <= len(self._data) else None
+        if magic != _MAGIC or not _HEAD.size <= size <= room - _BLANK.size:
+            return 0
+        if begin + size > len(self._data):
+            return None
+        crc, offset = struct.unpack_from(">IQ", self._data, begin + 8)
+        view = memoryview(self._data)[begin + 12 : begin + size]
+        found = zlib.crc32(view)
+        view.release()
+        return size if found == crc and offset == border else 0

@@ -1,0 +1,247 @@
+"""What goes wrong, and when: everything is drawn from the seed.
+
+Most faults strike at any time and end after a while. Those of `worst_moments` strike inside a
+replica's work: between two steps of a role change, before an append, a cut or a save, when a put is
+stored and nobody knows of it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from rmqstore.sim.controller import CONTROLLER
+from rmqstore.sim.disk import Died
+
+if TYPE_CHECKING:
+    from rmqstore.sim.replica import Replica
+    from rmqstore.sim.world import World
+
+__all__ = ["Fate", "Faults"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often what goes wrong: weights that count against each other, 0 for never.
+
+    `Faults.drawn` makes the mixture of a seed, `Faults.none()` a quiet world.
+    """
+
+    mean_gap_ms: int = 700
+    """Between two faults."""
+    worst_moments: float = 0.002
+    """How likely one strikes at each moment that was chosen for being a bad one."""
+    crash: int = 4
+    """A process dies, and is started again."""
+    power_loss: int = 3
+    """A machine dies, and loses what was not flushed, or sectors of it."""
+    blackout: int = 1
+    """All machines do at once."""
+    election: int = 4
+    """The controller elects a master though the old one lives."""
+    cut: int = 4
+    """A connection breaks behind any byte; a side may not hear of it."""
+    partition: int = 3
+    """A machine is cut off from some others or from the controller."""
+    one_way: int = 3
+    """The same in one direction only."""
+    delay: int = 2
+    """Everything takes long, and overtakes."""
+    loss: int = 2
+    """Single messages get lost."""
+    slow_reader: int = 2
+    """A side of a connection takes a few bytes at a time."""
+    pause: int = 3
+    """A process gets no turn; its clock goes on."""
+    clock_jump: int = 2
+    """The time of day is set forward or back."""
+    full_disk: int = 2
+    flip: int = 2
+    """A bit turns in a body on the wire."""
+    rot: int = 0
+    """A bit turns on a disk."""
+    expire: int = 3
+    """A replica deletes its oldest log file."""
+
+    @classmethod
+    def none(cls) -> Faults:
+        """Return a world in which nothing goes wrong."""
+        quiet = dict.fromkeys((each.name for each in fields(cls)), 0)
+        return cls(**{**quiet, "mean_gap_ms": 1000})
+
+    @classmethod
+    def drawn(cls, rng: Random, *, is_durable: bool) -> Faults:
+        """Return a mixture: about half of all kinds, some often."""
+        kept = {}
+        for each in fields(cls)[2:]:
+            likely = 0.15 if each.name == "rot" else 0.55
+            usual = max(getattr(cls(), each.name), 1)
+            kept[each.name] = usual if rng.random() < likely else 0
+        if not is_durable and rng.random() < 0.8:
+            # Nobody promises that memory survives this, so little could be checked.
+            kept["power_loss"] = kept["blackout"] = 0
+        return replace(
+            cls(**kept),
+            mean_gap_ms=rng.choice((250, 700, 2000)),
+            worst_moments=rng.choice((0.0, 0.002, 0.01)),
+        )
+
+
+class Fate:
+    """Lets the faults of one world happen, and ends them."""
+
+    def __init__(self, world: World, rng: Random, faults: Faults) -> None:
+        self._world = world
+        self._rng = rng
+        self._faults = faults
+        self._is_over = False
+        self._kinds = [each.name for each in fields(faults)[2:]]
+        self._weights = [getattr(faults, each) for each in self._kinds]
+
+    def start(self) -> None:
+        """Begin."""
+        if any(self._weights):
+            self._plan()
+
+    def end(self) -> None:
+        """Let nothing new go wrong; faults that last end by themselves or with `World.heal`."""
+        self._is_over = True
+
+    def moment(self, replica: Replica, what: str) -> None:
+        """Strike, perhaps, at a bad moment in the work of a replica. May raise Died."""
+        if self._is_over or self._rng.random() >= self._faults.worst_moments:
+            return
+        world, rng = self._world, self._rng
+        world.say(f"-- bad moment for replica {replica.number}: {what}")
+        stroke = rng.randrange(5)
+        if stroke == 0 and (self._faults.crash or self._faults.power_loss):
+            raise Died
+        if stroke == 1:
+            replica.log.dies_in = rng.randrange(4) if self._faults.crash else -1
+        elif stroke == 2:
+            self._cut()
+        elif stroke == 3:
+            world.controller.elect()
+        else:
+            self._partition(replica.number)
+
+    def _plan(self) -> None:
+        gap_ms = self._rng.expovariate(1 / self._faults.mean_gap_ms)
+        self._world.timeline.after(int(gap_ms * 1000), self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        kind = self._rng.choices(self._kinds, self._weights)[0]
+        self._world.say(f"-- {kind.replace('_', ' ')}")
+        action: Callable[[], None] = getattr(self, f"_{kind}")
+        action()
+        self._plan()
+
+    # ---- one method for each kind
+
+    def _crash(self) -> None:
+        self._kill(self._anyone(), loses_power=False)
+
+    def _power_loss(self) -> None:
+        self._kill(self._anyone(), loses_power=True)
+
+    def _blackout(self) -> None:
+        for each in self._world.replicas.values():
+            self._kill(each, loses_power=True)
+
+    def _election(self) -> None:
+        self._world.controller.elect()
+
+    def _cut(self) -> None:
+        connections = self._world.network.connections()
+        if connections:
+            end = self._rng.choice(connections)
+            self._world.say(f"   connection {end.number}")
+            end.cut(tells=self._rng.random() < 0.7)
+            end.peer.cut(tells=self._rng.random() < 0.7)
+
+    def _partition(self, number: int | None = None) -> None:
+        for way in self._ways(number):
+            for source, target in (way, way[::-1]):
+                self._block(source, target)
+
+    def _one_way(self) -> None:
+        for source, target in self._ways(None):
+            way = (source, target) if self._rng.random() < 0.5 else (target, source)
+            self._block(*way)
+
+    def _delay(self) -> None:
+        network = self._world.network
+        network.latency_ms = (0.1, self._rng.choice((20.0, 200.0)))
+        self._later(self._restore_latency)
+
+    def _loss(self) -> None:
+        self._world.network.loss_rate = self._rng.choice((0.1, 0.5))
+        self._later(self._restore_loss)
+
+    def _slow_reader(self) -> None:
+        connections = self._world.network.connections()
+        if connections:
+            end = self._rng.choice(connections)
+            end.is_slow = True
+            self._later(setattr, end, "is_slow", False)
+
+    def _pause(self) -> None:
+        replica = self._anyone()
+        ms = self._rng.choice((50, 500, 2500))
+        self._world.say(f"   replica {replica.number} for {ms} ms")
+        replica.pause(ms)
+
+    def _clock_jump(self) -> None:
+        replica = self._anyone()
+        ms = self._rng.choice((-3_600_000, -500, 500, 3_600_000))
+        self._world.say(f"   replica {replica.number} by {ms} ms")
+        replica.clock.jump(ms)
+
+    def _full_disk(self) -> None:
+        log = self._anyone().log
+        log.is_full = True
+        self._later(setattr, log, "is_full", False)
+
+    def _flip(self) -> None:
+        self._world.network.flips.left += 1
+
+    def _rot(self) -> None:
+        self._world.rot(self._anyone())
+
+    def _expire(self) -> None:
+        replica = self._anyone()
+        replica.disturb(replica.expire)
+
+    # ---- what they share
+
+    def _anyone(self) -> Replica:
+        return self._rng.choice(list(self._world.replicas.values()))
+
+    def _kill(self, replica: Replica, *, loses_power: bool) -> None:
+        if replica.is_up:
+            self._world.kill(replica, loses_power=loses_power)
+
+    def _ways(self, number: int | None) -> list[tuple[int, int]]:
+        """Return ways from one machine to some others; the controller's is one of them."""
+        one = self._anyone().number if number is None else number
+        others = [each for each in (CONTROLLER, *self._world.replicas) if each != one]
+        return [(one, each) for each in others if self._rng.random() < 0.6]
+
+    def _block(self, source: int, target: int) -> None:
+        self._world.say(f"   from {source} to {target}")
+        self._world.network.block(source, target)
+        self._later(self._world.network.unblock, source, target)
+
+    def _later(self, action: Callable[..., None], *args: object) -> None:
+        ms = self._rng.choice((50, 400, 1500, 3000))
+        self._world.timeline.after(int(ms * 1000 * self._rng.random()), action, *args)
+
+    def _restore_latency(self) -> None:
+        self._world.network.latency_ms = (0.1, 1.0)
+
+    def _restore_loss(self) -> None:
+        self._world.network.loss_rate = 0.0

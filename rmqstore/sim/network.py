@@ -1,0 +1,324 @@
+"""The network between replicas: connections that behave as TCP's do, and single messages.
+
+The bytes of a connection arrive in order, each once, or not at all: it may be cut behind any byte,
+and a side need not hear of that. Connections know nothing of each other, so bytes of an old one may
+arrive after those of the one that replaced it; that is the only repetition there is. While the way
+between two replicas is blocked, what is under way waits there, as TCP's repetitions make it do.
+
+A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, in the body of a
+frame: heads carry nothing by which a reader could find that out, and are left to TCP's checksum.
+
+Single messages, to and from the controller, may be lost, and may overtake each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any, Protocol
+
+from rmqstore.sim.clock import Timeline
+
+__all__ = ["End", "Network", "Party"]
+
+_CAPACITY = 32 * 1024
+_SLOW_CAPACITY = 512
+_SLOW_INTERVAL_US = 20_000
+
+
+class Party(Protocol):
+    """Who holds an end of a connection."""
+
+    number: int
+
+    def on_accepted(self, end: End) -> bool:
+        """Take in a connection that somebody opened; False refuses it."""
+
+    def on_opened(self, end: End) -> None:
+        """Learn that a connection asked for is there."""
+
+    def on_refused(self, target: int) -> None:
+        """Learn that a connection asked for did not come about."""
+
+    def on_bytes(self, end: End, data: bytes) -> None:
+        """Take bytes of a connection."""
+
+    def on_writable(self, end: End) -> None:
+        """Learn that all that was written has left."""
+
+    def on_closed(self, end: End) -> None:
+        """Learn that a connection is over."""
+
+
+@dataclass(slots=True)
+class _Flips:
+    """Bits to turn in bodies that are about to be sent, anywhere."""
+
+    left: int = 0
+
+
+class End:
+    """One end of a connection, and the bytes on their way from it."""
+
+    __slots__ = (
+        "_arrives_us",
+        "_bodies",
+        "_due",
+        "_flight",
+        "_in_flight",
+        "_is_dead",
+        "_network",
+        "_outbox",
+        "_was_full",
+        "is_open",
+        "is_slow",
+        "number",
+        "party",
+        "peer",
+    )
+    peer: End
+
+    def __init__(self, network: Network, number: int, party: Party) -> None:
+        self.number = number
+        """The same at both ends, and never used again."""
+        self.party = party
+        self.is_open = True
+        self.is_slow = False
+        """Whether the other end takes what arrives a little at a time."""
+        self._network = network
+        self._outbox = bytearray()
+        self._bodies: list[tuple[int, int]] = []
+        self._flight: deque[bytes | None] = deque()
+        self._in_flight = 0
+        self._due = 0
+        self._arrives_us = 0
+        self._is_dead = False
+        self._was_full = False
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something written has not left."""
+        return bool(self._outbox)
+
+    def write(self, data: bytes, *, is_body: bool = False) -> None:
+        """Put bytes into the end's buffer; they leave with `flush`."""
+        if is_body:
+            self._bodies.append((len(self._outbox), len(data)))
+        self._outbox += data
+
+    def flush(self) -> bool:
+        """Send what was written; return whether all of it has left."""
+        if not self.is_open:
+            self._outbox.clear()
+            return True
+        network = self._network
+        if self._bodies:
+            if network.flips.left and self._outbox:
+                self._flip(*self._bodies[network.rng.randrange(len(self._bodies))])
+            self._bodies.clear()
+        self._depart()
+        self._was_full = bool(self._outbox)
+        return not self._outbox
+
+    def close(self) -> None:
+        """Close this end; what was flushed may still arrive, in order, before the other end hears
+        of it."""
+        if self.is_open:
+            self.is_open = False
+            self._outbox.clear()
+            self._launch(None)
+            self.peer._flight.clear()
+            self.peer._is_dead = True
+
+    def vanish(self) -> None:
+        """End without a word, as a machine that lost its power does."""
+        self.is_open = False
+        self._outbox.clear()
+        self.peer._flight.clear()
+        self.peer._is_dead = True
+
+    def cut(self, *, tells: bool) -> None:
+        """Break the connection behind any byte under way from here; the other end may not be
+        told."""
+        keep = self._network.rng.randrange(sum(len(each or b"") for each in self._flight) + 1)
+        kept: deque[bytes | None] = deque()
+        for chunk in self._flight:
+            if chunk is None or keep == 0:
+                break
+            part = chunk[:keep]
+            kept.append(part)
+            keep -= len(part)
+        lost = len(self._flight) - len(kept)
+        self._flight = kept
+        self._flight.extend([b""] * lost)
+        self._outbox.clear()
+        self._is_dead = True
+        if tells:
+            self._launch(None)
+
+    def resume(self) -> None:
+        """Let what waited for the way to open arrive."""
+        due, self._due = self._due, 0
+        for _ in range(due):
+            self._network.timeline.after(self._network.latency_us(), self._arrive)
+
+    def _flip(self, at: int, size: int) -> None:
+        rng = self._network.rng
+        self._network.flips.left -= 1
+        self._outbox[at + rng.randrange(size)] ^= 1 << rng.randrange(8)
+
+    def _depart(self) -> None:
+        capacity = _SLOW_CAPACITY if self.is_slow else _CAPACITY
+        if self._is_dead:
+            # Whoever was here is gone: its machine answers so.
+            self._outbox.clear()
+            if self.is_open:
+                self._network.timeline.after(self._network.latency_us(), self._reset)
+            return
+        room = capacity - self._in_flight
+        if room <= 0 or not self._outbox:
+            return
+        data = bytes(self._outbox[:room])
+        del self._outbox[:room]
+        rng = self._network.rng
+        if len(data) > 1 and rng.random() < self._network.split_rate:
+            at = rng.randrange(1, len(data))
+            self._launch(data[:at])
+            data = data[at:]
+        self._launch(data)
+
+    def _launch(self, chunk: bytes | None) -> None:
+        network = self._network
+        when_us = network.timeline.now_us + network.latency_us()
+        earliest_us = self._arrives_us + (_SLOW_INTERVAL_US if self.is_slow else 0)
+        self._arrives_us = max(when_us, earliest_us)
+        self._flight.append(chunk)
+        self._in_flight += len(chunk or b"")
+        network.timeline.at(self._arrives_us, self._arrive)
+
+    def _arrive(self) -> None:
+        if not self._flight:
+            return
+        if self._due or self._network.is_blocked(self.party.number, self.peer.party.number):
+            self._due += 1
+            self._network.waiting[self] = None
+            return
+        chunk = self._flight.popleft()
+        if chunk is None:
+            self.peer._reset()
+            return
+        self._in_flight -= len(chunk)
+        if chunk and self.peer.is_open:
+            self.peer.party.on_bytes(self.peer, chunk)
+        if self._outbox:
+            self._depart()
+        if self._was_full and not self._outbox and self.is_open:
+            self._was_full = False
+            self.party.on_writable(self)
+
+    def _reset(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._outbox.clear()
+            self.party.on_closed(self)
+
+
+class Network:
+    """All connections and messages of a world."""
+
+    def __init__(self, timeline: Timeline, rng: Random) -> None:
+        self.timeline = timeline
+        self.rng = rng
+        self.flips = _Flips()
+        self.latency_ms = (0.1, 1.0)
+        self.loss_rate = 0.0
+        """Of single messages; connections lose nothing."""
+        self.split_rate = 0.1
+        self.waiting: dict[End, None] = {}
+        self._parties: dict[int, Party] = {}
+        self._ends: dict[int, End] = {}
+        self._blocked: dict[tuple[int, int], int] = {}
+        self._numbers = count(1)
+
+    def add(self, party: Party) -> None:
+        """Make a party known, so that others can connect to it."""
+        self._parties[party.number] = party
+
+    def latency_us(self) -> int:
+        """Return how long something takes that is sent at this moment."""
+        low, high = self.latency_ms
+        return int(1000 * (low + (high - low) * self.rng.random()))
+
+    def is_blocked(self, source: int, target: int) -> bool:
+        """Tell whether nothing from *source* reaches *target*."""
+        return (source, target) in self._blocked
+
+    def block(self, source: int, target: int) -> None:
+        """Block one direction; each call needs an `unblock` of its own."""
+        way = (source, target)
+        self._blocked[way] = self._blocked.get(way, 0) + 1
+
+    def unblock(self, source: int, target: int) -> None:
+        """Take one `block` back."""
+        way = (source, target)
+        count = self._blocked.pop(way, 0) - 1
+        if count > 0:
+            self._blocked[way] = count
+        self._resume()
+
+    def heal(self) -> None:
+        """Open all ways, at the usual speed."""
+        self._blocked.clear()
+        self.latency_ms = (0.1, 1.0)
+        self.loss_rate = 0.0
+        self.flips.left = 0
+        for number in list(self._ends):
+            self._ends[number].is_slow = self._ends[number].peer.is_slow = False
+        self._resume()
+
+    def connect(self, party: Party, target: int) -> None:
+        """Open a connection; *party* hears of its end, or that there will be none."""
+        self.timeline.after(self.latency_us(), self._accept, party, target)
+
+    def send(self, source: int, target: int, action: Callable[..., None], *args: Any) -> None:
+        """Let *action* happen at *target* in a while, or never."""
+        if self.rng.random() >= self.loss_rate:
+            self.timeline.after(self.latency_us(), self._deliver, source, target, action, args)
+
+    def connections(self) -> list[End]:
+        """Return an end of every connection that both sides take for open."""
+        gone = [
+            number
+            for number, end in self._ends.items()
+            if not (end.is_open or end.peer.is_open) and not end._flight and not end.peer._flight
+        ]
+        for number in gone:
+            del self._ends[number]
+        return [end for end in self._ends.values() if end.is_open and end.peer.is_open]
+
+    def _accept(self, party: Party, target: int) -> None:
+        is_blocked = self.is_blocked(party.number, target) or self.is_blocked(target, party.number)
+        number = next(self._numbers)
+        ours, theirs = End(self, number, party), End(self, number, self._parties[target])
+        ours.peer, theirs.peer = theirs, ours
+        if is_blocked or not theirs.party.on_accepted(theirs):
+            self.timeline.after(self.latency_us(), party.on_refused, target)
+            return
+        self._ends[number] = ours
+        theirs._arrives_us = self.timeline.now_us + self.latency_us()
+        self.timeline.at(theirs._arrives_us, party.on_opened, ours)
+
+    def _deliver(
+        self, source: int, target: int, action: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        if not self.is_blocked(source, target):
+            action(*args)
+
+    def _resume(self) -> None:
+        for end in list(self.waiting):
+            if not self.is_blocked(end.party.number, end.peer.party.number):
+                del self.waiting[end]
+                end.resume()

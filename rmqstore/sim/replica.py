@@ -1,0 +1,739 @@
+"""One replica: what `rmqstore.replication.service` is to a store, over a model disk and network.
+
+The nodes and machines are the real ones. Around them a process lives and dies: it recovers its log,
+speaks to the controller, takes roles, carries effects out, and takes puts while it is master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore.errors import Fenced
+from rmqstore.message import Durability, PutStatus
+from rmqstore.replication.events import (
+    Append,
+    Close,
+    Closed,
+    Damaged,
+    Effect,
+    Failed,
+    FlushLog,
+    FrameReceived,
+    Halt,
+    LogGrew,
+    Opened,
+    Restart,
+    Send,
+    SendLog,
+    SetConfirm,
+    Tick,
+    TruncateTo,
+)
+from rmqstore.replication.frames import (
+    Frame,
+    FrameError,
+    MasterFrameParser,
+    SlaveFrameParser,
+    encode,
+    encode_head,
+)
+from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resolved
+from rmqstore.replication.node import MasterNode, NodeEffect, SlaveNode, To, steps_to_master
+from rmqstore.replication.quorum import Lease, Mode, Resolution
+from rmqstore.replication.watermark import Watermark
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.controller import CONTROLLER, Controller, View
+from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
+from rmqstore.sim.network import End, Network
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put, Witness
+
+__all__ = ["Replica"]
+
+_SETTLED = (Append, TruncateTo, Restart, FlushLog)
+
+
+@dataclass(slots=True)
+class _Link:
+    end: End
+    parser: MasterFrameParser | SlaveFrameParser
+
+
+@dataclass(slots=True)
+class _DiskWait:
+    put: Put
+    copies: int = 1
+
+
+@dataclass(slots=True)
+class _Process:
+    """What dies with the process."""
+
+    node: MasterNode[int] | SlaveNode | None = None
+    epoch: int = -1
+    master: int = 0
+    links: dict[int, _Link] = field(default_factory=dict)
+    puts: dict[int, Put] = field(default_factory=dict)
+    disk_waits: list[_DiskWait] = field(default_factory=list)
+    is_connecting: bool = False
+    is_flush_due: bool = False
+    tick_us: int | None = None
+
+
+class Replica:
+    """The replica *number* of a group."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        is_learner: bool,
+        shape: Shape,
+        timeline: Timeline,
+        network: Network,
+        clock: MachineClock,
+        witness: Witness,
+    ) -> None:
+        self.number = number
+        self.is_learner = is_learner
+        self.log = ModelLog(file_size=shape.file_size)
+        self.clock = clock
+        self.life = 0
+        """How often the process was started."""
+        self.is_up = False
+        self.has_rotten = False
+        """Whether recovery refuses the log; an operator must act."""
+        self.paused_until_us = 0
+        """Until then the process gets no turn."""
+        self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
+        self.controller: Controller
+        self._shape = shape
+        self._timeline = timeline
+        self._network = network
+        self._witness = witness
+        self._now = _Process()
+
+    # ---- how it stands
+
+    @property
+    def master_node(self) -> MasterNode[int] | None:
+        """The node of a master, None in other roles."""
+        node = self._now.node
+        return node if isinstance(node, MasterNode) else None
+
+    @property
+    def slave_node(self) -> SlaveNode | None:
+        """The node of a slave, None in other roles."""
+        node = self._now.node
+        return node if isinstance(node, SlaveNode) else None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its role, -1 before it has one."""
+        return self._now.epoch
+
+    @property
+    def visible_end(self) -> int:
+        """Behind the last message that readers of this replica see."""
+        confirm = self.log.confirm_offset
+        if self._shape.is_durable:
+            confirm = min(confirm, self.log.flushed_offset)
+        return self.log.whole_below(confirm)
+
+    def told(self) -> str:
+        """Return in a few words how it stands."""
+        log, node = self.log, self._now.node
+        role = "no role" if node is None else "master" if self.master_node else "slave"
+        if isinstance(node, SlaveNode):
+            role += f" of {self._now.master}, {node.machine.state.name.lower()}"
+            role += f" ({node.reason})" if node.reason else ""
+        life = "up" if self.is_up else "rotten" if self.has_rotten else "down"
+        epochs = " ".join(f"{each.epoch}@{each.start_offset}" for each in log.epochs)
+        return (
+            f"replica {self.number} {life}, {role} in epoch {self.epoch}: log {log.start_offset} "
+            f"to {log.end_offset}, flushed {log.flushed_offset}, confirm {log.confirm_offset}, "
+            f"epochs {epochs or 'none'}"
+        )
+
+    # ---- life and death
+
+    def start(self) -> None:
+        """Start the process: it reads its disk and asks the controller what to be."""
+        if self.is_up:
+            return
+        self.life += 1
+        self.paused_until_us = 0
+        self._put_off.clear()
+        try:
+            self.log.recover()
+        except RotError as error:
+            self.has_rotten = True
+            self._witness.say(f"replica {self.number} refuses its log: {error}")
+            return
+        except DiskError as error:
+            self._witness.say(f"replica {self.number} cannot start: {error}")
+            return
+        self.is_up, self.has_rotten = True, False
+        self._now = _Process()
+        self._witness.say(self.told())
+        self._heartbeat(self.life)
+        self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
+
+    def kill(self, *, loses_power: bool) -> None:
+        """End the process, or the machine, at this moment."""
+        if not self.is_up:
+            return
+        self.is_up = False
+        for link in self._now.links.values():
+            if loses_power:
+                link.end.vanish()
+            else:
+                link.end.close()
+        self._now = _Process()
+        if loses_power:
+            self.log.power_loss(self._network.rng)
+        else:
+            self.log.crash()
+
+    def replace_disk(self) -> None:
+        """Begin with an empty log, after the process was ended."""
+        assert not self.is_up
+        self.log = ModelLog(file_size=self._shape.file_size)
+        self.has_rotten = False
+
+    def pause(self, ms: int) -> None:
+        """Give the process no turn for a while; the world and its clock go on."""
+        self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
+        self._timeline.at(self.paused_until_us, self._wake)
+
+    def disturb(self, action: Callable[..., None], *args: Any) -> None:
+        """Let something happen to this process, as an event of its own."""
+        self._enter(self.life, action, *args)
+
+    def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
+        """Give the process its turn, in the life it was meant for."""
+        if life != self.life or not self.is_up:
+            return
+        if self._timeline.now_us < self.paused_until_us or self._put_off:
+            self._put_off.append((life, action, args))
+            return
+        self._act(action, *args)
+
+    def _wake(self) -> None:
+        """Do, in order, what was put off."""
+        if self._timeline.now_us < self.paused_until_us:
+            return
+        put_off, self._put_off = self._put_off, []
+        for life, action, args in put_off:
+            if life == self.life and self.is_up:
+                self._act(action, *args)
+
+    def _act(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            action(*args)
+            self._arm()
+        except Died:
+            self._witness.on_death(self)
+        except Exception as error:
+            self._witness.on_error(self, error)
+
+    def _arm(self) -> None:
+        process = self._now
+        node = process.node
+        if node is None:
+            return
+        due_ms = node.next_tick_ms()
+        if due_ms is None or process.is_connecting:
+            return
+        due_us = max(self.clock.world_us(due_ms), self._timeline.now_us + 1000)
+        if process.tick_us is None or due_us < process.tick_us:
+            process.tick_us = due_us
+            self._timeline.at(due_us, self._enter, self.life, self._tick, due_us)
+
+    def _tick(self, planned_us: int) -> None:
+        process = self._now
+        if process.tick_us != planned_us:
+            return
+        process.tick_us = None
+        now_ms = self.clock.monotonic_ms()
+        node = process.node
+        if isinstance(node, MasterNode):
+            self._do(node.tick(now_ms))
+        elif node is not None and node.connect_at_ms is None:
+            self._do_slave(node.tell(Tick(), now_ms))
+        elif node is not None and node.connect_at_ms is not None and now_ms >= node.connect_at_ms:
+            process.is_connecting = True
+            self._network.connect(self, process.master)
+
+    # ---- the controller
+
+    def _heartbeat(self, life: int) -> None:
+        if life != self.life or not self.is_up:
+            return
+        if self._timeline.now_us >= self.paused_until_us:
+            self._network.send(
+                self.number,
+                CONTROLLER,
+                self.controller.hear,
+                self.number,
+                life,
+                self.log.end_offset,
+                self.epoch,
+                self.clock.monotonic_ms(),
+            )
+        self._timeline.after(self._shape.heartbeat_ms * 1000, self._heartbeat, life)
+
+    def on_view(self, life: int, view: View) -> None:
+        """Take the controller's word."""
+        self._enter(life, self._follow_view, view)
+
+    def on_refused_set(self, life: int, epoch: int, number: int) -> None:
+        """Learn that a proposal was turned down."""
+        self._enter(life, self._refuse_set, epoch, number)
+
+    def _follow_view(self, view: View) -> None:
+        process = self._now
+        if view.master == 0 or view.epoch < process.epoch:
+            return
+        node = process.node
+        if view.epoch > process.epoch:
+            if view.master == self.number:
+                self._become_master(view)
+            else:
+                self._become_slave(view)
+        elif isinstance(node, MasterNode) and view.set_epoch > node.group.sync_state_set.set_epoch:
+            now_ms = self.clock.monotonic_ms()
+            confirmed = node.group.confirm_set(
+                view.members, set_epoch=view.set_epoch, now_ms=now_ms
+            )
+            self._do(node.apply(confirmed))
+        node = self._now.node
+        if isinstance(node, MasterNode) and view.asked_ms >= 0 and view.epoch == self.epoch:
+            node.group.writer.lease.renewed(asked_ms=view.asked_ms)
+
+    def _refuse_set(self, epoch: int, number: int) -> None:
+        node = self._now.node
+        if isinstance(node, MasterNode) and epoch == self.epoch:
+            self._do(node.apply(node.group.refuse_proposal(number, self.clock.monotonic_ms())))
+
+    # ---- roles
+
+    def _become_master(self, view: View) -> None:
+        process, log = self._now, self.log
+        node = process.node
+        now_ms = self.clock.monotonic_ms()
+        if not isinstance(node, MasterNode):
+            self._leave()
+        try:
+            for step in steps_to_master(log, epoch=view.epoch, whole_end=log.whole_end):
+                self._change_log(step)
+        except DiskError as error:
+            self._witness.say(f"replica {self.number} cannot become master: {error}")
+            return
+        except Fenced as error:
+            self._witness.say(f"replica {self.number} is fenced: {error}")
+            return
+        if not isinstance(node, MasterNode):
+            log.settle()
+            group: MasterGroup[int] = MasterGroup(
+                self.number,
+                Watermark(
+                    confirm_offset=log.confirm_offset,
+                    start_offset=log.start_offset,
+                    end_offset=log.end_offset,
+                ),
+                self._shape.quorum,
+                Mode.SYNC_STATE_SET,
+                lease=Lease(self._shape.lease_ms),
+            )
+            node = MasterNode(
+                log,
+                group,
+                protocol="autoswitch",
+                broker_id=self.number,
+                options=self._shape.options,
+            )
+        process.node, process.epoch, process.master = node, view.epoch, self.number
+        self._witness.on_master(self)
+        begun = node.group.become_master(
+            view.epoch,
+            end_offset=log.end_offset,
+            now_ms=now_ms,
+            members=view.members,
+            set_epoch=view.set_epoch,
+        )
+        self._do(node.apply(begun))
+        self._do(node.log_grew(now_ms))
+
+    def _become_slave(self, view: View) -> None:
+        process = self._now
+        if isinstance(process.node, SlaveNode) and process.master == view.master:
+            process.epoch = view.epoch
+            return
+        self._leave()
+        process.node = SlaveNode(
+            self.log,
+            protocol="autoswitch",
+            broker_id=self.number,
+            options=self._shape.options,
+            is_learner=self.is_learner,
+        )
+        process.epoch, process.master = view.epoch, view.master
+        self._witness.say(f"replica {self.number} follows {view.master} in epoch {view.epoch}")
+
+    def _leave(self) -> None:
+        """End the role that there is."""
+        process = self._now
+        node, process.node = process.node, None
+        if isinstance(node, MasterNode):
+            stopped = node.group.stop()
+            for effect in node.apply(stopped):
+                if isinstance(effect, Resolved):
+                    self._resolve(effect.resolution)
+            for wait in process.disk_waits:
+                self._answer(wait.put, PutStatus.FLUSH_DISK_TIMEOUT, 1)
+            process.disk_waits.clear()
+        for number in list(process.links):
+            self._drop(number)
+        process.is_connecting = False
+        process.tick_us = None
+
+    # ---- connections
+
+    def on_accepted(self, end: End) -> bool:
+        if not self.is_up or self.master_node is None:
+            return False
+        self._enter(self.life, self._accept, end)
+        return self.is_up
+
+    def on_opened(self, end: End) -> None:
+        if self.is_up:
+            self._enter(self.life, self._open, end)
+        else:
+            end.close()
+
+    def on_refused(self, target: int) -> None:
+        self._enter(self.life, self._refused, target)
+
+    def on_bytes(self, end: End, data: bytes) -> None:
+        self._enter(self.life, self._receive, end, data)
+
+    def on_writable(self, end: End) -> None:
+        self._enter(self.life, self._writable, end)
+
+    def on_closed(self, end: End) -> None:
+        self._enter(self.life, self._closed, end)
+
+    def _accept(self, end: End) -> None:
+        node = self._now.node
+        if not isinstance(node, MasterNode):
+            end.close()
+            return
+        self._now.links[end.number] = _Link(end, SlaveFrameParser())
+        self._do(node.accepted(end.number, self.clock.monotonic_ms()))
+
+    def _open(self, end: End) -> None:
+        process = self._now
+        node = process.node
+        is_wanted = process.is_connecting and end.peer.party.number == process.master
+        if not isinstance(node, SlaveNode) or not is_wanted or not end.is_open:
+            end.close()
+            if is_wanted:
+                self._refused(process.master)
+            return
+        process.is_connecting = False
+        process.links[end.number] = _Link(end, MasterFrameParser())
+        self._do_slave(node.tell(Opened(), self.clock.monotonic_ms()))
+
+    def _refused(self, target: int) -> None:
+        process = self._now
+        if isinstance(process.node, SlaveNode) and process.is_connecting:
+            if target == process.master:
+                process.is_connecting = False
+                process.node.refused(
+                    "refused",
+                    retry_after_ms=self._shape.options.reconnect_ms,
+                    now_ms=self.clock.monotonic_ms(),
+                )
+
+    def _receive(self, end: End, data: bytes) -> None:
+        link = self._now.links.get(end.number)
+        if link is None or link.end is not end:
+            return
+        fault: FrameError | None = None
+        frames: list[Frame] = []
+        try:
+            frames += link.parser.feed(data)
+        except FrameError as error:
+            fault = error
+            frames += error.frames
+        now_ms = self.clock.monotonic_ms()
+        node = self._now.node
+        if isinstance(node, MasterNode):
+            for frame in frames:
+                self._do(node.received(end.number, frame, now_ms))
+            if fault is not None:
+                self._do(node.failed(end.number, str(fault), now_ms))
+        elif node is not None:
+            has_moved = False
+            holds_back = len(frames) > 1 and self._network.rng.random() < 0.5
+            for frame in frames:
+                moved = self._carry_out(node.tell(FrameReceived(frame), now_ms))
+                has_moved |= moved
+                if has_moved and not holds_back:
+                    self._tell_growth(node)
+                    has_moved = False
+            if has_moved:
+                self._tell_growth(node)
+            if fault is not None:
+                self._do_slave(node.tell(Failed(str(fault)), now_ms))
+            self._send_out()
+
+    def _writable(self, end: End) -> None:
+        node = self._now.node
+        if isinstance(node, MasterNode) and end.number in self._now.links:
+            self._do(node.writable(end.number, self.clock.monotonic_ms()))
+
+    def _closed(self, end: End) -> None:
+        link = self._now.links.get(end.number)
+        if link is None or link.end is not end:
+            return
+        del self._now.links[end.number]
+        node = self._now.node
+        if isinstance(node, MasterNode):
+            self._do(node.closed(end.number, self.clock.monotonic_ms()))
+        elif node is not None:
+            self._do_slave(node.tell(Closed(), self.clock.monotonic_ms()))
+
+    def _drop(self, number: int) -> None:
+        link = self._now.links.pop(number, None)
+        if link is not None:
+            link.end.flush()
+            link.end.close()
+
+    # ---- effects of a master
+
+    def _do(self, effects: list[NodeEffect[int]]) -> None:
+        node = self._now.node
+        assert isinstance(node, MasterNode)
+        while effects:
+            self._carry_out_master(effects)
+            effects = []
+            now_ms = self.clock.monotonic_ms()
+            for number in self._written():
+                if number in self._now.links:
+                    effects += node.writable(number, now_ms)
+
+    def _carry_out_master(self, effects: Iterable[NodeEffect[int]]) -> None:
+        links = self._now.links
+        for effect in effects:
+            match effect:
+                case To(connection, Send(frame)):
+                    if connection in links:
+                        links[connection].end.write(encode(frame))
+                case To(connection, SendLog(offset, size, header)):
+                    if connection in links:
+                        end = links[connection].end
+                        end.write(encode_head(header, body_size=size))
+                        end.write(self.log.read(offset, size), is_body=True)
+                case To(connection, Close(reason)):
+                    self._witness.say(f"master {self.number} closes {connection}: {reason}")
+                    self._drop(connection)
+                case ConfirmMoved(offset):
+                    self.log.confirm_offset = offset
+                    self._witness.on_confirmed(self)
+                case Resolved(resolution):
+                    self._resolve(resolution)
+                case Propose(proposal):
+                    self._witness.on_moment(self, "propose")
+                    self._network.send(
+                        self.number,
+                        CONTROLLER,
+                        self.controller.propose,
+                        self.number,
+                        self.life,
+                        self.epoch,
+                        proposal,
+                    )
+                case _:
+                    raise AssertionError(f"a master cannot do {effect}")
+
+    def _written(self) -> list[int]:
+        """Send what was written; return the connections of which all has left."""
+        found = []
+        for number, link in list(self._now.links.items()):
+            if link.end.has_output and link.end.flush():
+                found.append(number)
+        return found
+
+    # ---- effects of a slave
+
+    def _do_slave(self, effects: list[Effect]) -> None:
+        node = self._now.node
+        assert isinstance(node, SlaveNode)
+        if self._carry_out(effects):
+            self._tell_growth(node)
+        self._send_out()
+
+    def _tell_growth(self, node: SlaveNode) -> None:
+        damaged_at = self.log.check()
+        now_ms = self.clock.monotonic_ms()
+        if damaged_at is not None:
+            self._witness.say(f"slave {self.number} finds damage at {damaged_at}")
+            has_changed = self._carry_out(node.tell(Damaged(damaged_at), now_ms))
+        else:
+            has_changed = self._carry_out(node.tell(LogGrew(), now_ms))
+        if has_changed:
+            self._tell_growth(node)
+
+    def _send_out(self) -> None:
+        for link in self._now.links.values():
+            if link.end.has_output:
+                link.end.flush()
+
+    def _carry_out(self, effects: list[Effect]) -> bool:
+        """Carry a slave's effects out; return whether the log has changed."""
+        has_changed = False
+        for effect in effects:
+            match effect:
+                case Send(frame):
+                    for link in self._now.links.values():
+                        link.end.write(encode(frame))
+                case Close(reason) | Halt(reason):
+                    self._witness.say(f"slave {self.number}: {type(effect).__name__}: {reason}")
+                    for number in list(self._now.links):
+                        self._drop(number)
+                case _:
+                    try:
+                        self._change_log(effect)
+                    except DiskError as error:
+                        node = self._now.node
+                        assert isinstance(node, SlaveNode)
+                        failed = node.tell(Failed(str(error)), self.clock.monotonic_ms())
+                        return self._carry_out(failed) or has_changed
+                    has_changed |= isinstance(effect, _SETTLED)
+        # Not before: where the confirm offset goes back, a cut follows.
+        self._witness.on_confirmed(self)
+        return has_changed
+
+    def _change_log(self, effect: Effect) -> None:
+        if not isinstance(effect, Append | SetConfirm):
+            self._witness.on_moment(self, type(effect).__name__)
+            self._witness.say(f"replica {self.number}: {effect}")
+        elif isinstance(effect, Append):
+            self._witness.on_moment(self, "Append")
+        if isinstance(effect, TruncateTo | Restart):
+            self._witness.on_cut(self, effect.offset)
+        self.log.carry_out(effect)
+
+    # ---- puts
+
+    def put(self, puts: list[Put]) -> None:
+        """Take puts while being master; all others are refused."""
+        node = self._now.node
+        if not isinstance(node, MasterNode):
+            for put in puts:
+                self._answer(put, PutStatus.SERVICE_NOT_AVAILABLE, 0)
+            return
+        for put in puts:
+            self._put(node, put)
+        self._do(node.log_grew(self.clock.monotonic_ms()))
+        is_wanted = self._shape.is_durable or bool(self._now.disk_waits)
+        if is_wanted and not self._now.is_flush_due:
+            self._now.is_flush_due = True
+            sync_us = self._shape.sync_ms * 1000
+            self._timeline.after(sync_us, self._enter, self.life, self._flush, False)
+
+    def _put(self, node: MasterNode[int], put: Put) -> None:
+        now_ms = self.clock.monotonic_ms()
+        is_replicated = put.durability is Durability.REPLICATED
+        admission = node.group.admit(
+            now_ms=now_ms, is_replicated=is_replicated, copies=put.copies if is_replicated else None
+        )
+        if admission.status is not PutStatus.PUT_OK:
+            self._answer(put, admission.status, 0)
+            return
+        try:
+            put.record = self.log.put(
+                number=put.number,
+                epoch=self.epoch,
+                queue=put.queue,
+                size=put.size,
+                wall_ms=self.clock.wall_ms(),
+            )
+        except DiskError:
+            self._answer(put, PutStatus.SERVICE_NOT_AVAILABLE, 0)
+            return
+        put.master, put.life = self.number, self.life
+        self._witness.on_moment(self, "put")
+        if put.durability is Durability.MEMORY:
+            self._answer(put, PutStatus.PUT_OK, 1)
+        elif put.durability is Durability.DISK:
+            self._now.disk_waits.append(_DiskWait(put))
+        else:
+            self._now.puts[put.number] = put
+            waiting = node.group.wait(
+                put.number,
+                admission,
+                end_offset=put.record.physical_offset + put.record.size,
+                now_ms=now_ms,
+            )
+            self._carry_out_master(node.apply(waiting))
+
+    def _resolve(self, resolution: Resolution[int]) -> None:
+        put = self._now.puts.pop(resolution.token)
+        assert put.record is not None
+        end = put.record.physical_offset + put.record.size
+        is_ok = resolution.status is PutStatus.PUT_OK
+        if is_ok and self._shape.is_durable and self.log.flushed_offset < end:
+            self._now.disk_waits.append(_DiskWait(put, resolution.copies))
+        else:
+            self._answer(put, resolution.status, resolution.copies)
+
+    def _flush(self, is_periodic: bool) -> None:
+        if is_periodic:
+            self._timeline.after(
+                self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True
+            )
+        else:
+            self._now.is_flush_due = False
+        if self.log.flushed_offset == self.log.end_offset and not self._now.disk_waits:
+            return
+        self.log.flush()
+        self._witness.on_confirmed(self)
+        waits, self._now.disk_waits = self._now.disk_waits, []
+        node = self._now.node
+        now_ms = self.clock.monotonic_ms()
+        if isinstance(node, MasterNode):
+            self._do(node.log_grew(now_ms))
+            is_held = node.group.writer.lease.is_held(now_ms)
+            for wait in waits:
+                status = PutStatus.PUT_OK if is_held else PutStatus.FLUSH_DISK_TIMEOUT
+                self._answer(wait.put, status, wait.copies)
+        elif node is not None:
+            self._do_slave(node.tell(LogGrew(), now_ms))
+
+    def _answer(self, put: Put, status: PutStatus, copies: int) -> None:
+        put.status = status
+        self._witness.on_answer(self, put, copies)
+
+    # ---- upkeep
+
+    def expire(self) -> None:
+        """Delete the oldest log file, if it is confirmed and not the last but one."""
+        log = self.log
+        end = log.file_end(log.start_offset)
+        if end + log.file_size > min(log.whole_end, self.visible_end, log.flushed_offset):
+            return
+        self._witness.on_moment(self, "expire")
+        self._witness.say(f"replica {self.number} deletes its log before {end}")
+        try:
+            log.expire(end)
+        except DiskError as error:
+            self._witness.say(f"replica {self.number} cannot: {error}")
+            return
+        node = self._now.node
+        if isinstance(node, MasterNode):
+            self._do(node.log_grew(self.clock.monotonic_ms()))

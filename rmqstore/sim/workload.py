@@ -1,0 +1,82 @@
+"""What the users of a group do: bursts of puts of every durability, at whoever they take for the
+master."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from rmqstore.message import Durability
+from rmqstore.sim.clock import Timeline
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put
+
+__all__ = ["Workload"]
+
+_QUEUES = 2
+_BURST_MAX = 6
+_DURABILITIES = (
+    (Durability.REPLICATED, None),
+    (Durability.REPLICATED, None),
+    (Durability.REPLICATED, None),
+    (Durability.REPLICATED, 2),
+    (Durability.DISK, None),
+    (Durability.MEMORY, None),
+)
+
+
+class _Ground(Protocol):
+    replicas: dict[int, Replica]
+
+
+class Workload:
+    """Puts of one world, *steps* bursts of them."""
+
+    def __init__(
+        self, ground: _Ground, timeline: Timeline, rng: Random, shape: Shape, *, steps: int
+    ) -> None:
+        self.puts: list[Put] = []
+        self.steps_left = steps
+        self._ground = ground
+        self._timeline = timeline
+        self._rng = rng
+        self._voters = shape.replicas - shape.learners
+        self._is_small = rng.random() < 0.5
+        self._gap_ms = rng.choice((40, 120, 200))
+
+    def start(self) -> None:
+        """Begin to put."""
+        self._timeline.after(100_000, self._step)
+
+    def put(self, number_of_puts: int) -> list[Put]:
+        """Put at a replica that takes itself for the master; return the puts, answered or not."""
+        masters = [
+            each
+            for each in self._ground.replicas.values()
+            if each.is_up and each.master_node is not None
+        ]
+        if not masters:
+            return []
+        target = self._rng.choice(masters)
+        first = len(self.puts) + 1
+        puts = [self._drawn(first + at) for at in range(number_of_puts)]
+        self.puts += puts
+        target.disturb(target.put, puts)
+        return puts
+
+    def _step(self) -> None:
+        self.steps_left -= 1
+        self.put(self._rng.randint(1, _BURST_MAX))
+        if self.steps_left > 0:
+            # Now and then a long silence, in which only heartbeats go round.
+            mean_ms = self._gap_ms if self._rng.random() < 0.97 else 15 * self._gap_ms
+            self._timeline.after(int(mean_ms * 2000 * self._rng.random()), self._step)
+
+    def _drawn(self, number: int) -> Put:
+        rng = self._rng
+        durability, copies = rng.choice(_DURABILITIES)
+        if copies is not None and copies > self._voters:
+            copies = None
+        size = rng.randrange(20) if self._is_small else rng.randrange(400)
+        return Put(number, durability, copies, rng.randrange(_QUEUES), size)

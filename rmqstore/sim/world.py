@@ -1,0 +1,303 @@
+"""A replica group with its network, disks, clocks, controller and users, in virtual time.
+
+The nodes and machines of `rmqstore.replication` run in it unchanged. Everything else is drawn from
+one seed, so a run is repeated, event by event, by its integer.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from random import Random
+
+from rmqstore.message import PutStatus
+from rmqstore.sim.checker import Checker, Violation
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.controller import Controller, View
+from rmqstore.sim.faults import Fate, Faults
+from rmqstore.sim.network import Network
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put
+from rmqstore.sim.workload import Workload
+
+__all__ = ["Outcome", "World"]
+
+_SETTLES_MS = 20_000
+_LOOK_MS = 100
+_RETRY_MS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    seed: int
+    violation: str | None
+    """What did not hold; None for a run in which all did."""
+    trace: tuple[str, ...]
+    """What happened, one line each; empty unless it was asked for."""
+    virtual_ms: int
+    events: int
+    puts: int
+    acknowledged: int
+    confirmed: int
+    """Messages that readers saw."""
+    epochs: int
+    is_void: bool
+    """Whether a loss happened that the settings of this group do not survive, so that only its
+    coming together again was checked."""
+    digest: int
+    """A number that two equal runs share."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether everything held."""
+        return self.violation is None
+
+
+class World:
+    """One run: make it, then `run` it. The parts may be looked at in between and afterwards."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        replicas: int = 3,
+        steps: int = 100,
+        faults: Faults | None = None,
+        shape: Shape | None = None,
+        is_traced: bool = False,
+    ) -> None:
+        rng = Random(seed)
+        self.seed = seed
+        self.shape = shape or Shape.drawn(rng, replicas=replicas)
+        drawn = Faults.drawn(rng, is_durable=self.shape.is_durable)
+        self.faults = drawn if faults is None else faults
+        self.timeline = Timeline()
+        self.network = Network(self.timeline, Random(rng.random()))
+        self.replicas: dict[int, Replica] = {}
+        for number in range(1, self.shape.replicas + 1):
+            clock = MachineClock(
+                self.timeline,
+                begin_ms=rng.randrange(1_000_000),
+                drift_ppm=rng.randrange(-2000, 2001),
+            )
+            replica = Replica(
+                number,
+                is_learner=number > self.shape.replicas - self.shape.learners,
+                shape=self.shape,
+                timeline=self.timeline,
+                network=self.network,
+                clock=clock,
+                witness=self,
+            )
+            self.replicas[number] = replica
+            self.network.add(replica)
+        self.controller = Controller(
+            self.timeline, self.network, self.shape, self.replicas, self.on_decision
+        )
+        for replica in self.replicas.values():
+            replica.controller = self.controller
+        self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
+        self.workload = Workload(self, self.timeline, Random(rng.random()), self.shape, steps=steps)
+        self.fate = Fate(self, Random(rng.random()), self.faults)
+        self._rng = Random(rng.random())
+        self._lines: list[str] | None = [] if is_traced else None
+        self._digest = 0
+
+    def run(self) -> Outcome:
+        """Let everything happen, then let the group come to rest, and return how it went."""
+        violation = None
+        try:
+            self.say(f"seed {self.seed}: {self.shape}")
+            self.say(str(self.faults))
+            self._start()
+            while self.workload.steps_left > 0:
+                self._run_ms(500)
+            self._settle()
+        except AssertionError as error:
+            violation = str(error)
+        if violation is not None:
+            for replica in self.replicas.values():
+                self.say(replica.told())
+            self.say(f"VIOLATION: {violation}")
+        return Outcome(
+            seed=self.seed,
+            violation=violation,
+            trace=tuple(self._lines or ()),
+            virtual_ms=self.timeline.now_us // 1000,
+            events=self.timeline.events,
+            puts=len(self.workload.puts),
+            acknowledged=self.checker.acknowledged,
+            confirmed=self.checker.confirmed,
+            epochs=self.controller.view.epoch,
+            is_void=self.checker.is_void,
+            digest=hash((self.timeline.now_us, self.timeline.events, self._digest)),
+        )
+
+    def say(self, text: str) -> None:
+        """Write a line of the trace."""
+        if self._lines is not None:
+            self._lines.append(f"{self.timeline.now_us / 1000:12.3f}  {text}")
+
+    # ---- what faults do
+
+    def kill(self, replica: Replica, *, loses_power: bool) -> None:
+        """End a replica; it starts again after a while."""
+        how = "loses power" if loses_power else "dies"
+        self.say(f"replica {replica.number} {how}")
+        held = replica.log.whole_end
+        replica.kill(loses_power=loses_power)
+        if loses_power:
+            self.checker.lost_power(replica, held=held)
+        else:
+            self.checker.died(replica)
+        ms = self._rng.choice((10, 300, 2500))
+        self.timeline.after(ms * 1000, self._restart, replica)
+
+    def rot(self, replica: Replica) -> None:
+        """Let a replica's machine come back with a bit of its disk turned, where others of the set
+        hold what it held."""
+        if replica.number == self.controller.view.master or not replica.is_up:
+            return
+        self.kill(replica, loses_power=False)
+        offset = replica.log.rot(self._rng)
+        if offset is not None:
+            self.say(f"replica {replica.number}: a bit of byte {offset} turned on its disk")
+            self.controller.bury(replica.number)
+            self.checker.rotted(replica)
+
+    # ---- what replicas do
+
+    def on_moment(self, replica: Replica, what: str) -> None:
+        self.fate.moment(replica, what)
+
+    def on_confirmed(self, replica: Replica) -> None:
+        self.checker.confirmed_at(replica)
+
+    def on_cut(self, replica: Replica, offset: int) -> None:
+        self.checker.cut(replica, offset)
+
+    def on_master(self, replica: Replica) -> None:
+        self.say(f"replica {replica.number} is master: {replica.told()}")
+        self.checker.reigns(replica)
+
+    def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
+        if self._lines is not None:
+            where = f" at {put.record.physical_offset}" if put.record else ""
+            self.say(
+                f"put {put.number}{where}, {put.durability.value}: {put.status} of "
+                f"{replica.number}, copies {copies}"
+            )
+        self._digest = hash((self._digest, put.number, put.status is PutStatus.PUT_OK))
+        self.checker.answered(replica, put, copies)
+
+    def on_death(self, replica: Replica) -> None:
+        loses_power = bool(self.faults.power_loss) and self._rng.random() < 0.5
+        self.kill(replica, loses_power=loses_power)
+
+    def on_error(self, replica: Replica, error: Exception) -> None:
+        if isinstance(error, Violation):
+            raise error
+        self.say("".join(traceback.format_exception(error)))
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise Violation(
+            f"replica {replica.number} raised {type(error).__name__}: {error} in {where.name}, "
+            f"{where.filename}:{where.lineno}"
+        ) from error
+
+    def on_decision(self, view: View) -> None:
+        members = ", ".join(map(str, sorted(view.members)))
+        self.say(
+            f"controller: epoch {view.epoch}, master {view.master}, set {view.set_epoch} "
+            f"{{{members}}}"
+        )
+        self.checker.decided(view)
+
+    # ---- beginning and end
+
+    def _start(self) -> None:
+        for replica in self.replicas.values():
+            self._restart(replica)
+        self.controller.start()
+        self.workload.start()
+        self.fate.start()
+
+    def _restart(self, replica: Replica) -> None:
+        if replica.is_up:
+            return
+        replica.start()
+        if replica.is_up:
+            self.checker.born(replica)
+        elif replica.has_rotten:
+            self._replace_disk(replica)
+        else:
+            self.timeline.after(_RETRY_MS * 1000, self._restart, replica)
+
+    def _replace_disk(self, replica: Replica) -> None:
+        """Do what an operator does for a replica whose log is of no use: take it out of the set,
+        then let it begin with nothing."""
+        if not self.controller.expel(replica.number):
+            self.timeline.after(_RETRY_MS * 1000, self._replace_disk, replica)
+            return
+        self.say(f"operator: replica {replica.number} gets an empty disk")
+        replica.kill(loses_power=False)
+        replica.replace_disk()
+        self.checker.emptied(replica)
+        # It keeps its number, so it stays away until no master counts what it once acknowledged.
+        away_ms = 2 * self.shape.options.housekeeping_ms
+        self.timeline.after(away_ms * 1000, self._return, replica)
+
+    def _return(self, replica: Replica) -> None:
+        self.controller.unbury(replica.number)
+        self._restart(replica)
+
+    def _run_ms(self, ms: int) -> None:
+        self.timeline.run(self.timeline.now_us + ms * 1000)
+
+    def _settle(self) -> None:
+        """End all faults. The group has to come together and take a put on all copies."""
+        self.say("-- everything heals")
+        self.fate.end()
+        self.network.heal()
+        for replica in self.replicas.values():
+            replica.log.is_full = False
+            replica.log.dies_in = -1
+            self._restart(replica)
+        asked = list(self.workload.puts)
+        missing = "nothing was looked at"
+        last: list[Put] = []
+        for _ in range(_SETTLES_MS // _LOOK_MS):
+            self._run_ms(_LOOK_MS)
+            if not any(each.status is PutStatus.PUT_OK for each in last):
+                missing = "no put is acknowledged"
+                last = last[-20:] + self.workload.put(1)
+                continue
+            self._operate()
+            missing = self._apart() or self.checker.unanswered(asked)
+            if not missing:
+                for replica in self.replicas.values():
+                    self.checker.labels(replica)
+                return
+        raise Violation(f"the group does not come together again: {missing}")
+
+    def _operate(self) -> None:
+        """Empty a replica that says it cannot come back by itself, and is right: its log parted
+        from the group's, and no epoch that both know tells where."""
+        for replica in self.replicas.values():
+            node = replica.slave_node
+            if node is None or not self.checker.has_parted(replica):
+                continue
+            if node.halt_reason is not None or "no epoch in common" in node.reason:
+                self._replace_disk(replica)
+
+    def _apart(self) -> str:
+        view = self.controller.view
+        master = self.replicas[view.master]
+        if not master.is_up or master.master_node is None:
+            return f"the master {view.master} does not reign"
+        voters = [each for each in self.replicas.values() if not each.is_learner]
+        if view.members != {each.number for each in voters}:
+            return f"only {sorted(view.members)} are members of the set"
+        return self.checker.settled(master, self.replicas.values())

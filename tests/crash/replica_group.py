@@ -1,0 +1,410 @@
+"""Three replicas in processes of their own, and what they were heard to promise.
+
+Every connection between replicas goes through a relay that can be cut. A `Ledger` keeps what was
+acknowledged and what readers were given; an `Office` is the group's authority on who is master and,
+for groups with a sync-state set, on the set.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rmqstore.errors import StoreError
+from tests.crash import replica_node
+
+__all__ = ["Ledger", "Office", "Relay", "Replica", "Trouble", "wait_until"]
+
+PATIENCE_S = 30.0
+_LOOK_S = 0.004
+_CHUNK_BYTES = 65536
+
+
+class Trouble(StoreError):
+    """A replica could not do what it was asked, or ended."""
+
+
+def wait_until(is_so: Callable[[], object], what: Callable[[], object]) -> None:
+    """Return once *is_so*; fail with *what* after a bounded while."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S} s: {what()}"
+        time.sleep(_LOOK_S)
+
+
+class Relay:
+    """A port of its own for a replica, whatever port that has after a restart."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.target: tuple[str, int] | None = None
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def cut(self) -> None:
+        """End all connections and take none; on return nothing gets through any more."""
+        with self._lock:
+            self._is_cut = True
+        self.drop()
+
+    def mend(self) -> None:
+        """Take connections again."""
+        with self._lock:
+            self._is_cut = False
+
+    def drop(self) -> None:
+        """End all connections."""
+        with self._lock:
+            for each in self._open:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it all."""
+        self.cut()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(self.target or self.address, timeout=1.0)
+            except OSError:
+                near.close()
+                continue
+            far.settimeout(None)
+            with self._lock:
+                is_taken = not self._is_cut and self.target is not None
+                if is_taken:
+                    self._open |= {near, far}
+            if not is_taken:
+                near.close()
+                far.close()
+                continue
+            ends = [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=(one, other, ends), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket, ends: list[socket.socket]) -> None:
+        with suppress(OSError):
+            while data := one.recv(_CHUNK_BYTES):
+                other.sendall(data)
+        with self._lock:
+            for each in (one, other):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            ends.pop()
+            if not ends:
+                self._open -= {one, other}
+                one.close()
+                other.close()
+
+
+class Ledger:
+    """What was heard; every contradiction is kept in *wrongs*."""
+
+    def __init__(self) -> None:
+        self.acked: dict[tuple[int, int], tuple[int, int]] = {}
+        """Physical offset and number by queue and queue offset."""
+        self.seen: dict[tuple[int, int], int] = {}
+        self.wrongs: list[str] = []
+        self._lock = threading.Lock()
+
+    def ack(self, who: str, at: tuple[int, int], physical_offset: int, number: int) -> None:
+        """Take an acknowledgement."""
+        with self._lock:
+            known = self.acked.setdefault(at, (physical_offset, number))
+            if known != (physical_offset, number) or self.seen.get(at, number) != number:
+                self.wrongs.append(
+                    f"{who}: queue, offset {at} went to {number} at {physical_offset}, and had "
+                    f"gone to {known}, seen {self.seen.get(at)}"
+                )
+
+    def see(self, who: str, on: int, first: int, numbers: list[int]) -> None:
+        """Take what a reader was given."""
+        with self._lock:
+            for offset, number in enumerate(numbers, first):
+                known = self.seen.setdefault((on, offset), number)
+                acked = self.acked.get((on, offset))
+                if known != number or (acked is not None and acked[1] != number):
+                    self.wrongs.append(
+                        f"{who}: a reader got {number} at queue, offset {(on, offset)}, another "
+                        f"one {known}; acknowledged is {acked}"
+                    )
+
+    def wrong(self, text: str) -> None:
+        """Take what a replica itself found wrong."""
+        with self._lock:
+            self.wrongs.append(text)
+
+    def promised(self) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[Any, int]]:
+        """Return what is acknowledged and seen by now."""
+        with self._lock:
+            return dict(self.acked), dict(self.seen)
+
+    def compare(
+        self,
+        records: list[tuple[int, int, int, int]],
+        promised: tuple[dict[tuple[int, int], tuple[int, int]], dict[Any, int]],
+    ) -> None:
+        """Compare a whole log with what had been promised before it was read."""
+        acked, seen = promised
+        assert not self.wrongs, self.wrongs[:5]
+        held = {(on, offset): (physical, number) for physical, on, offset, number in records}
+        assert len(held) == len(records), "a queue offset is in the log twice"
+        numbers = [(on, number) for _, on, _, number in records]
+        assert len(set(numbers)) == len(numbers), "a message is in the log twice"
+        ends: dict[int, int] = {}
+        latest: dict[tuple[int, int], int] = {}
+        for _, on, offset, number in sorted(records):
+            last = ends.get(on, -1)
+            assert offset == last + 1, f"queue {on}: {offset} comes behind {last}"
+            ends[on] = offset
+            # A put with a number of the last time in office may come a little late.
+            putter = on, number // replica_node.NUMBERS_A_TERM
+            last = latest.get(putter, -1)
+            assert number > last, f"queue {on}: message {number} comes behind {last}"
+            latest[putter] = number
+        lost = {at: what for at, what in acked.items() if held.get(at) != what}
+        assert not lost, f"{len(lost)} acknowledged are lost, as {sorted(lost.items())[:3]}"
+        gone = {at: it for at, it in seen.items() if held.get(at, (0, None))[1] != it}
+        assert not gone, f"{len(gone)} were seen and are gone, as {sorted(gone.items())[:3]}"
+
+
+class Replica:
+    """One replica: its directory, its relay, and its process when it runs."""
+
+    def __init__(self, folder: Path, broker_id: int, variant: str, ledger: Ledger) -> None:
+        self.broker_id = broker_id
+        self.path = folder / f"replica-{broker_id}"
+        self.relay = Relay()
+        self.on_proposal: Callable[[Replica, int, list[int], int], None] = lambda *_: None
+        self._variant = variant
+        self._ledger = ledger
+        self._process: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
+        self._numbers = itertools.count()
+        self._writing = threading.Lock()
+        self._answers: dict[int, queue.Queue[tuple[Any, str | None] | None]] = {}
+        self._is_open = threading.Event()
+        self.errors = folder / f"replica-{broker_id}.err"
+
+    def __repr__(self) -> str:
+        return f"replica {self.broker_id}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    def start(self, seed: int) -> None:
+        """Start a process and return once it takes commands."""
+        assert self._process is None
+        self._is_open.clear()
+        self._answers = {}
+        names = os.pathsep.join(path for path in sys.path if path)
+        arguments = [str(self.path), str(self.broker_id), self._variant, str(seed)]
+        with self.errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, replica_node.__file__, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": names},
+            )
+        self._listener = threading.Thread(target=self._listen, args=(self._process,))
+        self._listener.start()
+        assert self._is_open.wait(PATIENCE_S), f"{self} did not open: {self.errors.read_text()}"
+        if not self._is_usable:
+            raise Trouble(f"{self} ended at once: {self.errors.read_text()}")
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """Have a command done and return its result. Raises Trouble."""
+        answers = self.tell(name, **arguments)
+        try:
+            answer = answers.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise AssertionError(f"{self} did not answer {name} in {PATIENCE_S} s") from None
+        if answer is None:
+            raise Trouble(f"{self} ended during {name}: {self.errors.read_text()[-2000:]}")
+        if answer[1] is not None:
+            raise Trouble(f"{self}, {name}: {answer[1]}")
+        return answer[0]
+
+    def tell(self, name: str, **arguments: Any) -> queue.Queue[tuple[Any, str | None] | None]:
+        """Send a command and return where its answer will be."""
+        answers: queue.Queue[tuple[Any, str | None] | None] = queue.Queue()
+        with self._writing:
+            number = next(self._numbers)
+            self._answers[number] = answers
+            process = self._process
+            if process is None or process.stdin is None or not self._is_usable:
+                answers.put(None)
+                return answers
+            try:
+                process.stdin.write(json.dumps([number, name, arguments]).encode() + b"\n")
+                process.stdin.flush()
+            except OSError:
+                answers.put(None)
+        return answers
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the process and return when all that it had told has been heard."""
+        if self._process is not None:
+            self._process.kill()
+            self._finish()
+
+    def stop(self) -> None:
+        """Have the store closed; fails where that does not work."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with self._writing:
+            self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)
+            raise AssertionError(f"{self} did not close") from None
+        code = self._finish()
+        assert code == 0, f"{self} ended with {code}: {self.errors.read_text()[-4000:]}"
+
+    def _finish(self) -> int:
+        process, listener = self._process, self._listener
+        assert process is not None
+        assert listener is not None
+        code = process.wait()
+        listener.join()
+        self.relay.target = None
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process = None
+        return code
+
+    _is_usable = False
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            # The last line of a process that is killed may be cut.
+            if not line.endswith(b"\n"):
+                break
+            self._take(*json.loads(line))
+        with self._writing:
+            self._is_usable = False
+            for each in self._answers.values():
+                each.put(None)
+        self._is_open.set()
+
+    def _take(self, kind: str, *told: Any) -> None:
+        match kind:
+            case "acked":
+                on, offset, physical_offset, number = told
+                self._ledger.ack(repr(self), (on, offset), physical_offset, number)
+            case "seen":
+                self._ledger.see(repr(self), *told)
+            case "wrong":
+                self._ledger.wrong(f"{self}: {told[0]}")
+            case "proposal":
+                self.on_proposal(self, *told)
+            case "open":
+                host, port = told[0]
+                self.relay.target = (host, port)
+                self._is_usable = True
+                self._is_open.set()
+            case "answer":
+                number, result, error = told
+                self._answers[number].put((result, error))
+
+
+class Office:
+    """Who is master in which epoch and, with *has_set*, the sync-state set."""
+
+    def __init__(self, members: Collection[int], *, has_set: bool, rng: random.Random) -> None:
+        self.has_set = has_set
+        self.members = frozenset(members)
+        self.set_epoch = 1
+        self.epoch = 0
+        self.master: Replica | None = None
+        self._is_electing = self._owes_answer = False
+        self._rng = rng
+        self._lock = threading.Lock()
+
+    def begin_election(self) -> None:
+        """Take no proposals until somebody is elected, or nobody."""
+        with self._lock:
+            self._is_electing = True
+
+    def elect_nobody(self) -> None:
+        """Leave everything as it is."""
+        with self._lock:
+            self._is_electing = False
+
+    def elect(self, chosen: Replica, *, is_alone: bool) -> dict[str, Any]:
+        """Make *chosen* the master and return what it is to be told; *is_alone*: the set is it."""
+        with self._lock:
+            self._is_electing = self._owes_answer = False
+            self.epoch += 1
+            self.master = chosen
+            told = {"epoch": self.epoch, "base": self.epoch * replica_node.NUMBERS_A_TERM}
+            if not self.has_set:
+                return told | {"members": [], "set_epoch": 0}
+            assert chosen.broker_id in self.members
+            self.set_epoch += 1
+            if is_alone:
+                self.members = frozenset((chosen.broker_id,))
+            return told | {"members": sorted(self.members), "set_epoch": self.set_epoch}
+
+    def judge(self, master: Replica, number: int, members: list[int], set_epoch: int) -> None:
+        """Answer a proposal, at times by a word that it got lost."""
+        with self._lock:
+            if self._is_electing or master is not self.master:
+                master.tell("refuse", number=number)
+                return
+            if set_epoch == self.set_epoch:
+                self.members = frozenset(members)
+                self.set_epoch += 1
+            self._owes_answer = self._rng.random() < 0.1
+            if self._owes_answer:
+                master.tell("lose", number=number)
+            else:
+                self._tell_set(master)
+
+    def remind(self) -> None:
+        """Tell the master the set where it was not told; it may wait for that."""
+        with self._lock:
+            if self._owes_answer and not self._is_electing and self.master is not None:
+                self._owes_answer = False
+                self._tell_set(self.master)
+
+    def _tell_set(self, master: Replica) -> None:
+        master.tell("set", members=sorted(self.members), set_epoch=self.set_epoch)

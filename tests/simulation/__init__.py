@@ -1,0 +1,1 @@
+"""Replica groups in virtual time: seeds that are kept, and what the simulator itself must do."""

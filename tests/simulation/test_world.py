@@ -1,0 +1,337 @@
+"""The simulator: equal seeds make equal runs, and what the product must not do is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from rmqstore import sim
+from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.events import (
+    Append,
+    Effect,
+    Restart,
+    SaveEpochs,
+    Send,
+    SetConfirm,
+    TruncateTo,
+)
+from rmqstore.replication.frames import Ack
+from rmqstore.replication.group import MasterGroup
+from rmqstore.replication.quorum import Lease, Quorum, Standing
+from rmqstore.replication.slave import SlaveMachine
+from rmqstore.replication.sync_state_set import SyncStateSet
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
+from tests.house import tree
+
+TWICE = """
+from rmqstore import sim
+for seed in (3, 4):
+    outcome = sim.run(seed, is_traced=True)
+    print(outcome.digest, outcome.events, outcome.violation, len(outcome.trace))
+    print("\\n".join(outcome.trace))
+"""
+
+
+def test_equal_seeds_make_equal_runs_in_any_process() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", TWICE],
+            cwd=tree.ROOT,
+            env={"PYTHONPATH": str(tree.ROOT), "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) > 200
+
+
+def test_a_trace_changes_nothing() -> None:
+    assert sim.run(5).digest == sim.run(5, is_traced=True).digest
+
+
+def test_seeds_differ() -> None:
+    assert len({sim.run(seed, steps=5).digest for seed in range(20)}) == 20
+
+
+def test_a_quiet_world_acknowledges_everything_under_one_master() -> None:
+    shape = sim.Shape.drawn(Random(1), replicas=3)
+    shape = replace(shape, quorum=replace(shape.quorum, timeout_ms=1000), learners=0)
+    shape = replace(shape, options=replace(shape.options, bytes_per_second=0))
+    outcome = sim.run(1, faults=sim.Faults.none(), shape=shape)
+    assert outcome.violation is None
+    assert (outcome.acknowledged, outcome.epochs) == (outcome.puts, 1)
+    assert outcome.puts > 100
+
+
+def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
+    for arguments, expected in (
+        (["7", "--steps", "20"], "seed 7: "),
+        (["--first", "40", "--count", "3", "--steps", "20"], "3 seeds from 40 on"),
+        (["--seconds", "0.01", "--replicas", "2"], "seeds from"),
+    ):
+        told = subprocess.run(
+            [sys.executable, "-m", "rmqstore.sim", *arguments],
+            cwd=tree.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        assert expected in told.splitlines()[-1]
+
+
+# ---- sabotage: each of these must be caught
+
+receive = SlaveMachine._receive
+look = MasterGroup._look
+begin = EpochList.begin
+check = ModelLog.check
+
+
+def acks_before_appending(self: SlaveMachine, offset: int, body: bytes, now_ms: int) -> Any:
+    effects: list[Effect] = []
+    for each in receive(self, offset, body, now_ms):
+        if isinstance(each, Append):
+            effects.append(Send(Ack(each.offset + len(each.data))))
+        effects.append(each)
+    return effects
+
+
+def ignores_epochs(self: AutoSwitchSlave, ours: EpochList, now_ms: int) -> list[Effect]:
+    self._epochs = ours
+    return self._resume(now_ms)
+
+
+def counts_learners(self: MasterGroup[int]) -> Standing:
+    standing = look(self)
+    return replace(standing, counted=frozenset(standing.acks))
+
+
+def lets_anybody_join(self: SyncStateSet, replica: Any) -> bool:
+    return bool(replica.ack_offset >= 0)
+
+
+def waits_for_no_proposal(self: SyncStateSet) -> None:
+    self.waited = self.counted = self.members
+
+
+def refuses_an_equal_start(self: EpochList, epoch: int, *, log_end: int) -> EpochList:
+    if self.last is not None and self.last.start_offset == log_end:
+        return self
+    return begin(self, epoch, log_end=log_end)
+
+
+def confirms_all_it_has(self: AutoSwitchSlave) -> list[Effect]:
+    end = self._log.end_offset
+    return [SetConfirm(end)] if end > self._log.confirm_offset else []
+
+
+def takes_any_record(self: ModelLog) -> int | None:
+    if check(self) is not None:
+        self._borders.append(self.whole_end)
+        self.whole_end = self.end_offset
+    return None
+
+
+def forgets_who_is_away(self: Standing) -> int:
+    there = [self.acks[each] for each in self.waited or () if self.acks.get(each, -1) >= 0]
+    return min([self.end_offset, *there])
+
+
+def leaves_puts_waiting(self: MasterGroup[int]) -> list[Any]:
+    self.is_master = False
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sabotage:
+    """Something made wrong, and the kind of world that is to notice it soon."""
+
+    place: type
+    name: str
+    deed: Callable[..., Any]
+    faults: sim.Faults | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def shape(self, seed: int) -> sim.Shape:
+        drawn = sim.Shape.drawn(Random(seed), replicas=3)
+        settings = {"options": replace(drawn.options, **self.options), **self.settings}
+        return replace(drawn, **settings)
+
+
+QUIET = sim.Faults.none()
+SABOTAGE = {
+    "a slave acknowledges before it appends": Sabotage(
+        place=SlaveMachine, name="_receive", deed=acks_before_appending
+    ),
+    "a slave cuts nothing": Sabotage(place=AutoSwitchSlave, name="_meet", deed=ignores_epochs),
+    "a learner counts": Sabotage(
+        place=MasterGroup, name="_look", deed=counts_learners, settings={"learners": 1}
+    ),
+    "a replica joins with anything": Sabotage(
+        place=SyncStateSet, name="_is_eligible", deed=lets_anybody_join
+    ),
+    "a proposal is not waited for": Sabotage(
+        place=SyncStateSet, name="_settle", deed=waits_for_no_proposal
+    ),
+    "an epoch that begins where the last did is refused": Sabotage(
+        place=EpochList, name="begin", deed=refuses_an_equal_start
+    ),
+    "a slave confirms all that it holds": Sabotage(
+        place=AutoSwitchSlave, name="_confirmed", deed=confirms_all_it_has
+    ),
+    "a slave checks no record": Sabotage(
+        place=ModelLog,
+        name="check",
+        deed=takes_any_record,
+        faults=replace(QUIET, flip=1, mean_gap_ms=300),
+    ),
+    "a member that is away holds nothing up": Sabotage(
+        place=Standing, name="end_of_all", deed=forgets_who_is_away
+    ),
+    "a lease never runs out": Sabotage(
+        place=Lease,
+        name="is_held",
+        deed=lambda self, now_ms: True,
+        faults=replace(QUIET, pause=1, partition=2),
+        settings={"lease_ms": 600, "quorum": Quorum(total=3, timeout_ms=1000)},
+    ),
+    "a master counts its own copy in memory": Sabotage(
+        place=MasterGroup,
+        name="flushed",
+        deed=lambda self, offset, now_ms: [],
+        faults=replace(QUIET, power_loss=1, mean_gap_ms=200),
+        options={"ack_flushed": True},
+        settings={"is_durable": True, "sync_ms": 100, "flush_ms": 1000},
+    ),
+    "a slave never begins at its master's first byte": Sabotage(
+        place=SlaveMachine,
+        name="_compare_from",
+        deed=lambda self, offset, now_ms: self._gap(offset),
+        faults=replace(QUIET, expire=6, crash=2, mean_gap_ms=200),
+        options={"overlap_bytes": 4096},
+        settings={"file_size": 1024},
+    ),
+    "puts wait when the role is over": Sabotage(
+        place=MasterGroup,
+        name="stop",
+        deed=leaves_puts_waiting,
+        faults=replace(QUIET, election=2, delay=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SABOTAGE)
+def test_sabotage_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage = SABOTAGE[what]
+    monkeypatch.setattr(sabotage.place, sabotage.name, sabotage.deed)
+    found = (
+        not sim.run(seed, faults=sabotage.faults, shape=sabotage.shape(seed)).is_sound
+        for seed in range(1, 100)
+    )
+    assert any(found), what
+
+
+# ---- the models
+
+
+def test_time_of_day_jumps_and_the_machines_clock_does_not() -> None:
+    timeline = Timeline()
+    clock = MachineClock(timeline, begin_ms=5000, drift_ppm=-2000)
+    seen = []
+    for jump_ms in (0, 3_600_000, -7_200_000, 0):
+        clock.jump(jump_ms)
+        timeline.run(timeline.now_us + 1_000_000)
+        seen.append((clock.monotonic_ms(), clock.wall_ms()))
+    monotonic = [each[0] for each in seen]
+    assert monotonic == sorted(monotonic) == [5998, 6996, 7994, 8992]
+    assert seen[1][1] > seen[2][1]
+    timeline.run(clock.world_us(10_000))
+    assert clock.monotonic_ms() == 10_000
+
+
+def filled(puts: int, *, file_size: int = 1024) -> ModelLog:
+    log = ModelLog(file_size=file_size)
+    for number in range(1, puts + 1):
+        log.put(number=number, epoch=1, queue=number % 2, size=100, wall_ms=0)
+    return log
+
+
+def test_power_loss_takes_sectors_that_were_not_flushed_and_nothing_else() -> None:
+    ends = set()
+    for seed in range(30):
+        log = filled(10)
+        log.flush()
+        flushed = log.end_offset
+        for number in range(11, 31):
+            log.put(number=number, epoch=1, queue=0, size=100, wall_ms=0)
+        end = log.end_offset
+        log.power_loss(Random(seed))
+        log.recover()
+        assert flushed <= log.end_offset <= end
+        assert [each.number for each in log.records(0, flushed)] == list(range(1, 11))
+        ends.add(log.end_offset)
+    assert len(ends) > 2
+
+
+def test_a_crash_takes_half_a_record_and_no_whole_one() -> None:
+    source, log = filled(9), ModelLog(file_size=1024)
+    for offset in range(0, 500, 100):
+        log.carry_out(Append(offset, source.read(offset, 100)))
+    assert log.check() is None
+    whole = log.whole_end
+    log.crash()
+    log.recover()
+    assert (log.end_offset, whole) == (whole, 432)
+
+
+@pytest.mark.parametrize("dies_in", range(8))
+def test_epoch_list_is_that_of_before_or_behind_a_death(dies_in: int) -> None:
+    log = filled(5)
+    log.carry_out(SaveEpochs((EpochEntry(1, 0),)))
+    log.flush()
+    log.dies_in = dies_in
+    try:
+        log.carry_out(SaveEpochs((EpochEntry(1, 0), EpochEntry(2, 288))))
+        log.carry_out(TruncateTo(288))
+        log.carry_out(SaveEpochs((EpochEntry(1, 0),)))
+        log.carry_out(Restart(4096))
+    except Died:
+        log.crash()
+    log.recover()
+    assert log.epochs[:1] == (EpochEntry(1, 0),) or log.start_offset == 4096
+    assert all(each.start_offset <= log.end_offset for each in log.epochs)
+
+
+def test_a_full_disk_refuses_and_changes_nothing() -> None:
+    log = filled(3)
+    log.is_full = True
+    before = (log.end_offset, log.epochs)
+    for effect in (Append(log.end_offset, b"x"), SaveEpochs((EpochEntry(1, 0),))):
+        with pytest.raises(DiskError):
+            log.carry_out(effect)
+    assert (log.end_offset, log.epochs) == before
+
+
+def test_a_bit_that_turned_on_the_disk_is_found_when_the_log_is_opened() -> None:
+    for seed in range(20):
+        log = filled(20)
+        log.flush()
+        assert log.rot(Random(seed)) is not None
+        log.crash()
+        with pytest.raises(RotError):
+            log.recover()
