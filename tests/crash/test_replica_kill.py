@@ -223,7 +223,7 @@ class Group:
         finally:
             self.stopped = None
             old.signal(signal.SIGCONT)
-        self.maybe_wait_soon()
+        self.look(self.rng.randint(0, 3))
 
     def drop_connections(self) -> None:
         for _ in range(self.rng.randint(1, 6)):
@@ -271,7 +271,8 @@ class Group:
         self.rng.choice((chosen, *others)).kill()
 
     def restart_the_master(self) -> None:
-        self.master.ask("rest") if self.rng.random() < 0.5 else None
+        if self.rng.random() < 0.5:
+            self.master.ask("rest")
         self.master.stop()
 
     def restart_a_slave(self) -> None:
@@ -279,20 +280,14 @@ class Group:
         self.maybe_wait()
 
     def maybe_wait(self) -> None:
-        if self.rng.random() < 0.5 and self.can_go_on():
+        """Where puts get their copies from those that run, wait for some."""
+        can_go_on = self.master.is_running and len(self.running()) >= 2
+        if can_go_on and self.rng.random() < 0.5:
             self.wait_some()
 
-    def maybe_wait_soon(self) -> None:
-        self.look(self.rng.randint(0, 3))
-
     def wait_after_promotion(self) -> None:
-        followers = [each for each in self.slaves if each.is_running]
-        if followers and self.rng.random() < 0.7:
+        if self.rng.random() < 0.7:
             self.look(self.rng.randint(1, 10))
-
-    def can_go_on(self) -> bool:
-        """Whether puts get their copies with those that run and follow."""
-        return self.master.is_running and len(self.running()) >= 2
 
     def look(self, times: int) -> None:
         """Let some time pass, as long as it takes to ask somebody so often."""
