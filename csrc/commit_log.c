@@ -350,7 +350,8 @@ int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t 
     rmq_spin_lock(&log->put_lock);
     if (log->is_shut) {
         rmq_spin_unlock(&log->put_lock);
-        return rmq_fail(err, RMQ_NOT_WRITABLE, -1, "the store takes no messages in its present role");
+        return rmq_fail(err, RMQ_NOT_WRITABLE, -1,
+                        "the store takes no messages in its present role");
     }
     *now_ms = rmq_clock_now(log->clock);
     if (is_long)

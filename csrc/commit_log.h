@@ -41,7 +41,7 @@ struct rmq_commit_log {
     struct rmq_clock *clock;
 
     struct rmq_spin_lock put_lock;
-    bool is_shut; /* under put_lock: nobody gets a turn */
+    bool is_shut;                    /* under put_lock: nobody gets a turn */
     _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
     struct rmq_warmer warmer;
 };

@@ -68,7 +68,7 @@ struct rmq_flusher {
     pthread_cond_t wanted; /* the thread shall stop */
     bool syncing;          /* somebody leads a sync of the log, or is woken to */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
-    struct rmq_hook on_flushed; /* more of the log is on the device */
+    struct rmq_hook on_flushed;                      /* more of the log is on the device */
     bool stop;
     pthread_t thread;
     bool has_thread;
