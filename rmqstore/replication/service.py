@@ -228,6 +228,8 @@ class ReplicatedStore:
     ) -> None:
         """Take office in *epoch*, None for the one behind the last; return once puts are accepted.
 
+        None is safe only while every former master is known to have no later epoch: a replica that
+        was away may have chosen the same one, and then acknowledged messages may be lost.
         *members*, this store's id among them, is the sync-state set that goes with the election
         and *set_epoch* its version. Again in the same epoch only the set counts; in a later one
         connections stay, and so do puts that wait. *timeout* bounds the wait, in seconds, until
