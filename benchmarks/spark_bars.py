@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.bars import Bar
+from benchmarks.lines import OURS, table
 from benchmarks.results import Results
 from benchmarks.spark_rows import CEILING, PARQUET
-from benchmarks.spark_run import OURS
 from benchmarks.spark_stores import BIG
 
 __all__ = ["bars", "text"]
@@ -82,11 +82,11 @@ def text(results: Results) -> str:
     parts = [
         machine,
         "",
-        *_table(head, _figures(results)),
+        *table(head, _figures(results)),
         "",
-        *_table(("other figure", "of", "value", "spread"), _others(results)),
+        *table(("other figure", "of", "value", "spread"), _others(results)),
         "",
-        *_table(("bar", "value", "wanted", "verdict", "ours; theirs"), _verdicts(results)),
+        *table(("bar", "value", "wanted", "verdict", "ours; theirs"), _verdicts(results)),
     ]
     parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
     return "\n".join(parts)
@@ -124,13 +124,3 @@ def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
     for bar in bars(results):
         value = "" if bar.value is None else f"{bar.value:.3g} {bar.unit}"
         yield (bar.name, value, bar.wanted, str(bar.verdict), bar.detail)
-
-
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    lines = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for number, row in enumerate(lines):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield f"| {' | '.join(cells)} |"
-        if number == 0:
-            yield f"|{'|'.join('-' * (width + 2) for width in widths)}|"

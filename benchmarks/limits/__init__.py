@@ -44,8 +44,10 @@ PROGRAMS = {
     "memory": ("memory.c", "fold.c"),
     "append": ("append.c", "fold.c"),
     "disk": ("disk.c",),
+    "loopback": ("loopback.c",),
     "scan": ("scan.c", "fold.c"),
 }
+WITHOUT_CORE = ("disk", "loopback")
 RUN_TIMEOUT_S = 600
 
 Line = dict[str, Any]
@@ -85,7 +87,7 @@ def program(name: str) -> Path:
     core: list[Path] = []
     if name == "append":
         core = sorted((ROOT / "csrc").glob("*.c"))
-    elif name != "disk":
+    elif name not in WITHOUT_CORE:
         core = [ROOT / "csrc" / source for source in CORE_ALONE]
     flags = release_flags()
     headers = [*(ROOT / "csrc").glob("*.h"), *HERE.glob("*.h")]

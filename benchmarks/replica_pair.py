@@ -1,0 +1,294 @@
+"""A pair of rmqstore and a pair of the Java store, in turn: catching up, quorum, reconnecting."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from benchmarks import limits, replica_java
+from benchmarks.lines import OURS, Figures, Run
+from benchmarks.replica_side import Relay, Side, rmqstore_side
+from benchmarks.spark_data import RECORD
+
+__all__ = [
+    "BODY",
+    "CHUNK",
+    "JAVA",
+    "PROTOCOLS",
+    "WrongLog",
+    "back_memory",
+    "compare_logs",
+    "folder",
+    "in_turn",
+    "measure_catch_up",
+    "measure_quorum",
+    "measure_reconnect",
+]
+
+JAVA = replica_java.NAME
+LIMITS = "limits"
+PROTOCOLS = ("autoswitch", "classic")
+BODY = 1024
+FED_RECORD = RECORD + 1
+"""A little less than the size asked for: files end in blanks, and the last shall be full."""
+CHUNK = 32 << 10
+"""haTransferBatchSize, as both stores have it by default."""
+PINGS = 20_000
+PUTS, WARM_UP = 20_000, 5_000
+"""Of the one writer."""
+MANY_PUTS, MANY_WARM_UP = 200_000, 30_000
+"""Of 32 writers together."""
+WRITERS = 32
+RECONNECTS = {OURS: 10, JAVA: 1}
+"""In a round; each of Java's takes up to ten seconds."""
+SETTLED_S = 1.5
+"""How old a connection is when it is cut: after one that breaks at once no slave hurries."""
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
+_PIECE = 16 << 20
+
+StartSide = Callable[[str, str, Path, str], Side]
+SIDES: Mapping[str, StartSide] = {OURS: rmqstore_side, JAVA: replica_java.java_side}
+
+
+class WrongLog(Exception):
+    """A slave whose log is not its master's."""
+
+
+def back_memory(size: int) -> None:
+    """Touch and free *size* bytes: a virtual machine may lack what was free for a while, and who
+    comes first after that would pay for it."""
+    with mmap.mmap(-1, size) as memory:
+        try:
+            memory.madvise(_POPULATE_WRITE)
+        except OSError:  # a kernel older than 5.14
+            for at in range(0, size, mmap.PAGESIZE):
+                memory[at] = 1
+
+
+def start_of(root: Path) -> int:
+    """Return the offset of the first log file of a store."""
+    return min(int(path.name) for path in (root / "commitlog").iterdir())
+
+
+def compare_logs(left: Path, right: Path, end: int) -> None:
+    """Raise WrongLog unless the logs of two stores have the same bytes below *end*, from where the
+    second one begins."""
+    start = start_of(right)
+    for name in sorted(path.name for path in (left / "commitlog").iterdir()):
+        with (left / "commitlog" / name).open("rb") as one, ExitStack() as opened:
+            if not start <= int(name) < end:
+                continue
+            try:
+                other = opened.enter_context((right / "commitlog" / name).open("rb"))
+            except FileNotFoundError:
+                raise WrongLog(f"the slave has no log file {name}") from None
+            size = min(os.fstat(one.fileno()).st_size, end - int(name))
+            for at in range(0, size, _PIECE):
+                asked = min(_PIECE, size - at)
+                if one.read(asked) != other.read(asked):
+                    raise WrongLog(f"log file {name} differs behind byte {at}")
+
+
+@contextmanager
+def folder(path: Path) -> Iterator[Path]:
+    """An empty folder, removed afterwards with what is in it."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.sync()
+
+
+def in_turn(number: int, jobs: Iterable[Callable[[], None]]) -> None:
+    """Each round begins with another job."""
+    jobs = list(jobs)
+    turn = number % len(jobs)
+    for job in jobs[turn:] + jobs[:turn]:
+        job()
+
+
+def _limit(run: Run, number: int, name: str, *arguments: object) -> None:
+    try:
+        for line in limits.run("loopback", *arguments):
+            run.write("limit", round=number, **line)
+            run.tell(f"{number} {name} {line['variant']}: {line['ns']} ns")
+    except limits.LimitError as error:
+        run.write("limit", round=number, limit=name, error=run.clean(str(error)))
+
+
+# -- catching up
+
+
+def measure_catch_up(run: Run, peers: Iterable[str], size: int) -> None:
+    """Measure how long an empty slave takes for a log of about *size* bytes."""
+    with ExitStack() as opened:
+        jobs: list[Callable[[int], None]] = [functools.partial(_limit_stream, run, size)]
+        for protocol in PROTOCOLS:
+            for peer in peers:
+                run.tell(f"writing the log of {peer}, {protocol}")
+                root = opened.enter_context(folder(run.directory / f"{peer}-{protocol}"))
+                # Masters stay, warm, and are stopped while others are measured.
+                master = opened.enter_context(SIDES[peer]("master", protocol, root, ""))
+                end = int(master.ask("feed", size // FED_RECORD, BODY)["end"])
+                master.pause()
+                job = functools.partial(_catch_up, run, peer, protocol, master, root, end)
+                jobs.append(functools.partial(_measure, run, peer, f"catch-up, {protocol}", job))
+        os.sync()
+        for number in range(1, run.rounds + 1):
+            in_turn(number, (functools.partial(job, number) for job in jobs))
+
+
+def _measure(run: Run, peer: str, workload: str, job: Callable[[], Figures], number: int) -> None:
+    run.measure(number, peer, workload, job)
+
+
+def _limit_stream(run: Run, size: int, number: int) -> None:
+    back_memory(2 * size + size // 4)
+    megabytes = max(1, size >> 20)
+    with folder(run.directory / LIMITS) as place:
+        _limit(run, number, "loopback", "stream", place, 3, megabytes, CHUNK)
+
+
+def _catch_up(run: Run, peer: str, protocol: str, master: Side, root: Path, end: int) -> Figures:
+    back_memory(end + end // 4)
+    master.resume()
+    try:
+        # The pages that the first slave used are there for the second one, which counts.
+        _follow(run, peer, protocol, master, root, end)
+        return _follow(run, peer, protocol, master, root, end)
+    finally:
+        master.pause()
+
+
+def _follow(run: Run, peer: str, protocol: str, master: Side, root: Path, end: int) -> Figures:
+    with folder(run.directory / "slave") as copy:
+        master_cpu = master.cpu_seconds()
+        with SIDES[peer]("slave", protocol, copy, master.address) as slave:
+            slave_cpu = slave.cpu_seconds()
+            told = slave.ask("follow", end)
+            # An empty slave of the classic protocol begins at its master's last file.
+            size = end - start_of(copy)
+            figures = {
+                "MB": size / 1e6,
+                "s": (told["end_ns"] - told["first_ns"]) / 1e9,
+                "MB_per_s": size / (told["end_ns"] - told["first_ns"]) * 1e3,
+                "first_byte_ms": (told["first_ns"] - told["began_ns"]) / 1e6,
+                "master_cpu_s": master.cpu_seconds() - master_cpu,
+                "slave_cpu_s": slave.cpu_seconds() - slave_cpu,
+            }
+            compare_logs(root, copy, end)
+        return figures
+
+
+# -- quorum
+
+
+def measure_quorum(run: Run, peers: Iterable[str]) -> None:
+    """Measure puts that both sides of a pair acknowledge, beside bare round trips."""
+    jobs: list[Callable[[int], None]] = [
+        lambda number: _limit(run, number, "round trip", "ping", 3, PINGS, BODY)
+    ]
+    for protocol in PROTOCOLS:
+        for peer in peers:
+            job = functools.partial(_quorum, run, peer, protocol)
+            jobs.append(functools.partial(_measure, run, peer, f"quorum, {protocol}", job))
+    for number in range(1, run.rounds + 1):
+        in_turn(number, (functools.partial(job, number) for job in jobs))
+
+
+def _quorum(run: Run, peer: str, protocol: str) -> Figures:
+    back_memory((MANY_PUTS + MANY_WARM_UP) * RECORD * 4)
+    with folder(run.directory / "pair") as place, ExitStack() as opened:
+        roots = place / "master", place / "slave"
+        master = opened.enter_context(SIDES[peer]("master", protocol, roots[0], ""))
+        slave = opened.enter_context(SIDES[peer]("slave", protocol, roots[1], master.address))
+        master.ask("sync")
+        one = ("put", 1, PUTS, WARM_UP, BODY)
+        ways = {
+            "one": one,
+            "apart": one,
+            "threads": ("put", WRITERS, MANY_PUTS, MANY_WARM_UP, BODY),
+        }
+        if peer == OURS:
+            ways["tasks"] = ("tasks", WRITERS, MANY_PUTS, MANY_WARM_UP, BODY)
+        figures = {}
+        cores = sorted(os.sched_getaffinity(0))
+        for way, words in ways.items():
+            if way == "apart":
+                master.pin({cores[0]})
+                slave.pin({cores[-1]})
+            told = master.ask(*words)
+            if way == "apart":
+                master.pin(set(cores))
+                slave.pin(set(cores))
+            for name in ("msgs_per_s", "p50_us", "p99_us"):
+                figures[f"{way}_{name}"] = told[name]
+            slave.ask("follow", told["end"])
+        compare_logs(roots[0], roots[1], int(told["end"]))
+    return figures
+
+
+# -- reconnecting
+
+
+def measure_reconnect(run: Run, peers: Iterable[str]) -> None:
+    """Measure how long a slave takes from its lost connection, or from its start, to the first
+    byte of log that it did not have."""
+    jobs: list[Callable[[int], None]] = []
+    for protocol in PROTOCOLS:
+        for peer in peers:
+            job = functools.partial(_reconnect, run, peer, protocol)
+            jobs.append(functools.partial(_measure, run, peer, f"reconnect, {protocol}", job))
+    for number in range(1, run.rounds + 1):
+        in_turn(number, (functools.partial(job, number) for job in jobs))
+
+
+def _reconnect(run: Run, peer: str, protocol: str) -> Figures:
+    start = SIDES[peer]
+    with folder(run.directory / "pair") as place, ExitStack() as opened:
+        master = opened.enter_context(start("master", protocol, place / "master", ""))
+        relay = opened.enter_context(closing(Relay(master.address)))
+        slave = start("slave", protocol, place / "slave", relay.address)
+        with slave:
+            slave.ask("follow", master.ask("feed", 1000, BODY)["end"])
+            cut = [_cut(master, relay, slave) for _ in range(RECONNECTS[peer])]
+            again = [_join(master, slave) for _ in range(RECONNECTS[peer]) if peer == OURS]
+        if peer == JAVA:  # its role ends with its process
+            end = master.ask("feed", 100, BODY)["end"]
+            with start("slave", protocol, place / "slave", relay.address) as slave:
+                told = slave.ask("follow", end)
+                again.append((told["first_ns"] - told["began_ns"]) / 1e6)
+    return {
+        "cut_ms": statistics.median(cut),
+        "cut_max_ms": max(cut),
+        "start_ms": statistics.median(again),
+        "start_max_ms": max(again),
+    }
+
+
+def _cut(master: Side, relay: Relay, slave: Side) -> float:
+    """What the master has more than the slave is there before the connection is lost."""
+    time.sleep(SETTLED_S)
+    slave.ask("arm")
+    relay.hold()
+    end = master.ask("feed", 100, BODY)["end"]
+    began = time.monotonic_ns()
+    relay.cut()
+    return (int(slave.ask("follow", end)["first_ns"]) - began) / 1e6
+
+
+def _join(master: Side, slave: Side) -> float:
+    slave.ask("leave")
+    slave.ask("arm")
+    end = master.ask("feed", 100, BODY)["end"]
+    began = int(slave.ask("join")["began_ns"])
+    return (int(slave.ask("follow", end)["first_ns"]) - began) / 1e6
