@@ -118,9 +118,12 @@ static void confirm(struct rmq_ack_board *board, int64_t end)
         rmq_dispatcher_confirm(dispatcher, end);
     else if (board->rule.has_set)
         rmq_dispatcher_confirm(dispatcher, end_of_all(board, end));
-    else
-        rmq_dispatcher_confirm(dispatcher, rmq_ack_slots_end_of_copies(
-                                               &board->slots, board->rule.confirm_copies, end));
+    else {
+        int64_t reached =
+            rmq_ack_slots_end_of_copies(&board->slots, board->rule.confirm_copies, end);
+        if (reached >= board->rule.confirm_from)
+            rmq_dispatcher_confirm(dispatcher, reached);
+    }
 }
 
 static struct line *line_of(struct rmq_ack_board *board, const struct rmq_ack_need *need)

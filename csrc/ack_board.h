@@ -40,6 +40,7 @@ struct rmq_ack_rule {
     bool is_missing;        /* one that is waited for has no slot: nothing more is confirmed */
     bool is_gated;          /* false: everything is confirmed once it is in the log */
     int32_t confirm_copies; /* without a set: confirmed is what has so many copies */
+    int64_t confirm_from;   /* and nothing before it reaches this, where the epoch begins */
     int32_t status;         /* what is said to a put that asks for copies; RMQ_PUT_OK admits it */
     const char *reason;     /* why not; shortened to RMQ_ACK_REASON_SIZE - 1 bytes */
     int32_t copies;         /* what such a put needs that names no number */

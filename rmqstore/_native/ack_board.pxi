@@ -87,14 +87,15 @@ cdef class AckBoard:
         """Only write acknowledgements down from now on; return the confirm offset, which stays where it is."""
         return rmq_ack_board_freeze(self.alive())
 
-    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, bint is_gated=True,
+    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, confirm_from=0, bint is_gated=True,
              status=PutStatus.PUT_OK, str reason="", copies=1, bint needs_all=False, bint is_flushed=False,
              lease_end_ms=None, waiting_max=1 << 20, timeout_ms=3000, available=None, present=None):
         """Take a rule, confirm and resolve by it.
 
         *counted* are the slots whose copies count, *waited* those all of whom must hold what is confirmed (None:
         there is no sync-state set), *is_missing* says that one of these has no slot, so that nothing more is
-        confirmed. Without a set, confirmed is what has *confirm_copies*; without *is_gated*, all that is in the log.
+        confirmed. Without a set, confirmed is what has *confirm_copies*, once that reaches *confirm_from*; without
+        *is_gated*, all that is in the log.
         With *is_flushed* the master's own copy ends where its log is on the disk, and puts that ask for copies have
         it flushed.
 
@@ -121,6 +122,7 @@ cdef class AckBoard:
         rule.is_missing, rule.is_gated, rule.needs_all = is_missing, is_gated, needs_all
         rule.is_flushed = is_flushed
         rule.confirm_copies = <int32_t>least("confirm_copies", confirm_copies, 1, INT32_MAX)
+        rule.confirm_from = least("confirm_from", confirm_from, 0, INT64_MAX)
         rule.copies = <int32_t>least("copies", copies, 1, INT32_MAX)
         rule.status = <int32_t>PUT_STATUSES.index(PutStatus(status))
         rule.reason = text

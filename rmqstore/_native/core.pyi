@@ -155,6 +155,7 @@ class AckBoard:
         waited: Iterable[int] | None = None,
         is_missing: bool = False,
         confirm_copies: int = 1,
+        confirm_from: int = 0,
         is_gated: bool = True,
         status: PutStatus = ...,
         reason: str = "",

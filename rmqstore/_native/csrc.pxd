@@ -461,6 +461,7 @@ cdef extern from "ack_board.h" nogil:
         bint is_missing
         bint is_gated
         int32_t confirm_copies
+        int64_t confirm_from
         int32_t status
         const char *reason
         int32_t copies

@@ -93,6 +93,7 @@ class MasterGroup(Generic[T]):
         self.watermark = watermark
         self.writer: QuorumWriter[T] = QuorumWriter(quorum, mode, lease=lease)
         self.epoch = -1
+        self.epoch_start_offset = 0
         self.end_offset = 0
         self.is_master = False
         self.has_set = mode is Mode.SYNC_STATE_SET
@@ -152,6 +153,7 @@ class MasterGroup(Generic[T]):
         if not self.is_master:
             self.replicas.clear()
         self.epoch, self.end_offset, self.is_master = epoch, end_offset, True
+        self.epoch_start_offset = end_offset
         self._standing = None
         return self._after(now_ms)
 
@@ -324,6 +326,10 @@ class MasterGroup(Generic[T]):
             reached = standing.end_of_all()
         else:
             reached = standing.end_of_copies(self.writer.needed(standing))
+            if reached < self.epoch_start_offset:
+                # Copies of older epochs' bytes alone keep them from nobody: a replica with a later
+                # epoch than the copies have may be promoted still.
+                reached = None
         moved = self.watermark.lead(reached, end_offset=self.end_offset)
         return [ConfirmMoved(self.watermark.confirm_offset)] if moved else []
 

@@ -263,6 +263,7 @@ class MasterSide:
             "waited": None if waited is None else [slots[each] for each in waited if each in slots],
             "is_missing": waited is not None and not slots.keys() >= set(waited),
             "confirm_copies": writer.needed(standing),
+            "confirm_from": group.epoch_start_offset,
             "is_gated": self._is_gated,
             "status": status,
             "reason": admission.reason,

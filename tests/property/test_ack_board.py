@@ -52,6 +52,7 @@ class Setting:
     members: frozenset[int]
     is_gated: bool
     is_flushed: bool
+    epoch_start_offset: int
 
 
 class Pair:
@@ -107,6 +108,7 @@ class Pair:
             is_missing=any(each not in self.slots for each in waited),
             is_gated=setting.is_gated,
             confirm_copies=self.writer.needed(standing),
+            confirm_from=setting.epoch_start_offset,
             status=PutStatus.PUT_OK if enough else PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
             reason="too few",
             copies=self.writer.needed(standing),
@@ -130,7 +132,11 @@ class Pair:
         elif self.setting.mode is Mode.SYNC_STATE_SET:
             reached = standing.end_of_all()
         else:
-            reached = standing.end_of_copies(self.writer.needed(standing))
+            needed = self.writer.needed(standing)
+            reached = standing.end_of_copies(needed)
+            # A log never ends before its epoch begins; here it may.
+            if needed > 1 and reached < self.setting.epoch_start_offset:
+                reached = None
         self.watermark.lead(reached, end_offset=standing.end_offset)
         self.outcomes += self.writer.progress(standing, self.now_ms)
 
@@ -290,6 +296,7 @@ all_settings = st.builds(
     members=subsets,
     is_gated=st.sampled_from((True, True, True, False)),
     is_flushed=st.sampled_from((False, False, True)),
+    epoch_start_offset=st.sampled_from((0, 0, 500, 5000)),
 )
 
 

@@ -45,6 +45,10 @@ def test_h18_isolated_master_refuses_without_its_lease() -> None:
     play("h18_isolated_master_refuses_without_its_lease")
 
 
+def test_h19_bytes_of_former_epochs_are_confirmed_with_the_present_one() -> None:
+    play("h19_bytes_of_former_epochs_are_confirmed_with_the_present_one")
+
+
 def test_h19_readers_see_nothing_an_election_can_cut() -> None:
     play("h19_readers_see_nothing_an_election_can_cut")
 
