@@ -513,35 +513,33 @@ int rmq_store_flush(struct rmq_store *store, struct rmq_error *err)
 
 /* ---- replication's fields ---- */
 
-static int set_field(struct rmq_store *store, int64_t *field, int64_t offset, struct rmq_error *err)
+int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err)
+{
+    struct rmq_flusher *flusher = &store->flusher;
+    int64_t *kept = &flusher->checkpoint.confirm_offset;
+    int64_t before = atomic_load(&store->dispatcher.confirm_offset);
+    int status = rmq_store_may_change(store, err);
+    if (status != RMQ_OK)
+        return status;
+    pthread_mutex_lock(&flusher->checkpoint_lock);
+    if (offset >= 0)
+        *kept = offset > 0 ? offset : RMQ_NOTHING_CONFIRMED;
+    else if (*kept == RMQ_NOTHING_CONFIRMED)
+        *kept = 0;
+    pthread_mutex_unlock(&flusher->checkpoint_lock);
+    atomic_store(&store->dispatcher.confirm_offset, offset);
+    rmq_dispatcher_nudge(&store->dispatcher);
+    /* Before anything is held back, it is on the device that it is: a crash must not show it. */
+    return (before < 0) != (offset < 0) ? rmq_flusher_save(flusher, err) : RMQ_OK;
+}
+
+int rmq_store_set_master_flushed(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     int status = rmq_store_may_change(store, err);
     if (status != RMQ_OK)
         return status;
     pthread_mutex_lock(&store->flusher.checkpoint_lock);
-    *field = offset;
+    store->flusher.checkpoint.master_flushed_offset = offset;
     pthread_mutex_unlock(&store->flusher.checkpoint_lock);
     return RMQ_OK;
-}
-
-int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    int64_t *kept = &store->flusher.checkpoint.confirm_offset;
-    int64_t before = atomic_load(&store->dispatcher.confirm_offset);
-    int status = rmq_store_may_change(store, err);
-    if (status == RMQ_OK && offset >= 0)
-        status = set_field(store, kept, offset > 0 ? offset : RMQ_NOTHING_CONFIRMED, err);
-    else if (status == RMQ_OK && *kept == RMQ_NOTHING_CONFIRMED)
-        status = set_field(store, kept, 0, err);
-    if (status != RMQ_OK)
-        return status;
-    atomic_store(&store->dispatcher.confirm_offset, offset);
-    rmq_dispatcher_nudge(&store->dispatcher);
-    /* Before anything is held back, it is on the device that it is: a crash must not show it. */
-    return (before < 0) != (offset < 0) ? rmq_flusher_save(&store->flusher, err) : RMQ_OK;
-}
-
-int rmq_store_set_master_flushed(struct rmq_store *store, int64_t offset, struct rmq_error *err)
-{
-    return set_field(store, &store->flusher.checkpoint.master_flushed_offset, offset, err);
 }
