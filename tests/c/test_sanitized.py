@@ -12,6 +12,8 @@ import pytest
 from tests.c.library import COMPILER, ROOT, is_sanitized
 
 HERE = Path(__file__).parent
+BUILT_ALONE = ("test_ha_pump.py", "test_stress.py")
+"""They make programs of their own for each sanitizer, which bear no other one beside them."""
 
 
 @pytest.mark.skipif(is_sanitized(), reason="this run is the sanitized one")
@@ -29,7 +31,7 @@ def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() 
         "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONMALLOC": "malloc",
     }
-    others = [path for path in sorted(HERE.glob("test_*.py")) if path.name != "test_stress.py"]
+    others = [path for path in sorted(HERE.glob("test_*.py")) if path.name not in BUILT_ALONE]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, others)],
         cwd=ROOT,
