@@ -168,10 +168,11 @@ class StoreLog:
     def gate(self) -> None:
         """Hold back from readers, from here on, what is not confirmed; before a slave begins.
 
-        What they saw already counts as confirmed. Nothing to do where that is so already.
+        What is there counts as confirmed, dispatched or not: readers saw it, or were promised it.
+        Nothing to do where something is held back already.
         """
         if self._store._confirm_bound < 0:
-            self._confirm(min(self._store.dispatched_offset, self.whole_end))
+            self._confirm(self.whole_end)
 
     def settle(self) -> None:
         """Cut what is no whole record and let puts go on, dispatched or not: before a master begins

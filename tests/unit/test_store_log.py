@@ -144,6 +144,17 @@ def check_agreement_of_all_kinds(store: Store) -> int:
     return len(walk_log(store))
 
 
+def test_what_was_put_before_the_gate_is_readable_although_not_dispatched_yet(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.put_many([rmqstore.Message("orders", b"%d" % each) for each in range(5000)])
+        end = store.end_offset
+        log = StoreLog(store)
+        assert log.confirm_offset == end
+        assert store.get("orders", offset=4999).body == b"4999"
+
+
 def test_readers_of_a_gated_slave_see_what_is_confirmed_and_no_more(
     master: Store, slave: Store
 ) -> None:
