@@ -18,9 +18,7 @@ from pathlib import Path
 
 from benchmarks import limits, machine, replica_bars, replica_java, replica_pair, replica_slaves
 from benchmarks.java import JavaFailed
-from benchmarks.limits import BUILD
-from benchmarks.lines import OURS, Run
-from benchmarks.results import Results
+from benchmarks.lines import OURS, Run, options, parsed, results_of, show, tell
 from benchmarks.spark_data import size_of
 
 __all__ = ["main"]
@@ -32,24 +30,15 @@ PEERS = (OURS, replica_java.NAME)
 def main(arguments: list[str] | None = None) -> int:
     """Run as the command line says; returns 1 when something failed on the way."""
     given = _parse(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
-    lines = given.out / "results.jsonl"
-    if given.source:
-        results = Results.load(given.source)
-    else:
-        _measure(given, lines)
-        results = Results.load(lines)
-    tables = replica_bars.text(results)
-    (given.out / "tables.md").write_text(tables + "\n", encoding="utf-8")
-    print(tables)
-    return 1 if results.errors else 0
+    results = results_of(given, _measure)
+    return show(results, replica_bars.text(results), given.out)
 
 
 def _measure(given: argparse.Namespace, lines: Path) -> None:
     parts = given.only or PARTS
     given.dir.mkdir(parents=True, exist_ok=True)
     with lines.open("w", encoding="utf-8") as out:
-        run = Run(given.dir, given.rounds, out, _tell)
+        run = Run(given.dir, given.rounds, out, tell)
         run.write("machine", **machine.facts(given.dir))
         peers = _ready(run, given.peers)
         work: Mapping[str, Callable[[Run], None]] = {
@@ -63,10 +52,10 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
             directory = given.dir / part
             began = time.monotonic()
             try:
-                work[part](Run(directory, given.rounds, out, _tell))
+                work[part](Run(directory, given.rounds, out, tell))
             finally:
                 shutil.rmtree(directory, ignore_errors=True)
-            _tell(f"{part}: {time.monotonic() - began:.0f} s")
+            tell(f"{part}: {time.monotonic() - began:.0f} s")
         run.write("machine", load_after=machine.load())
 
 
@@ -84,30 +73,17 @@ def _ready(run: Run, peers: Sequence[str]) -> list[str]:
         if reason is None:
             ready.append(replica_java.NAME)
         else:
-            _tell(f"java: left out: {reason}")
+            tell(f"java: left out: {reason}")
             run.write("skipped", peer=replica_java.NAME, reason=run.clean(reason))
     return ready
 
 
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.bench_replicate", description=__doc__.partition("\n")[0]
-    )
+    parser = options("replicate", __doc__, PARTS, rounds=3)
     add = parser.add_argument
-    add("--out", type=Path, default=BUILD / "replicate", help="for results.jsonl and tables.md")
-    add("--dir", type=Path, default=BUILD / "replicate-data", help="where stores are written")
-    add("--rounds", type=int, default=3, help="default 3; medians are over rounds")
-    add("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
     add("--peers", nargs="+", choices=PEERS, default=PEERS, metavar="PEER", help="default all")
     add("--size", default="512m", help="log of the catch-up part, judged with 2g; default 512m")
-    add("--from", dest="source", type=Path, metavar="FILE", help="only the tables of a run")
-    given = parser.parse_args(arguments)
-    given.dir, given.out = given.dir.resolve(), given.out.resolve()
-    return given
+    return parsed(parser, arguments)
 
 
 if __name__ == "__main__":

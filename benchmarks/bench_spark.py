@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.limits import BUILD
-from benchmarks.results import Results
+from benchmarks.lines import Run, options, parsed, results_of, show, tell
 
 __all__ = ["main"]
 
@@ -27,25 +26,15 @@ PARTS = ("rows", "pipelines", "big", "stream")
 def main(arguments: list[str] | None = None) -> int:
     """Run as the command line says; returns 1 when something failed on the way."""
     given = _parse(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
-    lines = given.out / "results.jsonl"
-    if given.source:
-        results = Results.load(given.source)
-    else:
-        _measure(given, lines)
-        results = Results.load(lines)
+    results = results_of(given, _measure)
     from benchmarks.spark_bars import text
 
-    tables = text(results)
-    (given.out / "tables.md").write_text(tables + "\n", encoding="utf-8")
-    print(tables)
-    return 1 if results.errors else 0
+    return show(results, text(results), given.out)
 
 
 def _measure(given: argparse.Namespace, lines: Path) -> None:
     from benchmarks import machine, spark_live, spark_rows, spark_stores
     from benchmarks.spark_data import size_of
-    from benchmarks.spark_run import Run
 
     parts: Mapping[str, Callable[[Run], None]] = {
         "rows": lambda run: spark_rows.measure(run, size_of(given.size)),
@@ -58,7 +47,7 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
             # What a part has written is gone before the next one needs the disk.
             directory = given.dir / part
             directory.mkdir(parents=True, exist_ok=True)
-            run = Run(directory, given.rounds, out, _tell)
+            run = Run(directory, given.rounds, out, tell)
             began = time.monotonic()
             try:
                 if part == (given.only or PARTS)[0]:
@@ -66,32 +55,19 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
                 parts[part](run)
             finally:
                 shutil.rmtree(directory, ignore_errors=True)
-            _tell(f"{part}: {time.monotonic() - began:.0f} s")
-        Run(given.dir, 0, out, _tell).write("machine", load_after=machine.load())
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            tell(f"{part}: {time.monotonic() - began:.0f} s")
+        Run(given.dir, 0, out, tell).write("machine", load_after=machine.load())
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.bench_spark", description=__doc__.partition("\n")[0]
-    )
+    parser = options("spark", __doc__, PARTS, rounds=5)
     add = parser.add_argument
-    add("--out", type=Path, default=BUILD / "spark", help="for results.jsonl and tables.md")
-    add("--dir", type=Path, default=BUILD / "spark-data", help="where stores are written")
-    add("--rounds", type=int, default=5, help="default 5; medians are over rounds")
-    add("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
     add("--size", default="512m", help="log of the rows part; default 512m")
     add("--scan", default="4g", help="log of each replica of the pipelines part; default 4g")
     add("--big", default="4g", help="log of the big part, which judges 20g; default 4g")
     add("--rate", type=int, default=50_000, help="messages a second of the stream part")
     add("--seconds", type=float, default=60.0, help="of the stream that count; default 60")
-    add("--from", dest="source", type=Path, metavar="FILE", help="only the tables of a run")
-    given = parser.parse_args(arguments)
-    given.dir, given.out = given.dir.resolve(), given.out.resolve()
-    return given
+    return parsed(parser, arguments)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
-"""What benchmarks of several parts share: lines of results as they are measured, and tables."""
+"""What benchmarks of several parts share: their options, lines of results, and tables."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["OURS", "Figures", "Run", "table"]
+from benchmarks.limits import BUILD
+from benchmarks.results import Results
+
+__all__ = ["OURS", "Figures", "Run", "options", "parsed", "results_of", "show", "table", "tell"]
 
 OURS = "rmqstore"
 ERROR_KEPT = 400
@@ -45,6 +50,53 @@ class Run:
         figures = line.get("figures", {})
         shown = " ".join(f"{name}={value:,}" for name, value in figures.items())
         self.tell(f"{number} {workload} {peer}: {line.get('error') or shown}")
+
+
+def options(
+    name: str, summary: str, parts: Sequence[str], *, rounds: int
+) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark of several parts has."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.bench_{name}", description=summary.partition("\n")[0]
+    )
+    add = parser.add_argument
+    add("--out", type=Path, default=BUILD / name, help="for results.jsonl and tables.md")
+    add("--dir", type=Path, default=BUILD / f"{name}-data", help="where stores are written")
+    add("--rounds", type=int, default=rounds, help=f"default {rounds}; medians are over rounds")
+    add("--only", nargs="+", choices=parts, metavar="PART", help=f"of {', '.join(parts)}")
+    add("--from", dest="source", type=Path, metavar="FILE", help="only the tables of a run")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    """Return what the command line says, its folders as absolute paths."""
+    given = parser.parse_args(arguments)
+    given.dir, given.out = given.dir.resolve(), given.out.resolve()
+    return given
+
+
+def results_of(
+    given: argparse.Namespace, measure: Callable[[argparse.Namespace, Path], None]
+) -> Results:
+    """Return the results of the run that is named, else of a new one, which *measure* writes."""
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.source:
+        return Results.load(given.source)
+    lines = given.out / "results.jsonl"
+    measure(given, lines)
+    return Results.load(lines)
+
+
+def show(results: Results, tables: str, out: Path) -> int:
+    """Write tables.md to *out* and print it; returns 1 when something failed on the way."""
+    (out / "tables.md").write_text(tables + "\n", encoding="utf-8")
+    print(tables)
+    return 1 if results.errors else 0
+
+
+def tell(text: str) -> None:
+    """Tell how far a run is."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -19,9 +19,7 @@ struct rmq_ack_board {
     char reason[RMQ_ACK_REASON_SIZE];
     struct rmq_ack_slots slots;
     bool is_frozen;
-    void (*kick)(void *owner, bool may_send);
-    void *kick_owner;
-    _Atomic int32_t kickers;                      /* threads inside of kick */
+    struct rmq_hook on_wait;
     struct line lines[2][RMQ_ACK_COPIES_MAX + 1]; /* by needs_all and copies */
     struct line *busy;
 
@@ -43,6 +41,7 @@ struct rmq_ack_board *rmq_ack_board_create(struct rmq_store *store)
         return NULL;
     board->store = store;
     pthread_mutex_init(&board->lock, NULL);
+    rmq_hook_init(&board->on_wait);
     board->is_frozen = true;
     board->rule.is_gated = true;
     board->rule.is_missing = board->rule.has_set = true;
@@ -60,6 +59,7 @@ struct rmq_ack_board *rmq_ack_board_create(struct rmq_store *store)
 void rmq_ack_board_destroy(struct rmq_ack_board *board)
 {
     assert(!board->busy);
+    rmq_hook_destroy(&board->on_wait);
     pthread_mutex_destroy(&board->lock);
     free(board);
 }
@@ -270,21 +270,6 @@ size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int64_t *
     return found;
 }
 
-/* Tells whoever sends the log that there is something to send. */
-static void kick(struct rmq_ack_board *board, bool may_send)
-{
-    pthread_mutex_lock(&board->lock);
-    void (*kick)(void *owner, bool may_send) = board->kick;
-    void *owner = board->kick_owner;
-    if (kick)
-        atomic_fetch_add(&board->kickers, 1);
-    pthread_mutex_unlock(&board->lock);
-    if (!kick)
-        return;
-    kick(owner, may_send);
-    atomic_fetch_sub(&board->kickers, 1);
-}
-
 /* ---- the rule ---- */
 
 int64_t rmq_ack_board_freeze(struct rmq_ack_board *board)
@@ -336,8 +321,9 @@ static struct rmq_ack_waiter *evaluate_unheard(struct rmq_ack_board *board, bool
 }
 
 /* More of the master's own copy counts. */
-static void flushed(void *owner)
+static void flushed(void *owner, bool may_work)
 {
+    (void)may_work;
     struct rmq_ack_board *board = owner;
     struct rmq_ack_waiter *chain = NULL;
     bool is_news = false;
@@ -347,7 +333,7 @@ static void flushed(void *owner)
     pthread_mutex_unlock(&board->lock);
     rmq_ack_tell(chain);
     if (is_news)
-        kick(board, false);
+        rmq_hook_run(&board->on_wait, false);
 }
 
 int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *rule,
@@ -374,7 +360,7 @@ int rmq_ack_board_thaw(struct rmq_ack_board *board, const struct rmq_ack_rule *r
     pthread_mutex_unlock(&board->lock);
     rmq_ack_tell(chain);
     if (is_news)
-        kick(board, false);
+        rmq_hook_run(&board->on_wait, false);
     return status;
 }
 
@@ -503,15 +489,9 @@ static bool is_settled(struct rmq_ack_board *board, struct rmq_ack_waiter *waite
     return has_copies;
 }
 
-void rmq_ack_board_on_wait(struct rmq_ack_board *board, void (*kick)(void *owner, bool may_send),
-                           void *owner)
+struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board)
 {
-    pthread_mutex_lock(&board->lock);
-    board->kick = kick;
-    board->kick_owner = owner;
-    pthread_mutex_unlock(&board->lock);
-    while (atomic_load(&board->kickers) > 0)
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return &board->on_wait;
 }
 
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
@@ -525,7 +505,7 @@ int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *n
     pthread_mutex_unlock(&board->lock);
     /* It is in its line: the answer may come at once. */
     if (!is_over)
-        kick(board, true);
+        rmq_hook_run(&board->on_wait, true);
     if (!is_over && !rmq_event_wait(&waiter.resolved, timeout_ms) &&
         !rmq_ack_board_withdraw(board, &waiter)) {
         /* Whoever resolved it is about to say so. */
@@ -547,7 +527,7 @@ void rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *wai
     if (is_over)
         rmq_ack_tell(waiter);
     else
-        kick(board, false);
+        rmq_hook_run(&board->on_wait, false);
 }
 
 bool rmq_ack_board_withdraw(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)

@@ -95,12 +95,9 @@ int rmq_ack_board_admit(struct rmq_ack_board *board, bool is_replicated, int32_t
 void rmq_ack_board_reason(struct rmq_ack_board *board, int status, const struct rmq_ack_need *need,
                           char reason[RMQ_ACK_REASON_SIZE]);
 
-/* What is called, without any lock of the board, when a put begins to wait: whoever sends the log
- * need not be woken by every append then; and when the confirm offset rose by no acknowledgement.
- * may_send: the calling thread waits anyway and may do the sending. NULL: nothing; on return nobody
- * is inside of what was set before. */
-void rmq_ack_board_on_wait(struct rmq_ack_board *board, void (*kick)(void *owner, bool may_send),
-                           void *owner);
+/* Run, without any lock of the board, when a put begins to wait: whoever sends the log need not be
+ * woken by every append then; and when the confirm offset rose by no acknowledgement. */
+struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board);
 
 /* Waits until there are the copies that an appended put needs, timeout_ms at most, a negative one
  * standing for the rule's. Returns an enum rmq_put_status, and how many copies there were. */

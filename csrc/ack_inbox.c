@@ -1,8 +1,6 @@
 #include "ack_inbox.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -52,12 +50,9 @@ void rmq_ack_tell(struct rmq_ack_waiter *chain)
     }
 }
 
-struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox, int64_t timeout_ms)
+struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox)
 {
     uint64_t count;
-    struct pollfd wanted = {.fd = inbox->fd, .events = POLLIN};
-    if (timeout_ms > 0)
-        (void)poll(&wanted, 1, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX);
     pthread_mutex_lock(&inbox->lock);
     struct rmq_ack_waiter *chain = inbox->first;
     inbox->first = NULL;

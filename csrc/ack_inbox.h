@@ -45,8 +45,8 @@ void rmq_ack_tell(struct rmq_ack_waiter *chain);
 int rmq_ack_inbox_open(struct rmq_ack_inbox *inbox, struct rmq_error *err);
 /* Nobody who was to be told through it waits any more. */
 void rmq_ack_inbox_close(struct rmq_ack_inbox *inbox);
-/* Takes all there are, as a chain by `after`, in the order in which they were resolved. Waits for
- * the first one, if for any time at all; NULL when there was none in time. */
-struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox, int64_t timeout_ms);
+/* Takes all there are, as a chain by `after`, in the order in which they were resolved; NULL when
+ * there are none. */
+struct rmq_ack_waiter *rmq_ack_inbox_take(struct rmq_ack_inbox *inbox);
 
 #endif

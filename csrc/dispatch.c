@@ -230,8 +230,7 @@ void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
 int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
-    int64_t confirm = atomic_load(&dispatcher->confirm_offset);
-    if (confirm < 0 || confirm == INT64_MAX) {
+    if (!rmq_dispatcher_is_bound(dispatcher)) {
         atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
         /* The thread may have seen a later end before it could see the bound; what it enters by
          * that, readers get. It is no later than the end is here. */

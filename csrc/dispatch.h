@@ -80,6 +80,12 @@ enum rmq_dispatch_part { RMQ_TO_QUEUES = 1, RMQ_TO_INDEX = 2, RMQ_TO_OFFSETS = 4
 int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                         unsigned parts, struct rmq_error *err);
 
+/* Whether the confirm offset may hold something back. */
+static inline bool rmq_dispatcher_is_bound(const struct rmq_dispatcher *dispatcher)
+{
+    int64_t confirm = atomic_load(&dispatcher->confirm_offset);
+    return confirm >= 0 && confirm < INT64_MAX;
+}
 /* Where dispatching may go at most. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
 /* The confirm offset, or the log's end where that comes first or nothing is bound. */

@@ -129,6 +129,15 @@ int rmq_file_queue_restart(struct rmq_file_queue *queue, int64_t offset, struct 
 /* Unlinks every file. */
 int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 
+/* ---- for file_queue_cut.c ---- */
+
+/* Folder of the file that starts at `start`. */
+const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t start);
+/* Lets everybody see what the array of files is by now. The caller holds the lock or is alone. */
+void rmq_file_queue_publish(struct rmq_file_queue *queue);
+
+/* ---- names ---- */
+
 /* 20 digits. */
 void rmq_file_name(int64_t start, char out[RMQ_FILE_NAME_SIZE]);
 /* Whether name is a file name of a queue: decimal digits only, as Java's Long.parseLong reads it.

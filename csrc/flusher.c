@@ -51,7 +51,7 @@ static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     int status = rmq_file_queue_flush(&flusher->log->files, err);
     if (status == RMQ_OK)
-        rmq_hook_run(&flusher->on_flushed);
+        rmq_hook_run(&flusher->on_flushed, false);
     else
         rmq_failure_set(flusher->failure, err);
     struct rmq_flush_waiter *leader;
@@ -153,13 +153,6 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
 
 /* ---- the checkpoint ---- */
 
-/* Whether anything may be held back from readers. */
-static bool is_bound(const struct rmq_flusher *flusher)
-{
-    int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
-    return confirm >= 0 && confirm < INT64_MAX;
-}
-
 /* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint under way. */
 static void note_confirmed(struct rmq_flusher *flusher)
 {
@@ -168,7 +161,7 @@ static void note_confirmed(struct rmq_flusher *flusher)
     int64_t confirm = rmq_dispatcher_confirmed(flusher->dispatcher);
     if (confirm > 0)
         flusher->checkpoint.confirm_offset = confirm;
-    else if (is_bound(flusher))
+    else if (rmq_dispatcher_is_bound(flusher->dispatcher))
         flusher->checkpoint.confirm_offset = RMQ_NOTHING_CONFIRMED;
 }
 
@@ -269,8 +262,9 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
     if (atomic_load(&flusher->thorough_offset) > checkpoint->logics_physical_offset)
         atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
     if (checkpoint->confirm_offset > log_end)
-        checkpoint->confirm_offset =
-            log_end > 0 || !is_bound(flusher) ? log_end : RMQ_NOTHING_CONFIRMED;
+        checkpoint->confirm_offset = log_end > 0 || !rmq_dispatcher_is_bound(flusher->dispatcher)
+                                         ? log_end
+                                         : RMQ_NOTHING_CONFIRMED;
     if (checkpoint->master_flushed_offset > log_end)
         checkpoint->master_flushed_offset = log_end;
     if (checkpoint->flushed_offset > log_end)
@@ -302,9 +296,10 @@ static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
      * the store never was a replica. */
     int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
     int64_t *kept = &flusher->checkpoint.confirm_offset;
-    if (!is_bound(flusher) || confirm > dispatched)
+    if (!rmq_dispatcher_is_bound(flusher->dispatcher) || confirm > dispatched)
         confirm = dispatched;
-    if ((is_bound(flusher) || *kept > 0) && confirm > 0 && confirm > *kept)
+    if ((rmq_dispatcher_is_bound(flusher->dispatcher) || *kept > 0) && confirm > 0 &&
+        confirm > *kept)
         *kept = confirm;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }

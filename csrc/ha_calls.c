@@ -193,6 +193,31 @@ static void leave_store(struct rmq_ha_pump *pump)
     rmq_ha_leave(pump);
 }
 
+/* The lock, and the gate of a store that is open. False: it was closed, and every link has ended.
+ */
+static bool enter_store_if_open(struct rmq_ha_pump *pump)
+{
+    rmq_ha_enter(pump);
+    if (!pump->is_shut && rmq_gate_enter(pump->options.gate))
+        return true;
+    rmq_ha_end_all(pump);
+    return false;
+}
+
+/* Frees the link when it cannot run. */
+static int run_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t *id,
+                    struct rmq_error *err)
+{
+    int status = enter_store(pump, err);
+    if (status != RMQ_OK) {
+        rmq_ha_link_free(link);
+        return status;
+    }
+    status = add_link(pump, link, id, err);
+    leave_store(pump);
+    return status;
+}
+
 static int no_link(int64_t link, struct rmq_error *err)
 {
     return rmq_fail(err, RMQ_NOT_FOUND, -1, "no link %" PRId64 " runs", link);
@@ -227,14 +252,7 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
     link->progress.next_offset = link->whole_offset = options->next_offset;
     link->progress.acked_offset = options->acked_offset;
     link->progress.confirm_offset = options->said_confirm;
-    status = enter_store(pump, err);
-    if (status != RMQ_OK) {
-        rmq_ha_link_free(link);
-        return status;
-    }
-    status = add_link(pump, link, id, err);
-    leave_store(pump);
-    return status;
+    return run_link(pump, link, id, err);
 }
 
 int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_options *options,
@@ -258,14 +276,7 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
     link->progress.acked_offset = options->acked_offset;
     link->progress.confirm_offset = -1;
     link->progress.border = options->border;
-    status = enter_store(pump, err);
-    if (status != RMQ_OK) {
-        rmq_ha_link_free(link);
-        return status;
-    }
-    status = add_link(pump, link, id, err);
-    leave_store(pump);
-    return status;
+    return run_link(pump, link, id, err);
 }
 
 int rmq_ha_pump_set_until(struct rmq_ha_pump *pump, int64_t id, int64_t until,
@@ -312,12 +323,7 @@ int rmq_ha_pump_stop(struct rmq_ha_pump *pump, int64_t id, struct rmq_ha_report 
                      struct rmq_error *err)
 {
     *report = (struct rmq_ha_report){.link = id};
-    struct rmq_error closed;
-    bool is_inside = enter_store(pump, &closed) == RMQ_OK;
-    if (!is_inside) {
-        rmq_ha_enter(pump);
-        rmq_ha_end_all(pump);
-    }
+    bool is_inside = enter_store_if_open(pump);
     struct rmq_ha_link *link = rmq_ha_find(pump, id);
     if (link) {
         rmq_ha_link_end(link, RMQ_HA_STOPPED, NULL);
@@ -331,13 +337,8 @@ int rmq_ha_pump_stop(struct rmq_ha_pump *pump, int64_t id, struct rmq_ha_report 
 
 int rmq_ha_pump_poll(struct rmq_ha_pump *pump, struct rmq_ha_report *report)
 {
-    struct rmq_error closed;
     *report = (struct rmq_ha_report){.link = -1};
-    bool is_inside = enter_store(pump, &closed) == RMQ_OK;
-    if (!is_inside) {
-        rmq_ha_enter(pump);
-        rmq_ha_end_all(pump);
-    }
+    bool is_inside = enter_store_if_open(pump);
     int64_t now = rmq_monotonic_ms();
     for (size_t i = 0; i < pump->count && report->link < 0; ++i) {
         struct rmq_ha_link *link = pump->links[i];

@@ -259,7 +259,7 @@ static int start(struct rmq_ha_pump *pump, struct rmq_error *err)
         error = pthread_create(&pump->thread, NULL, run, pump);
     if (!error) {
         if (pump->options.board)
-            rmq_ack_board_on_wait(pump->options.board, rmq_ha_pump_kick, pump);
+            rmq_hook_set(rmq_ack_board_on_wait(pump->options.board), rmq_ha_pump_kick, pump);
         return RMQ_OK;
     }
     rmq_wakeup_close(&pump->wakeup);
@@ -297,7 +297,7 @@ void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked)
 {
     if (!is_forked) {
         if (pump->options.board)
-            rmq_ack_board_on_wait(pump->options.board, NULL, NULL);
+            rmq_hook_unset(rmq_ack_board_on_wait(pump->options.board), pump);
         rmq_ha_enter(pump);
         pump->stop = true;
         rmq_ha_write_one(pump->wake_fd);

@@ -14,9 +14,9 @@
 
 struct rmq_hook {
     pthread_mutex_t lock;
-    void (*act)(void *owner);
+    void (*act)(void *owner, bool may_work);
     void *owner;
-    int32_t inside; /* threads that run it */
+    _Atomic int32_t inside; /* threads that run it */
     _Atomic bool is_set;
 };
 
@@ -25,7 +25,7 @@ static inline void rmq_hook_init(struct rmq_hook *hook)
     pthread_mutex_init(&hook->lock, NULL);
     hook->act = NULL;
     hook->owner = NULL;
-    hook->inside = 0;
+    atomic_init(&hook->inside, 0);
     atomic_init(&hook->is_set, false);
 }
 
@@ -34,25 +34,26 @@ static inline void rmq_hook_destroy(struct rmq_hook *hook)
     pthread_mutex_destroy(&hook->lock);
 }
 
-static inline void rmq_hook_run(struct rmq_hook *hook)
+/* may_work: the caller waits anyway, so that act may do on its thread what takes time. */
+static inline void rmq_hook_run(struct rmq_hook *hook, bool may_work)
 {
     if (!atomic_load_explicit(&hook->is_set, memory_order_acquire))
         return;
     pthread_mutex_lock(&hook->lock);
-    void (*act)(void *owner) = hook->act;
+    void (*act)(void *owner, bool may_work) = hook->act;
     void *owner = hook->owner;
-    hook->inside += act != NULL;
+    if (act)
+        atomic_fetch_add(&hook->inside, 1);
     pthread_mutex_unlock(&hook->lock);
     if (!act)
         return;
-    act(owner);
-    pthread_mutex_lock(&hook->lock);
-    --hook->inside;
-    pthread_mutex_unlock(&hook->lock);
+    act(owner, may_work);
+    atomic_fetch_sub(&hook->inside, 1);
 }
 
 /* In the place of whoever had it. */
-static inline void rmq_hook_set(struct rmq_hook *hook, void (*act)(void *owner), void *owner)
+static inline void rmq_hook_set(struct rmq_hook *hook, void (*act)(void *owner, bool may_work),
+                                void *owner)
 {
     pthread_mutex_lock(&hook->lock);
     hook->act = act;
@@ -71,12 +72,9 @@ static inline void rmq_hook_unset(struct rmq_hook *hook, const void *owner)
         hook->act = NULL;
         hook->owner = NULL;
     }
-    while (hook->inside > 0) {
-        pthread_mutex_unlock(&hook->lock);
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-        pthread_mutex_lock(&hook->lock);
-    }
     pthread_mutex_unlock(&hook->lock);
+    while (atomic_load(&hook->inside) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 #endif

@@ -109,11 +109,7 @@ static bool is_index_name(const char *name)
 static int path_of(const struct rmq_index *index, const char *name, char path[PATH_MAX],
                    struct rmq_error *err)
 {
-    int size = snprintf(path, PATH_MAX, "%s/%s", index->options.directory, name);
-    if (size < 0 || size >= PATH_MAX)
-        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/%s", index->options.directory,
-                        name);
-    return RMQ_OK;
+    return rmq_path_join(path, PATH_MAX, index->options.directory, name, err);
 }
 
 static int visit(void *context, const char *name, bool is_directory)

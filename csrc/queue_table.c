@@ -279,9 +279,9 @@ static int visit_topic(void *context, const char *name, bool is_directory)
     char path[PATH_MAX];
     if (!is_directory)
         return RMQ_OK;
-    int size = snprintf(path, sizeof path, "%s/%s", scan->directory, name);
-    if (size < 0 || (size_t)size >= sizeof path)
-        return rmq_fail(scan->err, RMQ_INVALID, -1, "path too long: %s/%s", scan->directory, name);
+    int status = rmq_path_join(path, sizeof path, scan->directory, name, scan->err);
+    if (status != RMQ_OK)
+        return status;
     struct scan queues = *scan;
     queues.topic = name;
     return scan->table->options.vfs->list(scan->table->options.vfs, path, visit_queue, &queues,

@@ -16,14 +16,6 @@
 /* How long closing waits for a flush that dispatching waits for. */
 #define RMQ_CLOSE_WAIT_MS 10000
 
-static int path_in(const char *root, const char *name, char out[PATH_MAX], struct rmq_error *err)
-{
-    int size = snprintf(out, PATH_MAX, "%s/%s", root, name);
-    if (size < 0 || size >= PATH_MAX)
-        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/%s", root, name);
-    return RMQ_OK;
-}
-
 /* ---- fork ---- */
 
 /* A page the kernel wipes in a forked child; without that feature the mark never changes. */
@@ -60,7 +52,7 @@ static int take_lock(struct rmq_store *store, struct rmq_error *err)
     char path[PATH_MAX];
     struct rmq_vfs *vfs = store->vfs;
     int64_t holder = 0;
-    int status = path_in(store->root, "lock", path, err);
+    int status = rmq_path_join(path, sizeof path, store->root, "lock", err);
     if (status == RMQ_OK)
         status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &store->lock_fd, err);
     if (status == RMQ_OK)
@@ -90,7 +82,7 @@ static int open_log(struct rmq_store *store, const struct rmq_store_options *opt
 {
     char path[PATH_MAX];
     const char *fallback[1] = {path};
-    int status = path_in(store->root, "commitlog", path, err);
+    int status = rmq_path_join(path, sizeof path, store->root, "commitlog", err);
     if (status != RMQ_OK)
         return status;
     struct rmq_file_queue_options files = {
@@ -127,7 +119,7 @@ static int open_index(struct rmq_store *store, const struct rmq_store_options *o
                       struct rmq_error *err)
 {
     char path[PATH_MAX];
-    int status = path_in(store->root, "index", path, err);
+    int status = rmq_path_join(path, sizeof path, store->root, "index", err);
     if (status != RMQ_OK || !options->index_enable)
         return status;
     struct rmq_index_options index = {
@@ -214,7 +206,8 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
 {
     struct rmq_checkpoint checkpoint;
     char checkpoint_path[PATH_MAX];
-    int status = path_in(store->root, "checkpoint", checkpoint_path, err);
+    int status =
+        rmq_path_join(checkpoint_path, sizeof checkpoint_path, store->root, "checkpoint", err);
     if (status == RMQ_OK)
         status = rmq_queue_table_load(&store->queues, err);
     if (status != RMQ_OK)
@@ -255,7 +248,7 @@ static int make_store(const struct rmq_store_options *options, struct rmq_store 
 {
     struct rmq_store *store = calloc(1, sizeof *store);
     char abort_path[PATH_MAX];
-    int status = path_in(options->root, "abort", abort_path, err);
+    int status = rmq_path_join(abort_path, sizeof abort_path, options->root, "abort", err);
     if (status != RMQ_OK || !store) {
         free(store);
         return store ? status : rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a store");

@@ -210,12 +210,6 @@ static int check_streams(struct rmq_store *store, int64_t offset, struct rmq_err
                     offset, streams);
 }
 
-static bool is_bound(struct rmq_store *store)
-{
-    int64_t confirm = atomic_load(&store->dispatcher.confirm_offset);
-    return confirm >= 0 && confirm < INT64_MAX;
-}
-
 /* Everybody stands still. */
 static int cut_at(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
@@ -225,7 +219,7 @@ static int cut_at(struct rmq_store *store, int64_t offset, struct rmq_error *err
     if (status != RMQ_OK)
         return status;
     atomic_store(&store->was_cut, true);
-    if (is_bound(store))
+    if (rmq_dispatcher_is_bound(&store->dispatcher))
         lower(&store->dispatcher.confirm_offset, offset);
     status = cut(store, offset, err);
     lower(&store->raw_end, offset);
@@ -292,12 +286,8 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
         return status;
     atomic_store(&dispatcher->dispatched_offset, offset);
     atomic_store(&store->raw_end, offset);
-    if (is_bound(store)) {
-        pthread_mutex_lock(&store->flusher.checkpoint_lock);
-        store->flusher.checkpoint.confirm_offset = offset > 0 ? offset : RMQ_NOTHING_CONFIRMED;
-        pthread_mutex_unlock(&store->flusher.checkpoint_lock);
+    if (rmq_dispatcher_is_bound(dispatcher))
         atomic_store(&dispatcher->confirm_offset, offset);
-    }
     return rmq_flusher_save(&store->flusher, err);
 }
 

@@ -106,6 +106,10 @@ struct rmq_vfs {
 /* The file system of the machine. The object is constant and shared. */
 struct rmq_vfs *rmq_vfs_posix(void);
 
+/* directory/name, with its NUL. RMQ_INVALID: it is longer than capacity. */
+int rmq_path_join(char *out, size_t capacity, const char *directory, const char *name,
+                  struct rmq_error *err);
+
 /* ---- the faulty twin, for tests ---- */
 
 enum rmq_vfs_call {

@@ -454,3 +454,12 @@ struct rmq_vfs *rmq_vfs_posix(void)
     /* Callers take it like any other door; nothing writes through the pointer. */
     return (struct rmq_vfs *)(uintptr_t)&posix;
 }
+
+int rmq_path_join(char *out, size_t capacity, const char *directory, const char *name,
+                  struct rmq_error *err)
+{
+    int size = snprintf(out, capacity, "%s/%s", directory, name);
+    if (size < 0 || (size_t)size >= capacity)
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/%s", directory, name);
+    return RMQ_OK;
+}

@@ -148,16 +148,6 @@ class _Waiter:
             wait.resolve(error)
 
 
-def _resolve_all(loop: asyncio.AbstractEventLoop, waits: list[_Wait]) -> None:
-    def set_all() -> None:
-        for wait in waits:
-            wait._set(None)
-
-    # A loop that is closed has nobody who waits any more.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(set_all)
-
-
 class _Acks:
     """Puts of one loop's tasks that wait for copies. The loop itself hears of them, all that an
     acknowledgement completed at once."""

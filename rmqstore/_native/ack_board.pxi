@@ -296,7 +296,7 @@ cdef class AckInbox:
 
     def take(self):
         """Return the AckWaits there are, in the order in which they were resolved."""
-        cdef rmq_ack_waiter *waiter = rmq_ack_inbox_take(&self.inbox, 0)
+        cdef rmq_ack_waiter *waiter = rmq_ack_inbox_take(&self.inbox)
         cdef list result = []
         while waiter != NULL:
             waiting = <AckWait>waiter.owner

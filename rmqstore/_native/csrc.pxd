@@ -514,4 +514,4 @@ cdef extern from "ack_board.h" nogil:
     bint rmq_ack_board_withdraw(rmq_ack_board *board, rmq_ack_waiter *waiter)
     int rmq_ack_inbox_open(rmq_ack_inbox *inbox, rmq_error *err)
     void rmq_ack_inbox_close(rmq_ack_inbox *inbox)
-    rmq_ack_waiter *rmq_ack_inbox_take(rmq_ack_inbox *inbox, int64_t timeout_ms)
+    rmq_ack_waiter *rmq_ack_inbox_take(rmq_ack_inbox *inbox)

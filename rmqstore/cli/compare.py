@@ -90,6 +90,11 @@ class Comparison:
         return start, max(start, min(self.a.end, self.b.end))
 
     @property
+    def parting(self) -> Difference | None:
+        """The one difference that is no filler: from there on records differ."""
+        return next((each for each in self.differences if not each.is_filler), None)
+
+    @property
     def is_same_range(self) -> bool:
         """Whether both logs begin and end at the same offsets."""
         return (self.a.start, self.a.end) == (self.b.start, self.b.end)

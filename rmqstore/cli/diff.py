@@ -90,7 +90,7 @@ def _tail(found: Comparison, name: str) -> str:
         return ""
     if found.tail_difference is not None:
         return f", different from byte {found.tail_difference} on"
-    return "" if any(not each.is_filler for each in found.differences) else ", as on the other side"
+    return "" if found.parting else ", as on the other side"
 
 
 def _text_of(at: Holder) -> str:
@@ -112,19 +112,17 @@ def _parting_text(found: Comparison) -> str:
     at = found.epochs_part_at
     if at == -1:
         return "the two logs have nothing in common"
-    wrong = [each for each in found.differences if not each.is_filler and each.offset < (at or 0)]
-    if wrong:
+    if found.parting and found.parting.offset < (at or 0):
         return f"the two logs are the same up to {at}, which is not so: do not join them"
     return f"the two logs are the same up to {at}"
 
 
 def _verdict(found: Comparison) -> str:
     start, stop = found.common
-    parting = [each for each in found.differences if not each.is_filler]
     if found.is_equal:
         return f"equal: {stop - start} bytes from {start} to {stop}"
-    if parting:
-        return f"different from byte {parting[0].offset} on, of {start} to {stop} that both hold"
+    if found.parting:
+        return f"different from byte {found.parting.offset} on, of {start} to {stop} that both hold"
     if start == stop:
         return "different: the two logs have no byte in common"
     if found.differences:
@@ -178,7 +176,6 @@ def _print_as_json(found: Comparison) -> None:
             | {"endA": queue.a, "endB": queue.b}
         )
     start, stop = found.common
-    parting = [each.offset for each in found.differences if not each.is_filler]
     print_json(
         {
             "type": "summary",
@@ -188,7 +185,7 @@ def _print_as_json(found: Comparison) -> None:
             "commonEnd": stop,
             "firstDifference": found.differences[0].offset if found.differences else None,
             "tailDifference": found.tail_difference,
-            "firstDifferentRecord": parting[0] if parting else None,
+            "firstDifferentRecord": found.parting.offset if found.parting else None,
             "epochsPartAt": found.epochs_part_at,
             "queues": len(found.queues),
         }

@@ -13,14 +13,14 @@ from typing import Any
 from rmqstore.cli.errors import ExitCode, command, opened
 from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
 from rmqstore.cli.output import print_json, print_rows
+from rmqstore.directory import EPOCH_FILE
 from rmqstore.errors import CorruptionError, NotFoundError
 from rmqstore.replication.epoch import EpochEntry, parse_epochs
 from rmqstore.store import Store
 from rmqstore.verify import Level
 
-__all__ = ["EPOCH_FILE", "EpochFile", "EpochFinding", "check", "epoch", "read_files", "used"]
+__all__ = ["EpochFile", "EpochFinding", "check", "epoch", "read_files", "used"]
 
-EPOCH_FILE = "epochFileCheckpoint"
 _SIZE_MAX = 64 << 20
 _HEAD_LINES = 2
 _LOOKS_MAX, _LOOK_AGAIN_SECONDS = 3, 0.02

@@ -7,14 +7,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rmqstore import replication
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, tell
-from rmqstore.cli.options import ConfigOption, JsonOption
+from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
 from rmqstore.cli.replica_status import StatusPrinter, has_caught_up
 from rmqstore.cli.traffic import Traffic
 from rmqstore.errors import StoreTimeout
@@ -40,9 +39,6 @@ app = typer.Typer(
 _LOOK_SECONDS = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-StoreFolder = Annotated[
-    Path, typer.Argument(metavar="PATH", help="The store: the folder with commitlog/ in it.")
-]
 EpochOption = Annotated[
     int | None,
     typer.Option("--epoch", min=0, help="That of the office; else one more than the log's last."),
@@ -81,7 +77,7 @@ _QUORUM = Quorum()
 @app.command("master", epilog=EXIT_CODES)
 @command
 def master(
-    path: StoreFolder,
+    path: StorePath,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any that is free.")
     ],
@@ -218,7 +214,7 @@ def master(
 @app.command("slave", epilog=EXIT_CODES)
 @command
 def slave(
-    path: StoreFolder,
+    path: StorePath,
     master: Annotated[
         str, typer.Option("--master", metavar="HOST:PORT", help="The master's HA port.")
     ],

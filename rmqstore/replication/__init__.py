@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqstore.replication.epoch import EpochEntry, EpochList
     from rmqstore.replication.events import HaOptions, HaState
-    from rmqstore.replication.queue_lock import LockRequest, LockTable, QueueId
+    from rmqstore.replication.queue_lock import Grant, LockRequest, LockTable, QueueId, Release
     from rmqstore.replication.quorum import Lease, Mode, Quorum
     from rmqstore.replication.service import Master, ReplicatedStore, Slave
     from rmqstore.replication.status import MasterStatus, ReplicaStatus, Status
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EpochEntry",
     "EpochList",
+    "Grant",
     "HaOptions",
     "HaState",
     "Lease",
@@ -38,6 +39,7 @@ __all__ = [
     "Proposal",
     "QueueId",
     "Quorum",
+    "Release",
     "ReplicaStatus",
     "ReplicatedStore",
     "Slave",
@@ -47,7 +49,7 @@ __all__ = [
 _HOMES = {
     "epoch": ("EpochEntry", "EpochList"),
     "events": ("HaOptions", "HaState"),
-    "queue_lock": ("LockRequest", "LockTable", "QueueId"),
+    "queue_lock": ("Grant", "LockRequest", "LockTable", "QueueId", "Release"),
     "quorum": ("Lease", "Mode", "Quorum"),
     "service": ("Master", "ReplicatedStore", "Slave"),
     "status": ("MasterStatus", "ReplicaStatus", "Status"),

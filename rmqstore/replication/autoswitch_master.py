@@ -1,14 +1,14 @@
 """The master of auto-switch HA: handshake, transfer under epochs, acknowledgements.
 
-Rules: those of RocketMQ's AutoSwitchHAConnection. The wire is the same,
-down to the label of a frame that ends an epoch (4.5). What differs:
+Rules: those of RocketMQ's AutoSwitchHAConnection. The wire is the same, down to the label of a
+frame that ends an epoch. What differs:
 
 - Acknowledgements before the handshake, above the log's end or above what was sent close the
   connection and count for nothing (H15, H25).
 - The first acknowledgement only says where to begin: it may name a point that the slave's epochs
   and not its bytes have reached (H2). An empty frame at that offset goes out at once. RocketMQ's
   slave closes when its log does not end there, so the next acknowledgement is a true one. The frame
-  also announces the first epoch, which upstream slaves otherwise miss (4.5).
+  also announces the first epoch, which upstream slaves otherwise miss.
 - A slave has caught up when it acknowledges what there is, never because nothing can be sent (H3).
 - The epoch list is read anew for every batch, so an epoch that begins while slaves are connected
   reaches them (H22, #9689).
@@ -148,18 +148,16 @@ class AutoSwitchMaster(MasterMachine):
     def _batch(self, offset: int, size: int) -> SendLog | Send | None:
         # A frame that would pass the end of its epoch is cut there and carries the label of the
         # next epoch, as RocketMQ's does; at the very end it is empty.
-        epochs = self._log.epochs
-        later = bisect_right(epochs, self._epoch.epoch, key=_epoch_of)
-        if later < len(epochs):
-            end = epochs[later].start_offset
-            if offset + size > end or offset == end:
-                while later + 1 < len(epochs) and epochs[later + 1].start_offset == end:
-                    later += 1
-                self._epoch = epochs[later]
-                size = end - offset
-                if size <= 0:
-                    return Send(self._empty_frame(offset))
-        return super()._batch(offset, size)
+        end = self._label_end()
+        if end is None or not self._ends_label(offset, size):
+            return super()._batch(offset, size)
+        # The last of several epochs that begin there, all but it without bytes.
+        label = epoch_at(self._log.epochs, end)
+        assert label is not None, "an epoch begins there"
+        self._epoch = label
+        if offset >= end:
+            return Send(self._empty_frame(offset))
+        return super()._batch(offset, end - offset)
 
     def _empty_frame(self, offset: int) -> Transfer:
         return Transfer(

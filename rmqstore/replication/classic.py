@@ -1,20 +1,14 @@
 """Classic HA, both sides: a slave reports its log's end, a master sends what follows.
 
-Rules: those of RocketMQ's DefaultHAConnection and DefaultHAClient. The wire is
-the same. The protocol knows no epochs, so it cannot say where two logs parted: a slave whose tail
-is not the master's, or that is ahead of it, halts, where RocketMQ's reconnects for ever or appends
-bytes from the middle of a record.
+Rules: those of RocketMQ's DefaultHAConnection and DefaultHAClient. The wire is the same. The
+protocol knows no epochs, so it cannot say where two logs parted: a slave whose tail is not the
+master's, or that is ahead of it, halts, where RocketMQ's reconnects for ever or appends bytes from
+the middle of a record.
 """
 
 from __future__ import annotations
 
-from rmqstore.replication.events import (
-    Close,
-    Effect,
-    HaOptions,
-    HaState,
-    LogView,
-)
+from rmqstore.replication.events import Close, Effect, HaOptions, HaState, LogView
 from rmqstore.replication.frames import ClassicData, Frame, Report
 from rmqstore.replication.master import MasterMachine
 from rmqstore.replication.slave import SlaveMachine

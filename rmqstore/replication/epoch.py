@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Protocol
 
 from rmqstore.errors import ArgumentError, CorruptionError, Fenced
@@ -200,8 +202,9 @@ def format_epochs(entries: Sequence[EpochEntry]) -> str:
 
 def epoch_at(entries: Sequence[EpochEntry], physical_offset: int) -> EpochEntry | None:
     """Return the epoch in which the byte at *physical_offset* was or will be written, None for one
-    before all epochs."""
-    return max((each for each in entries if each.start_offset <= physical_offset), default=None)
+    before all epochs. *entries* are in their order."""
+    later = bisect_right(entries, physical_offset, key=attrgetter("start_offset"))
+    return entries[later - 1] if later else None
 
 
 def common_end(

@@ -1,8 +1,8 @@
 """How many bytes a master may send to one slave in a second.
 
-RocketMQ's FlowMonitor, with two differences: heads and bodies count in
-both protocols, and a connection without allowance waits for the next second. RocketMQ's classic
-master counts heads only and then sends empty frames without a pause (H10).
+RocketMQ's FlowMonitor, with two differences: heads and bodies count in both protocols, and a
+connection without allowance waits for the next second. RocketMQ's classic master counts heads only
+and then sends empty frames without a pause (H10).
 """
 
 from __future__ import annotations

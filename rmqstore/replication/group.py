@@ -1,6 +1,6 @@
 """A master among its replicas: one machine over acknowledgements, set, confirm offset and waiters.
 
-Every event returns its effects in the order in which they are to be carried out. `SetConfirm`
+Every event returns its effects in the order in which they are to be carried out. `ConfirmMoved`
 comes before `Resolved`, so that a put is readable when its caller hears of it, and a proposal is
 waited for from the moment it is made.
 """

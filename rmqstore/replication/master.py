@@ -2,7 +2,7 @@
 
 A machine serves one connection and ends with it. Rules that hold for both:
 
-- A body lies in one log file and is at most a batch (2.3). What was handed out and not yet taken by
+- A body lies in one log file and is at most a batch. What was handed out and not yet taken by
   the connection is bounded by a window; a slave that stops reading is closed.
 - An offset that the master does not hold is never served and never counted: above the log's end
   the connection closes (H15, #3015), below its start an empty frame tells where the log begins, and

@@ -416,12 +416,13 @@ class ReplicatedStore:
         Raises StoreTimeout after *timeout* seconds (30 by default).
         """
         end = self.store.end_offset if offset is None else offset
-        deadline = time.monotonic() + (_WAIT_S if timeout is None else timeout)
+        limit = _WAIT_S if timeout is None else timeout
+        deadline = time.monotonic() + limit
         while self.store.dispatched_offset < end:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise StoreTimeout(
-                    f"waited {timeout or _WAIT_S} s for {end} to be confirmed; confirmed is "
+                    f"waited {limit} s for {end} to be confirmed; confirmed is "
                     f"{self.confirm_offset}, dispatched {self.store.dispatched_offset}"
                 )
             self.store._await_change(self.store.dispatched_offset, min(left, _SLICE_S))

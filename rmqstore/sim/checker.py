@@ -58,11 +58,6 @@ class Checker:
         self.acknowledged = 0
         self.confirmed = 0
 
-    @property
-    def truth_end(self) -> int:
-        """Behind the last confirmed message."""
-        return len(self._truth)
-
     # ---- what replicas do
 
     def born(self, replica: Replica) -> None:

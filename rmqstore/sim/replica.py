@@ -1,13 +1,12 @@
 """One replica: what `rmqstore.replication.service` is to a store, over a model disk and network.
 
-The nodes and machines are the real ones. Around them a process lives and dies: it recovers its log,
-speaks to the controller, takes roles, carries effects out, and takes puts while it is master.
+The nodes and machines are the real ones. Around them a process, which `host` starts, speaks to the
+controller, takes roles, carries effects out, and takes puts while it is master.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.errors import Fenced
@@ -43,192 +42,27 @@ from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resol
 from rmqstore.replication.node import MasterNode, NodeEffect, SlaveNode, To, steps_to_master
 from rmqstore.replication.quorum import Lease, Mode, Resolution
 from rmqstore.replication.watermark import Watermark
-from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controller import CONTROLLER, Controller, View
-from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
-from rmqstore.sim.network import End, Network
-from rmqstore.sim.shape import Shape
-from rmqstore.sim.witness import Put, Witness
+from rmqstore.sim.disk import Died, DiskError
+from rmqstore.sim.host import DiskWait, Host, Link
+from rmqstore.sim.network import End
+from rmqstore.sim.witness import Put
 
 __all__ = ["Replica"]
 
 _SETTLED = (Append, TruncateTo, Restart, FlushLog)
 
 
-@dataclass(slots=True)
-class _Link:
-    end: End
-    parser: MasterFrameParser | SlaveFrameParser
-
-
-@dataclass(slots=True)
-class _DiskWait:
-    put: Put
-    copies: int = 1
-
-
-@dataclass(slots=True)
-class _Process:
-    """What dies with the process."""
-
-    node: MasterNode[int] | SlaveNode | None = None
-    epoch: int = -1
-    master: int = 0
-    links: dict[int, _Link] = field(default_factory=dict)
-    puts: dict[int, Put] = field(default_factory=dict)
-    disk_waits: list[_DiskWait] = field(default_factory=list)
-    is_connecting: bool = False
-    is_flush_due: bool = False
-    tick_us: int | None = None
-
-
-class Replica:
+class Replica(Host):
     """The replica *number* of a group."""
 
-    def __init__(
-        self,
-        number: int,
-        *,
-        is_learner: bool,
-        shape: Shape,
-        timeline: Timeline,
-        network: Network,
-        clock: MachineClock,
-        witness: Witness,
-    ) -> None:
-        self.number = number
-        self.is_learner = is_learner
-        self.log = ModelLog(file_size=shape.file_size)
-        self.clock = clock
-        self.life = 0
-        """How often the process was started."""
-        self.is_up = False
-        self.has_rotten = False
-        """Whether recovery refuses the log; an operator must act."""
-        self.paused_until_us = 0
-        """Until then the process gets no turn."""
-        self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
-        self.controller: Controller
-        self._shape = shape
-        self._timeline = timeline
-        self._network = network
-        self._witness = witness
-        self._now = _Process()
+    controller: Controller
 
-    # ---- how it stands
+    # ---- turns
 
-    @property
-    def master_node(self) -> MasterNode[int] | None:
-        """The node of a master, None in other roles."""
-        node = self._now.node
-        return node if isinstance(node, MasterNode) else None
-
-    @property
-    def slave_node(self) -> SlaveNode | None:
-        """The node of a slave, None in other roles."""
-        node = self._now.node
-        return node if isinstance(node, SlaveNode) else None
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of its role, -1 before it has one."""
-        return self._now.epoch
-
-    @property
-    def visible_end(self) -> int:
-        """Behind the last message that readers of this replica see."""
-        confirm = self.log.confirm_offset
-        if self._shape.is_durable:
-            confirm = min(confirm, self.log.flushed_offset)
-        return self.log.whole_below(confirm)
-
-    def told(self) -> str:
-        """Return in a few words how it stands."""
-        log, node = self.log, self._now.node
-        role = "no role" if node is None else "master" if self.master_node else "slave"
-        if isinstance(node, SlaveNode):
-            role += f" of {self._now.master}, {node.machine.state.name.lower()}"
-            role += f" ({node.reason})" if node.reason else ""
-        life = "up" if self.is_up else "rotten" if self.has_rotten else "down"
-        epochs = " ".join(f"{each.epoch}@{each.start_offset}" for each in log.epochs)
-        return (
-            f"replica {self.number} {life}, {role} in epoch {self.epoch}: log {log.start_offset} "
-            f"to {log.end_offset}, flushed {log.flushed_offset}, confirm {log.confirm_offset}, "
-            f"epochs {epochs or 'none'}"
-        )
-
-    # ---- life and death
-
-    def start(self) -> None:
-        """Start the process: it reads its disk and asks the controller what to be."""
-        if self.is_up:
-            return
-        self.life += 1
-        self.paused_until_us = 0
-        self._put_off.clear()
-        try:
-            self.log.recover()
-        except RotError as error:
-            self.has_rotten = True
-            self._witness.say(f"replica {self.number} refuses its log: {error}")
-            return
-        except DiskError as error:
-            self._witness.say(f"replica {self.number} cannot start: {error}")
-            return
-        self.is_up, self.has_rotten = True, False
-        self._now = _Process()
-        self._witness.say(self.told())
+    def _begin(self) -> None:
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
-
-    def kill(self, *, loses_power: bool) -> None:
-        """End the process, or the machine, at this moment."""
-        if not self.is_up:
-            return
-        self.is_up = False
-        for link in self._now.links.values():
-            if loses_power:
-                link.end.vanish()
-            else:
-                link.end.close()
-        self._now = _Process()
-        if loses_power:
-            self.log.power_loss(self._network.rng)
-        else:
-            self.log.crash()
-
-    def replace_disk(self) -> None:
-        """Begin with an empty log, after the process was ended."""
-        assert not self.is_up
-        self.log = ModelLog(file_size=self._shape.file_size)
-        self.has_rotten = False
-
-    def pause(self, ms: int) -> None:
-        """Give the process no turn for a while; the world and its clock go on."""
-        self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
-        self._timeline.at(self.paused_until_us, self._wake)
-
-    def disturb(self, action: Callable[..., None], *args: Any) -> None:
-        """Let something happen to this process, as an event of its own."""
-        self._enter(self.life, action, *args)
-
-    def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
-        """Give the process its turn, in the life it was meant for."""
-        if life != self.life or not self.is_up:
-            return
-        if self._timeline.now_us < self.paused_until_us or self._put_off:
-            self._put_off.append((life, action, args))
-            return
-        self._act(action, *args)
-
-    def _wake(self) -> None:
-        """Do, in order, what was put off."""
-        if self._timeline.now_us < self.paused_until_us:
-            return
-        put_off, self._put_off = self._put_off, []
-        for life, action, args in put_off:
-            if life == self.life and self.is_up:
-                self._act(action, *args)
 
     def _act(self, action: Callable[..., None], *args: Any) -> None:
         try:
@@ -431,7 +265,7 @@ class Replica:
         if not isinstance(node, MasterNode):
             end.close()
             return
-        self._now.links[end.number] = _Link(end, SlaveFrameParser())
+        self._now.links[end.number] = Link(end, SlaveFrameParser())
         self._do(node.accepted(end.number, self.clock.monotonic_ms()))
 
     def _open(self, end: End) -> None:
@@ -444,7 +278,7 @@ class Replica:
                 self._refused(process.master)
             return
         process.is_connecting = False
-        process.links[end.number] = _Link(end, MasterFrameParser())
+        process.links[end.number] = Link(end, MasterFrameParser())
         self._do_slave(node.tell(Opened(), self.clock.monotonic_ms()))
 
     def _refused(self, target: int) -> None:
@@ -671,7 +505,7 @@ class Replica:
         if put.durability is Durability.MEMORY:
             self._answer(put, PutStatus.PUT_OK, 1)
         elif put.durability is Durability.DISK:
-            self._now.disk_waits.append(_DiskWait(put))
+            self._now.disk_waits.append(DiskWait(put))
         else:
             self._now.puts[put.number] = put
             waiting = node.group.wait(
@@ -688,7 +522,7 @@ class Replica:
         end = put.record.physical_offset + put.record.size
         is_ok = resolution.status is PutStatus.PUT_OK
         if is_ok and self._shape.is_durable and self.log.flushed_offset < end:
-            self._now.disk_waits.append(_DiskWait(put, resolution.copies))
+            self._now.disk_waits.append(DiskWait(put, resolution.copies))
         else:
             self._answer(put, resolution.status, resolution.copies)
 

@@ -107,7 +107,9 @@ static void *produce(void *argument)
             --in_flight;
         done += in_flight;
         while (in_flight > 0) {
-            struct rmq_ack_waiter *waiter = rmq_ack_inbox_take(&inbox, PATIENCE_MS);
+            struct pollfd wanted = {.fd = inbox.fd, .events = POLLIN};
+            (void)poll(&wanted, 1, PATIENCE_MS);
+            struct rmq_ack_waiter *waiter = rmq_ack_inbox_take(&inbox);
             if (!waiter)
                 fail("an inbox was forgotten");
             for (; waiter; waiter = waiter->after, --in_flight)

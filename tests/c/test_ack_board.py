@@ -105,7 +105,7 @@ class Board:
 
     def taken(self, inbox: Any) -> list[tuple[int, int, int]]:
         """Return end offset, status and copies of what is in an inbox."""
-        waiter, found = self.lib.rmq_ack_inbox_take(inbox, 0), []
+        waiter, found = self.lib.rmq_ack_inbox_take(inbox), []
         while waiter != self.ffi.NULL:
             found.append((waiter.end_offset, waiter.status, waiter.copies))
             waiter = waiter.after

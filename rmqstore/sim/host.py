@@ -1,0 +1,208 @@
+"""Where a replica lives: a machine with a disk and a clock, and a process that starts and dies.
+
+What happens to a process comes to it in turns. A turn that was meant for an earlier life is lost,
+one that comes while the process is paused is put off.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore.replication.frames import MasterFrameParser, SlaveFrameParser
+from rmqstore.replication.node import MasterNode, SlaveNode
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.disk import DiskError, ModelLog, RotError
+from rmqstore.sim.network import End, Network
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put, Witness
+
+__all__ = ["DiskWait", "Host", "Link", "Process"]
+
+
+@dataclass(slots=True)
+class Link:
+    """A connection of the process."""
+
+    end: End
+    parser: MasterFrameParser | SlaveFrameParser
+
+
+@dataclass(slots=True)
+class DiskWait:
+    """A put that waits for the disk of this replica."""
+
+    put: Put
+    copies: int = 1
+
+
+@dataclass(slots=True)
+class Process:
+    """What dies with the process."""
+
+    node: MasterNode[int] | SlaveNode | None = None
+    epoch: int = -1
+    master: int = 0
+    links: dict[int, Link] = field(default_factory=dict)
+    puts: dict[int, Put] = field(default_factory=dict)
+    disk_waits: list[DiskWait] = field(default_factory=list)
+    is_connecting: bool = False
+    is_flush_due: bool = False
+    tick_us: int | None = None
+
+
+class Host(ABC):
+    """The machine *number* of a group."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        is_learner: bool,
+        shape: Shape,
+        timeline: Timeline,
+        network: Network,
+        clock: MachineClock,
+        witness: Witness,
+    ) -> None:
+        self.number = number
+        self.is_learner = is_learner
+        self.log = ModelLog(file_size=shape.file_size)
+        self.clock = clock
+        self.life = 0
+        """How often the process was started."""
+        self.is_up = False
+        self.has_rotten = False
+        """Whether recovery refuses the log; an operator must act."""
+        self.paused_until_us = 0
+        """Until then the process gets no turn."""
+        self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
+        self._shape = shape
+        self._timeline = timeline
+        self._network = network
+        self._witness = witness
+        self._now = Process()
+
+    # ---- how it stands
+
+    @property
+    def master_node(self) -> MasterNode[int] | None:
+        """The node of a master, None in other roles."""
+        node = self._now.node
+        return node if isinstance(node, MasterNode) else None
+
+    @property
+    def slave_node(self) -> SlaveNode | None:
+        """The node of a slave, None in other roles."""
+        node = self._now.node
+        return node if isinstance(node, SlaveNode) else None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its role, -1 before it has one."""
+        return self._now.epoch
+
+    @property
+    def visible_end(self) -> int:
+        """Behind the last message that readers of this replica see."""
+        confirm = self.log.confirm_offset
+        if self._shape.is_durable:
+            confirm = min(confirm, self.log.flushed_offset)
+        return self.log.whole_below(confirm)
+
+    def told(self) -> str:
+        """Return in a few words how it stands."""
+        log, node = self.log, self._now.node
+        role = "no role" if node is None else "master" if self.master_node else "slave"
+        if isinstance(node, SlaveNode):
+            role += f" of {self._now.master}, {node.machine.state.name.lower()}"
+            role += f" ({node.reason})" if node.reason else ""
+        life = "up" if self.is_up else "rotten" if self.has_rotten else "down"
+        epochs = " ".join(f"{each.epoch}@{each.start_offset}" for each in log.epochs)
+        return (
+            f"replica {self.number} {life}, {role} in epoch {self.epoch}: log {log.start_offset} "
+            f"to {log.end_offset}, flushed {log.flushed_offset}, confirm {log.confirm_offset}, "
+            f"epochs {epochs or 'none'}"
+        )
+
+    # ---- life and death
+
+    def start(self) -> None:
+        """Start the process: it reads its disk and asks the controller what to be."""
+        if self.is_up:
+            return
+        self.life += 1
+        self.paused_until_us = 0
+        self._put_off.clear()
+        try:
+            self.log.recover()
+        except RotError as error:
+            self.has_rotten = True
+            self._witness.say(f"replica {self.number} refuses its log: {error}")
+            return
+        except DiskError as error:
+            self._witness.say(f"replica {self.number} cannot start: {error}")
+            return
+        self.is_up, self.has_rotten = True, False
+        self._now = Process()
+        self._witness.say(self.told())
+        self._begin()
+
+    def kill(self, *, loses_power: bool) -> None:
+        """End the process, or the machine, at this moment."""
+        if not self.is_up:
+            return
+        self.is_up = False
+        for link in self._now.links.values():
+            if loses_power:
+                link.end.vanish()
+            else:
+                link.end.close()
+        self._now = Process()
+        if loses_power:
+            self.log.power_loss(self._network.rng)
+        else:
+            self.log.crash()
+
+    def replace_disk(self) -> None:
+        """Begin with an empty log, after the process was ended."""
+        assert not self.is_up
+        self.log = ModelLog(file_size=self._shape.file_size)
+        self.has_rotten = False
+
+    def pause(self, ms: int) -> None:
+        """Give the process no turn for a while; the world and its clock go on."""
+        self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
+        self._timeline.at(self.paused_until_us, self._wake)
+
+    def disturb(self, action: Callable[..., None], *args: Any) -> None:
+        """Let something happen to this process, as an event of its own."""
+        self._enter(self.life, action, *args)
+
+    def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
+        """Give the process its turn, in the life it was meant for."""
+        if life != self.life or not self.is_up:
+            return
+        if self._timeline.now_us < self.paused_until_us or self._put_off:
+            self._put_off.append((life, action, args))
+            return
+        self._act(action, *args)
+
+    def _wake(self) -> None:
+        """Do, in order, what was put off."""
+        if self._timeline.now_us < self.paused_until_us:
+            return
+        put_off, self._put_off = self._put_off, []
+        for life, action, args in put_off:
+            if life == self.life and self.is_up:
+                self._act(action, *args)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Do what a process does first."""
+
+    @abstractmethod
+    def _act(self, action: Callable[..., None], *args: Any) -> None:
+        """Take a turn."""
