@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +25,9 @@ from typing import Any
 from rmqstore.errors import StoreError
 from tests.crash import replica_node
 
-__all__ = ["Ledger", "Office", "Relay", "Replica", "Trouble", "wait_until"]
+__all__ = ["Ledger", "Office", "Relay", "Replica", "Trouble"]
 
 PATIENCE_S = 30.0
-_LOOK_S = 0.004
 _CHUNK_BYTES = 65536
 
 
@@ -37,21 +35,13 @@ class Trouble(StoreError):
     """A replica could not do what it was asked, or ended."""
 
 
-def wait_until(is_so: Callable[[], object], what: Callable[[], object]) -> None:
-    """Return once *is_so*; fail with *what* after a bounded while."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S} s: {what()}"
-        time.sleep(_LOOK_S)
-
-
 class Relay:
     """A port of its own for a replica, whatever port that has after a restart."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: tuple[str, int] | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
-        self.target: tuple[str, int] | None = None
+        self.target = target
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_cut = False
@@ -131,7 +121,7 @@ class Ledger:
         """Physical offset and number by queue and queue offset."""
         self.seen: dict[tuple[int, int], int] = {}
         self.wrongs: list[str] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
     def ack(self, who: str, at: tuple[int, int], physical_offset: int, number: int) -> None:
         """Take an acknowledgement."""
@@ -142,6 +132,7 @@ class Ledger:
                     f"{who}: queue, offset {at} went to {number} at {physical_offset}, and had "
                     f"gone to {known}, seen {self.seen.get(at)}"
                 )
+            self._lock.notify_all()
 
     def see(self, who: str, on: int, first: int, numbers: list[int]) -> None:
         """Take what a reader was given."""
@@ -154,11 +145,21 @@ class Ledger:
                         f"{who}: a reader got {number} at queue, offset {(on, offset)}, another "
                         f"one {known}; acknowledged is {acked}"
                     )
+                    self._lock.notify_all()
 
     def wrong(self, text: str) -> None:
         """Take what a replica itself found wrong."""
         with self._lock:
             self.wrongs.append(text)
+            self._lock.notify_all()
+
+    def wait_acked(self, count: int, timeout: float) -> bool:
+        """Tell whether, within so many seconds, there come to be so many acknowledged messages, or
+        something wrong."""
+        with self._lock:
+            return self._lock.wait_for(
+                lambda: len(self.acked) >= count or bool(self.wrongs), timeout
+            )
 
     def promised(self) -> tuple[dict[tuple[int, int], tuple[int, int]], dict[Any, int]]:
         """Return what is acknowledged and seen by now."""
@@ -357,7 +358,7 @@ class Office:
         self.master: Replica | None = None
         self._is_electing = self._owes_answer = False
         self._rng = rng
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
     def begin_election(self) -> None:
         """Take no proposals until somebody is elected, or nobody."""
@@ -393,6 +394,7 @@ class Office:
             if set_epoch == self.set_epoch:
                 self.members = frozenset(members)
                 self.set_epoch += 1
+                self._lock.notify_all()
             self._owes_answer = self._rng.random() < 0.1
             if self._owes_answer:
                 master.tell("lose", number=number)
@@ -405,6 +407,11 @@ class Office:
             if self._owes_answer and not self._is_electing and self.master is not None:
                 self._owes_answer = False
                 self._tell_set(self.master)
+
+    def wait_members(self, members: Collection[int]) -> bool:
+        """Tell whether, within a bounded while, the set comes to be *members*."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self.members == set(members), PATIENCE_S)
 
     def _tell_set(self, master: Replica) -> None:
         master.tell("set", members=sorted(self.members), set_epoch=self.set_epoch)

@@ -95,10 +95,11 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 FORK_WHILE_A_PUT_WAITS = """
-import os, sys, threading, time
+import os, select, sys, threading
 import rmqstore
 from rmqstore.replication import Master, Quorum
 from tests.crash.agreement import FILES
+from tests.waiting import WAIT_S, wait_until
 store = rmqstore.open(sys.argv[1], **FILES)
 master = Master(store, listen="127.0.0.1:0", quorum=Quorum(in_sync=2, timeout_ms=60000))
 def put():
@@ -108,22 +109,16 @@ def put():
         pass
 waiting = threading.Thread(target=put)
 waiting.start()
-while store._board.waiting == 0:
-    time.sleep(0.001)
+wait_until(master, lambda: store._board.waiting, "a put that waits")
 child = os.fork()
 if child == 0:
     master.close()
     store.close()
     os._exit(0)
-limit = time.monotonic() + 20
-pid = 0
-while not pid and time.monotonic() < limit:
-    pid, status = os.waitpid(child, os.WNOHANG)
-    time.sleep(0.01)
-if not pid:
+if not select.select([os.pidfd_open(child)], [], [], WAIT_S)[0]:
     print("the child hangs", flush=True)
     os.kill(child, 9)
-    _, status = os.waitpid(child, 0)
+_, status = os.waitpid(child, 0)
 store.close()
 waiting.join()
 sys.exit(os.waitstatus_to_exitcode(status))

@@ -24,7 +24,7 @@ from rmqstore.directory import EPOCH_FILE
 from rmqstore.replication.epoch import EpochEntry, parse_epochs
 from rmqstore.verify import verify
 from tests.crash.agreement import check_agreement
-from tests.crash.replica_group import Ledger, Office, Replica, Trouble, wait_until
+from tests.crash.replica_group import PATIENCE_S, Ledger, Office, Replica, Trouble
 from tests.crash.replica_node import VARIANTS
 from tests.effort import rounds
 
@@ -32,7 +32,7 @@ SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 SEEDS = rounds(1, int(os.environ.get("RMQ_SEEDS", "20")))
 ROUNDS = rounds(6, 12)
 ACKED_A_ROUND = 60
-LOOKS_UNTIL_REMINDED = 100
+REMINDER_S = 0.4
 
 
 class Group:
@@ -141,19 +141,12 @@ class Group:
     def wait_acked(self, count: int) -> None:
         """Return when so many more messages were acknowledged."""
         before = len(self.ledger.acked)
-        looks = 0
-
-        def is_so() -> bool:
-            nonlocal looks
-            looks += 1
-            if looks % LOOKS_UNTIL_REMINDED == 0:
-                self.office.remind()
-            return len(self.ledger.acked) >= before + count or bool(self.ledger.wrongs)
-
-        wait_until(
-            is_so,
-            lambda: f"{len(self.ledger.acked) - before} acknowledged of {count}: {self.state()}",
-        )
+        for _ in range(round(PATIENCE_S / REMINDER_S)):
+            if self.ledger.wait_acked(before + count, REMINDER_S):
+                return
+            self.office.remind()
+        found = len(self.ledger.acked) - before
+        raise AssertionError(f"{found} acknowledged of {count}: {self.state()}")
 
     def wait_some(self) -> None:
         self.wait_acked(self.rng.choice((1, 3, 10, 40)))
@@ -304,7 +297,7 @@ class Group:
         for each in self.replicas:
             each.ask("rest")
         if self.office.has_set:
-            wait_until(lambda: self.office.members == {1, 2, 3}, self.state)
+            assert self.office.wait_members({1, 2, 3}), self.state()
             self.office.remind()
         self.master.ask("wait", copies=3)
         end = self.master.ask("status")["end"]

@@ -140,6 +140,7 @@ class Writer:
         for thread in range(THREADS):
             threading.Thread(target=self.put_all, args=(thread,), daemon=True).start()
         while True:
+            # The pace of the load: acts meet puts at any moment.
             time.sleep(self.rng.uniform(0, 0.02))
             self.rng.choice((self.cut, self.expire, self.flush, self.open_anew))()
 

@@ -29,6 +29,7 @@ from rmqstore.replication import (
     Slave,
 )
 from tests.house import tree
+from tests.waiting import WAIT_S, wait_until
 
 SIZES = {
     "commit_log_file_size_bytes": 1 << 16,
@@ -37,14 +38,14 @@ SIZES = {
 }
 
 FORKED = """
-import os, sys, time, rmqstore
+import os, sys, rmqstore
+from tests.waiting import spin_until
 
 path = sys.argv[1]
 store = rmqstore.open(path, commit_log_file_size_bytes=65536, index_slot_count=11,
                       index_entry_count=20)
 store.put("orders", b"parent")
-while len(os.listdir(f"{path}/commitlog")) < 2:  # the file made ahead
-    time.sleep(0.001)
+spin_until(lambda: len(os.listdir(f"{path}/commitlog")) == 2, "the file made ahead")
 ends, alive = os.pipe()
 child = os.fork()
 if child == 0:
@@ -230,7 +231,6 @@ def test_index_files_span_fewer_log_files_than_java_walks_back_over(tmp_path: Pa
 
 QUICK = HaOptions(heartbeat_ms=100, reconnect_ms=50)
 TWO = Quorum(in_sync=2, timeout_ms=50)
-WAIT_S = 20.0
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -239,13 +239,6 @@ def stores(tmp_path: Path) -> Iterator[Callable[[str], rmqstore.Store]]:
     """Return what opens, or opens again, the store of a name."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(rmqstore.open(tmp_path / name, **SIZES))
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def _outcome(put: Callable[[], object]) -> tuple[str, bool | None]:
@@ -368,7 +361,7 @@ def test_an_answered_proposal_makes_a_member(stores: Callable[[str], rmqstore.St
         ) as master,
         Slave(stores("b"), master=master.address or "", broker_id=2, options=QUICK),
     ):
-        _until(lambda: master.proposals)
+        wait_until(master, lambda: master.proposals, "a proposal")
         (proposal,) = master.proposals
         assert (proposal.members, proposal.set_epoch) == ({1, 2}, 7)
         late, wanted = ("FLUSH_SLAVE_TIMEOUT", True), Durability.REPLICATED
@@ -416,7 +409,7 @@ def test_a_slave_that_lost_its_epoch_list_halts_and_goes_on_with_it(
     master.become_master(9)
     two = stores("two")
     with Slave(two, master=master.address or "", broker_id=2, options=QUICK) as slave:
-        _until(lambda: slave.status().master.halted_reason)
+        wait_until(slave, lambda: slave.status().master.halted_reason, "a halt")
         assert slave.status().master.state is HaState.SUSPEND
         assert two.end_offset == alone
         assert two.get("orders", offset=0).body == b"of both"
@@ -445,7 +438,7 @@ def test_a_master_whose_directory_was_emptied_halts_its_slave(
         if has_put:
             master.store.put("orders", b"lost")
         with Slave(two, master=master.address or "", options=QUICK) as slave:
-            _until(lambda: slave.status().master.halted_reason)
+            wait_until(slave, lambda: slave.status().master.halted_reason, "a halt")
             assert two.get("orders", offset=0).body == b"paid"
 
 
@@ -461,7 +454,7 @@ def test_a_slave_of_another_log_does_not_follow_and_goes_on_trying(
     with Master(store, listen="127.0.0.1:0", epoch=epochs[0]) as master:
         store.put("orders", b"another one")
         with Slave(other, master=master.address or "", options=QUICK) as slave:
-            _until(lambda: said in slave.status().master.last_error)
+            wait_until(slave, lambda: said in slave.status().master.last_error, said)
             assert slave.status().master.halted_reason is None
             assert (other.start_offset, other.end_offset) == (0, end)
 
@@ -472,12 +465,12 @@ def test_more_connections_than_are_allowed_and_bytes_that_are_no_frame_are_close
     with Master(stores("a"), listen="127.0.0.1:0", connections_max=1) as master:
         assert master.address is not None
         with socket.create_connection(master.address, WAIT_S) as first:
-            _until(lambda: master.replicas)
+            wait_until(master, lambda: master.replicas, "a connection")
             with socket.create_connection(master.address, WAIT_S) as second:
                 assert second.recv(1) == b""
             first.sendall(b"GET / HTTP/1.0\r\n\r\n")
             assert first.recv(1) == b""
-            _until(lambda: not master.replicas)
+            wait_until(master, lambda: not master.replicas, "its end")
 
 
 def _contents(root: str) -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
@@ -52,14 +51,6 @@ def put(store: rmqstore.Store, numbers: Iterable[int], *, copies: int | None = N
     return store.end_offset
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, timeout: float = WAIT_S) -> None:
-    """Return once *condition* holds; *what* says it in words."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"took over {timeout} s: {what}"
-        time.sleep(0.005)
-
-
 def log_bytes(root: Path, start: int, end: int) -> bytes:
     """Return bytes of the commit log of a store, as they lie in its files."""
     found = bytearray()
@@ -96,8 +87,9 @@ def assert_same(java: Replica, store: rmqstore.Store, *, was_killed: bool = Fals
     assert start < end
     ours = hashlib.sha256(log_bytes(Path(store.path), start, end)).hexdigest()
     assert java.ask(f"hash {start} {end}")["sha256"] == ours
-    wait_until(lambda: store.confirm_offset in (-1, end), "the confirm offset at the log's end")
-    store.wait_dispatched(timeout=WAIT_S)
+    # Dispatching waits for the confirm offset.
+    assert store._wait_progress(end - 1, int(WAIT_S * 1000))
+    assert store.confirm_offset in (-1, end)
     assert_queues_follow(store)
     # A Java master whose first file is gone corrects its queues later, by the clock.
     if was_killed or (java.state["role"] != "SLAVE" and java.state["minOffset"] > 0):

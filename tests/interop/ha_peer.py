@@ -102,6 +102,10 @@ class Replica:
         with self._changed:
             return [each for each in self.events if each["event"] == event]
 
+    def wait_told(self, event: str, count: int) -> None:
+        """Return once it has told so many events of one kind."""
+        self._wait(lambda: len(self.told(event)) >= count, f"{count} events {event!r}", WAIT_S)
+
     def kill(self) -> None:
         """SIGKILL; what it said until then has been read on return."""
         self.process.kill()

@@ -25,9 +25,9 @@ from tests.interop.ha_case import (
     message,
     open_store,
     put,
-    wait_until,
 )
 from tests.interop.ha_peer import Replica, Replicas
+from tests.waiting import wait_until
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
@@ -145,12 +145,13 @@ def test_we_take_over_javas_epochs_and_lose_a_fork_that_we_wrote_over_epochs(
             java.ask(f"promote {epoch} 1")
         end = chunks(java, count=5)
         ours.wait_caught_up(end, timeout=30)
-        wait_until(lambda: epochs_of(ours) == java.state["epochs"], "Java's epochs")
+        wait_until(ours, lambda: epochs_of(ours) == java.state["epochs"], "Java's epochs")
         java.ask("bump 5")
         ours.wait_caught_up(chunks(java, count=5), timeout=30)
         if java_replica.release == "5.5.0":
             # 5.3.3 tells an epoch that begins without an election only to those who connect.
-            wait_until(lambda: epochs_of(ours) == java.ask("status")["epochs"], "epoch 5")
+            wait_until(ours, lambda: ours.epochs[-1].epoch == 5, "epoch 5")
+            assert epochs_of(ours) == java.ask("status")["epochs"]
         assert_same(java, store)
 
         ours.become_master(6)
@@ -161,7 +162,8 @@ def test_we_take_over_javas_epochs_and_lose_a_fork_that_we_wrote_over_epochs(
         java.ask("promote 8 1")
         chunks(java, count=10)
         ours.become_slave(java.address)
-        wait_until(lambda: epochs_of(ours) == java.ask("status")["epochs"], "our epochs cut")
+        wait_until(ours, lambda: ours.epochs[-1].epoch == 8, "our epochs cut")
+        assert epochs_of(ours) == java.ask("status")["epochs"]
         end = chunks(java, count=10)
         ours.wait_caught_up(end, timeout=30)
         assert end != forked
@@ -193,14 +195,14 @@ def test_h1_fork_that_javas_refused_epoch_hides_is_found_and_cut(
         ours.become_master(2)
         java.wait_state(lambda state: state["epochs"] == [[1, 0], [2, end]], "an empty epoch 2")
         java.ask("disconnect")
-        wait_until(lambda: not ours.replicas, "the end of the connection")
+        wait_until(ours, lambda: not ours.replicas, "the end of the connection")
         lost = put(store, range(5, 8))
         java.ask("promote 3 2")
         chunks(java, count=5)
         # RocketMQ refuses an entry that begins where the last one does.
         assert java.ask("status")["epochs"] == [[1, 0], [2, end]]
         ours.become_slave(java.address)
-        wait_until(lambda: store.end_offset != lost, "the cut")
+        wait_until(ours, lambda: store.end_offset != lost, "the cut")
         ours.wait_caught_up(chunks(java, count=5), timeout=30)
         assert_same(java, store)
 
@@ -282,7 +284,7 @@ def test_java_that_waits_for_all_its_members_waits_for_us(
         java.wait_state(lambda state: state["confirmOffset"] == end, "confirmed by us")
         assert_same(java, store)
         # What Java confirmed is what we hold, and our readers see as much.
-        wait_until(lambda: store.confirm_offset == end, "the confirm offset that Java told")
+        wait_until(slave, lambda: store.confirm_offset == end, "the confirm offset that Java told")
 
 
 def test_classic_log_that_forked_or_is_ahead_of_javas_halts_and_touches_nothing(
@@ -296,6 +298,8 @@ def test_classic_log_that_forked_or_is_ahead_of_javas_halts_and_touches_nothing(
         assert (end > behind) == (name == "ahead")
         with following(tmp_path / name, java, "classic") as (store, slave):
             chunks(java, count=5)
-            wait_until(lambda: slave.master_status.halted_reason is not None, f"{name}: a halt")
+            wait_until(
+                slave, lambda: slave.master_status.halted_reason is not None, f"{name}: a halt"
+            )
             assert store.end_offset == end
             assert store.get("HaTopic", queue=0, offset=0).body == message(0).body

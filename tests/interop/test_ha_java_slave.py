@@ -25,9 +25,9 @@ from tests.interop.ha_case import (
     message,
     open_store,
     put,
-    wait_until,
 )
 from tests.interop.ha_peer import Replica, Replicas
+from tests.waiting import wait_until
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
@@ -106,11 +106,11 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
     java = start_java()
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
     load = ours.tell(f"put 4000 {MESSAGE_BYTES} 2")
-    wait_until(lambda: len(ours.told("acked")) > 300, "300 acknowledged messages")
+    ours.wait_told("acked", 301)
     java.kill()
     java = start_java()
     count = len(ours.told("acked"))
-    wait_until(lambda: len(ours.told("acked")) > count + 300, "300 more")
+    ours.wait_told("acked", count + 301)
     ours.kill()
     acked = {each["number"]: each["offset"] for each in ours.told("acked")}
     assert len(acked) > 600
@@ -145,7 +145,7 @@ def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_foll
     )
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
     ours.tell(f"put 4000 {MESSAGE_BYTES} 2")
-    wait_until(lambda: len(ours.told("acked")) > 300, "300 acknowledged messages")
+    ours.wait_told("acked", 301)
     java.ask("disconnect")
     ours.wait_state(lambda state: not state["replicas"], "the end of the connection")
     # The put that waits for its copy is stored here alone.
@@ -158,7 +158,7 @@ def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_foll
     with open_store(tmp_path / "ours") as store:
         ended = store.end_offset
         with Slave(store, master=java.address, broker_id=1, options=QUICK) as slave:
-            wait_until(lambda: epochs_of(slave) == java.state["epochs"], "Java's epochs")
+            wait_until(slave, lambda: epochs_of(slave) == java.state["epochs"], "Java's epochs")
             end = chunks(java, count=20)
             slave.wait_caught_up(end, timeout=30)
             assert_same(java, store)
@@ -224,7 +224,7 @@ def test_h1_fork_of_a_java_slave_under_an_epoch_that_both_know_is_cut(
             end = chunks(java, count=5)
             ours.wait_caught_up(end, timeout=30)
             java.ask("promote 2 2")
-            wait_until(lambda: epochs_of(ours) == [[1, 0], [2, end]], "epoch 2, still empty")
+            wait_until(ours, lambda: epochs_of(ours) == [[1, 0], [2, end]], "epoch 2, still empty")
             # Epoch 3 begins where epoch 2 does, and Java has written in epoch 2 meanwhile.
             ours.become_master(3)
             java.wait_state(lambda state: not state["connections"], "the end of the connection")
@@ -265,11 +265,11 @@ def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
             store.put(message(20), copies=2)
 
         java = start_slave(java_replica, tmp_path / "java", master, "autoswitch", all_ack=True)
-        wait_until(lambda: bool(master.proposals), "a proposal")
+        wait_until(master, lambda: bool(master.proposals), "a proposal")
         assert set(master.proposals[-1].members) == {1, 2}
         master.set_sync_state_set((1, 2), set_epoch=1)
         end = put(store, range(21, 40), copies=2)
-        wait_until(lambda: store.confirm_offset == end, "a confirm offset that follows")
+        wait_until(master, lambda: store.confirm_offset == end, "a confirm offset that follows")
         assert_same(java, store)
         # A member that is gone is waited for: nothing is acknowledged or confirmed without it.
         java.kill()
@@ -277,7 +277,9 @@ def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
             store.put(message(40), durability=Durability.REPLICATED)
         assert store.confirm_offset == end
         java = start_slave(java_replica, tmp_path / "java", master, "autoswitch", all_ack=True)
-        wait_until(lambda: store.confirm_offset == store.end_offset, "the confirm offset moves")
+        wait_until(
+            master, lambda: store.confirm_offset == store.end_offset, "the confirm offset moves"
+        )
         # It was proposed out, and counts again once a newer set keeps it.
         assert set(master.proposals[-1].members) == {1}
         master.set_sync_state_set((1, 2), set_epoch=2)
@@ -317,7 +319,9 @@ def test_java_slaves_begin_where_they_ask_to_and_one_before_our_first_byte_never
         assert last.state["minOffset"] == store.end_offset // FILE_SIZE * FILE_SIZE
         old = start_slave(java_replica, tmp_path / "old", master, "autoswitch", broker_id=3)
         wait_until(
-            lambda: any(each.broker_id == 3 for each in master.replicas), "the one that is behind"
+            master,
+            lambda: any(each.broker_id == 3 for each in master.replicas),
+            "the one that is behind",
         )
         for each in master.replicas:
             assert each.broker_id != 3 or not each.is_counted or each.ack_offset < FILE_SIZE

@@ -8,11 +8,20 @@ from rmqstore.replication.autoswitch_master import AutoSwitchMaster
 from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
 from rmqstore.replication.classic import ClassicMaster, ClassicSlave
 from rmqstore.replication.events import HaOptions
+from rmqstore.replication.frames import Handshake
 from tests.scenarios.ha_model import ModelLog, Play
 
 OPTIONS = HaOptions(overlap_bytes=100)
 """The overlap is one message of the model."""
 LIKE_JAVA = HaOptions(overlap_bytes=0)
+HELLO = Handshake(sync_from_last_file=False, is_learner=False, broker_id=2)
+
+
+def log(letters: str) -> ModelLog:
+    """Return a log of a message for each letter, written in epoch 1, all of it confirmed."""
+    made = ModelLog().begin(1).put(letters)
+    made.confirm_offset = made.end_offset
+    return made
 
 
 def switch_pair(master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS) -> Play:

@@ -34,7 +34,8 @@ from rmqstore.replication.frames import (
     Transfer,
 )
 from tests.interop.ha_case import log_bytes
-from tests.service.wire import HOST, Peer, Protocol, calling, wait_until
+from tests.service.wire import HOST, Peer, Protocol, calling
+from tests.waiting import wait_until
 
 PROTOCOLS: tuple[Protocol, ...] = ("autoswitch", "classic")
 BOTH = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -68,7 +69,7 @@ class Siege:
         self.confirm = self.master.confirm_offset
         end = self.store.end_offset
         self._waiter.start()
-        wait_until(lambda: self.store.end_offset > end, "the put that waits")
+        wait_until(self.master, lambda: self.store.end_offset > end, "the put that waits")
         self.good.wait_caught_up(self.store.end_offset, timeout=20)
 
     def assert_unharmed(self) -> None:
@@ -265,7 +266,9 @@ def test_peer_that_breaks_the_rules_is_closed_and_counts_for_nothing(
             host, port = peer.link.getsockname()
             ATTACKS[attack][1](peer, siege)
             peer.hear_end()
-            wait_until(lambda: len(siege.master.replicas) == 1, "the end of its connection")
+            wait_until(
+                siege.master, lambda: len(siege.master.replicas) == 1, "the end of its connection"
+            )
         reasons = [each for each in siege.told() if f"{host}:{port}" in each]
         assert reasons, siege.told()
         # Place, and what was said against what may be.
@@ -296,20 +299,10 @@ def test_byte_at_a_time_is_no_way_to_stay_without_ever_saying_a_frame(
         began = time.monotonic()
         for byte in frame:
             peer.say(bytes([byte]))
-            if not is_open_for(peer, 0.1):
+            if not peer.is_open(within=0.1):
                 break
         assert time.monotonic() - began < 5
         assert not peer.is_open()
-
-
-def is_open_for(peer: Peer, seconds: float) -> bool:
-    """Tell whether a connection is still open after that time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not peer.is_open():
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def test_handshake_in_single_bytes_is_as_good_as_any(
@@ -395,8 +388,10 @@ def test_peer_that_stops_reading_is_closed_and_costs_no_memory(
                 peer = stack.enter_context(calling(siege.master, protocol))
                 hello = hello_bytes(broker=10 + number) + ack_bytes(0)
                 peer.say(hello if protocol == "autoswitch" else Report(1))
-            wait_until(lambda: len(siege.master.replicas) == 5, "four that do not read")
-            wait_until(lambda: len(siege.master.replicas) == 1, "their end")
+            wait_until(
+                siege.master, lambda: len(siege.master.replicas) == 5, "four that do not read"
+            )
+            wait_until(siege.master, lambda: len(siege.master.replicas) == 1, "their end")
             assert anonymous_bytes() - before < ANONYMOUS_BYTES_MAX
 
 
@@ -418,11 +413,13 @@ def test_connections_beyond_the_limit_are_closed_at_once(
     ) as siege:
         with ExitStack() as stack:
             peers = [stack.enter_context(calling(siege.master, protocol)) for _ in range(12)]
-            wait_until(lambda: sum(each.is_open() for each in peers) <= 3, "nine closed")
+            wait_until(
+                siege.master, lambda: sum(each.is_open() for each in peers) <= 3, "nine closed"
+            )
             assert sum(each.is_open() for each in peers) == 3
             siege.assert_unharmed()
         assert any("4" in each and "connections" in each for each in siege.told())
-        wait_until(lambda: len(siege.master.replicas) == 1, "their end")
+        wait_until(siege.master, lambda: len(siege.master.replicas) == 1, "their end")
         with calling(siege.master, protocol) as peer:
             peer.say(HELLO if protocol == "autoswitch" else Report(5))
             peer.hear(lambda heard: bool(heard), "an answer")
@@ -454,13 +451,15 @@ def test_flood_of_connections_leaves_nothing_behind(
             for number in range(count):
                 with calling(siege.master, protocol) as peer:
                     peer.say((HTTP, b"", hello_bytes()[:9], RANDOM[:300])[number % 4])
-            wait_until(lambda: len(siege.master.replicas) == 1, "the end of the flood")
+            wait_until(
+                siege.master, lambda: len(siege.master.replicas) == 1, "the end of the flood"
+            )
 
         flood(20)
         descriptors, threads = open_files(), threading.active_count()
         before = anonymous_bytes()
         flood(300)
-        wait_until(lambda: open_files() <= descriptors, "descriptors given back")
+        wait_until(siege.master, lambda: open_files() <= descriptors, "descriptors given back")
         assert threading.active_count() <= threads
         assert anonymous_bytes() - before < ANONYMOUS_BYTES_MAX
 

@@ -15,7 +15,8 @@ from rmqstore.replication import HaOptions, Slave
 from tests.effort import rounds
 from tests.golden.wire import NAMES, Stream, every_stream
 from tests.service.test_bad_input import ANONYMOUS_BYTES_MAX, BOTH, anonymous_bytes, besieged
-from tests.service.wire import HOST, Protocol, calling, listening, wait_until
+from tests.service.wire import HOST, Protocol, calling, listening
+from tests.waiting import wait_until
 
 SEED = int(os.environ.get("RMQ_SEED", "6"))
 OPTIONS = HaOptions(heartbeat_ms=1000, reconnect_ms=1)
@@ -66,7 +67,7 @@ def test_master_takes_no_harm_from_changed_streams_of_slaves(
                 peer.hear_end()
             if number % 20 == 0:
                 siege.assert_unharmed()
-        wait_until(lambda: len(siege.master.replicas) == 1, "the end of the last one")
+        wait_until(siege.master, lambda: len(siege.master.replicas) == 1, "the end of the last one")
         assert anonymous_bytes() - before < ANONYMOUS_BYTES_MAX
 
 

@@ -31,7 +31,8 @@ from tests.golden.rewriting import config_of
 from tests.golden.wire import NAMES, Stream, streams, unpack
 from tests.interop.ha_case import log_bytes
 from tests.scenarios.replay import FILE_SIZE, RecordedLog, essence, frames_of, once
-from tests.service.wire import HOST, FalseMaster, Protocol, calling, listening, wait_until
+from tests.service.wire import HOST, FalseMaster, Protocol, calling, listening
+from tests.waiting import wait_until
 
 BATCH_BYTES = {
     "default-cut": 1000,
@@ -305,5 +306,5 @@ def test_slave_that_forked_appends_nothing_to_its_log_where_javas_spoilt_it(
             first, bytes_of_master = talk.master_log
             peer.say(ClassicData(asked.offset, bytes_of_master[asked.offset - first :][:2000]))
             peer.hear_end()
-        wait_until(lambda: slave.master_status.halted_reason is not None, "a halt")
+        wait_until(slave, lambda: slave.master_status.halted_reason is not None, "a halt")
         assert log_bytes(Path(store.path), start, store.end_offset) == log

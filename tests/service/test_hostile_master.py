@@ -35,7 +35,8 @@ from tests.service.test_bad_input import (
     TLS,
     anonymous_bytes,
 )
-from tests.service.wire import HOST, FalseMaster, Peer, Protocol, listening, wait_until
+from tests.service.wire import HOST, FalseMaster, Peer, Protocol, listening
+from tests.waiting import wait_until
 
 BOTH = pytest.mark.parametrize("protocol", PROTOCOLS)
 QUICK = HaOptions(heartbeat_ms=50, housekeeping_ms=400, handshake_ms=400, reconnect_ms=20)
@@ -141,7 +142,7 @@ def deceived(
                 asked = peer.heard[-1]
                 assert isinstance(asked, Ack)
                 peer.say(Transfer(asked.offset, 2, 0, 0, log[asked.offset : end]))
-                wait_until(lambda: before.epochs == EPOCHS, "the epoch")
+                wait_until(before, lambda: before.epochs == EPOCHS, "the epoch")
                 peer.close()
         with Slave(
             store, master=master.address, broker_id=2, protocol=protocol, options=options
@@ -226,7 +227,7 @@ def test_first_words_of_a_false_master_touch_nothing_and_a_good_one_is_followed_
         peer = victim.accept()
         peer.say(BEFORE_SERVING[lie][1](victim))
         peer.hear_end()
-        wait_until(lambda: victim.slave.master_status.last_error != "", "an error")
+        wait_until(victim.slave, lambda: victim.slave.master_status.last_error != "", "an error")
         reason = victim.slave.master_status.last_error
         assert len(reason) > 20
         assert victim.slave.master_status.halted_reason is None
@@ -320,7 +321,7 @@ def test_master_that_turns_false_while_it_serves_is_left_and_its_bytes_with_it(
         peer.hear_end()
         # Nothing that was not the master's is ever acknowledged.
         assert acknowledged(peer.heard) == victim.end
-        wait_until(lambda: victim.slave.master_status.last_error != "", "an error")
+        wait_until(victim.slave, lambda: victim.slave.master_status.last_error != "", "an error")
         victim.assert_untouched()
         victim.assert_goes_on()
 
@@ -331,10 +332,12 @@ def test_confirm_offset_of_a_lying_master_never_leads_the_log(
     with deceived(tmp_path, "autoswitch", origin) as victim:
         peer = victim.serve()
         peer.say(Transfer(victim.end, 2, 0, 2**62))
-        wait_until(lambda: victim.store.confirm_offset == victim.end, "the log's end")
+        wait_until(victim.slave, lambda: victim.store.confirm_offset == victim.end, "the log's end")
         # Half a record behind it is nothing that anybody may read.
         victim.send(peer, victim.end, victim.origin[victim.end : victim.end + 50])
-        wait_until(lambda: victim.store.end_offset == victim.end + 50, "50 bytes more")
+        wait_until(
+            victim.slave, lambda: victim.store.end_offset == victim.end + 50, "50 bytes more"
+        )
         assert len(list(victim.store.queue("T").records())) == COUNT
         peer.close()
 
@@ -361,7 +364,7 @@ def test_master_that_has_lost_its_log_halts_the_slave_and_nothing_is_touched(
             peer.hear(lambda heard: bool(heard), "its handshake")
             peer.say(HandshakeReply(100, 3, (EpochEntry(2, 0), EpochEntry(3, 50))))
             peer.hear_end()
-            wait_until(lambda: slave.master_status.halted_reason is not None, "a halt")
+            wait_until(slave, lambda: slave.master_status.halted_reason is not None, "a halt")
             assert "empty" in (slave.master_status.halted_reason or "")
             assert slave.master_status.state is HaState.SUSPEND
             assert log_bytes(tmp_path / "slave", start, end) == held
@@ -393,7 +396,7 @@ def test_master_that_sends_a_byte_at_a_time_and_no_whole_frame_is_left(
         )
         for byte in head + victim.origin[victim.end : victim.end + 4000]:
             peer.say(bytes([byte]))
-            if not open_after(peer, 0.05):
+            if not peer.is_open(within=0.05):
                 break
         assert not peer.is_open()
         assert time.monotonic() - began < 10
@@ -415,15 +418,6 @@ def test_frames_in_single_bytes_are_as_good_as_any(
         for byte in frame:
             peer.say(bytes([byte]))
         peer.hear(lambda heard: acknowledged(heard) == len(victim.origin), "all of the log")
-
-
-def open_after(peer: Peer, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not peer.is_open():
-            return False
-        time.sleep(0.005)
-    return True
 
 
 @BOTH

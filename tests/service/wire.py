@@ -18,10 +18,10 @@ from rmqstore.replication.frames import (
     SlaveFrameParser,
     encode,
 )
+from tests.waiting import WAIT_S
 
 Protocol = Literal["autoswitch", "classic"]
 HOST = "127.0.0.1"
-WAIT_S = 20.0
 _CHUNK = 65536
 
 
@@ -59,11 +59,12 @@ class Peer:
         while self._listen(deadline):
             pass
 
-    def is_open(self) -> bool:
-        """Tell whether the other side has not closed, taking in what has come."""
-        deadline = time.monotonic() + WAIT_S
-        while select.select([self.link], [], [], 0)[0]:
-            if not self._listen(deadline):
+    def is_open(self, within: float = 0.0) -> bool:
+        """Tell whether the other side does not close within so many seconds, taking in what
+        comes."""
+        deadline = time.monotonic() + within
+        while select.select([self.link], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+            if not self._listen(time.monotonic() + WAIT_S):
                 return False
         return True
 
@@ -119,11 +120,3 @@ def listening(protocol: Protocol) -> Iterator[FalseMaster]:
         yield master
     finally:
         master.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Return once *condition* holds; *what* says it in words."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"took over {WAIT_S} s: {what}"
-        time.sleep(0.005)

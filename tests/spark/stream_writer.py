@@ -19,6 +19,7 @@ def write(path: Path, count: int, rate: int) -> None:
     with open_store(path, flush_commit_log_interval_ms=20) as store:
         began = time.monotonic()
         for first in range(0, count, PORTION):
+            # The pace of the load.
             time.sleep(max(0.0, began + first / rate - time.monotonic()))
             store.put_many(messages(min(PORTION, count - first), first=first))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -48,6 +49,14 @@ def messages(count: int, *, first: int = 0, size_max: int = 600) -> list[Message
 def numbers(rows: Sequence[Row]) -> list[int]:
     """Return the numbers of the messages in rows."""
     return [int(row["body"].partition(b":")[0]) for row in rows]
+
+
+def ends_of_records(store: rmqstore.Store) -> set[int]:
+    """Return all borders between records, and the starts of files."""
+    records = list(store.scan_log())
+    return {record.physical_offset for record in records} | {
+        record.physical_offset + record.size for record in records
+    }
 
 
 def open_store(path: Path, **settings: Any) -> rmqstore.Store:
@@ -156,3 +165,19 @@ class Query:
         """Return the physical offsets that the last planned batch ends at."""
         logs = json.loads(self.offsets[-1])["commitLog"]
         return {name: log["physicalOffset"] for name, log in logs.items()}
+
+
+def query_all(path: object, **options: object) -> Query:
+    """Return a query over all that is written, on the disk or not."""
+    return Query(path, **{"startingOffsets": "earliest", "upTo": "max", **options})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[rmqstore.Store]:
+    with open_store(path) as opened:
+        yield opened

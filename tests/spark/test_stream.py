@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,40 +21,25 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import rmqstore
-from rmqstore import CorruptionError, Message, NotFoundError, OffsetOutOfRange
+from rmqstore import CorruptionError, Message, NotFoundError
 from rmqstore.errors import ArgumentError
-from rmqstore.replication.epoch import EpochEntry, format_epochs
 from rmqstore.spark import follow, stream
 from tests.golden import GoldenCase
-from tests.reference.checkpoint import Checkpoint
 from tests.spark.reading import read
-from tests.spark.streaming import Query, messages, numbers, open_store
+from tests.spark.streaming import (
+    Query,
+    ends_of_records,
+    messages,
+    numbers,
+    open_store,
+    path,
+    query_all,
+    store,
+)
+
+__all__ = ["path", "store"]
 
 WAIT_SECONDS = 60
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "a.store"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[rmqstore.Store]:
-    with open_store(path) as opened:
-        yield opened
-
-
-def _query(path: object, **options: object) -> Query:
-    """A query over all that is written, on the disk or not."""
-    return Query(path, **{"startingOffsets": "earliest", "upTo": "max", **options})
-
-
-def _ends(store: rmqstore.Store) -> set[int]:
-    """Return all borders between records, and the starts of files."""
-    records = list(store.scan_log())
-    return {record.physical_offset for record in records} | {
-        record.physical_offset + record.size for record in records
-    }
 
 
 def _flush(store: rmqstore.Store) -> None:
@@ -102,7 +85,7 @@ def test_two_stores_are_read_side_by_side(tmp_path: Path) -> None:
     for number in range(2):
         with open_store(tmp_path / f"{number}.store") as store:
             store.put_many(messages(200, first=number * 1000))
-    query = _query(tmp_path / "*.store", maxBytesPerTrigger=20_000)
+    query = query_all(tmp_path / "*.store", maxBytesPerTrigger=20_000)
     batches = query.batches()
     assert len(batches) >= 6
     assert sorted(numbers([row for rows in batches for row in rows])) == [
@@ -141,8 +124,8 @@ def test_an_empty_store_gives_rows_once_there_are_some(path: Path) -> None:
 
 def test_batches_end_at_borders_and_keep_to_their_bytes(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(400))
-    borders = _ends(store)
-    query = _query(path, maxBytesPerTrigger=7000)
+    borders = ends_of_records(store)
+    query = query_all(path, maxBytesPerTrigger=7000)
     sizes = [sum(row["size"] for row in rows) for rows in query.batches()]
     ends = {
         log["physicalOffset"]
@@ -157,13 +140,13 @@ def test_batches_end_at_borders_and_keep_to_their_bytes(store: rmqstore.Store, p
 
 def test_batches_keep_to_their_rows(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(1000))
-    query = _query(path, maxOffsetsPerTrigger=64)
+    query = query_all(path, maxOffsetsPerTrigger=64)
     assert [len(rows) for rows in query.batches()] == [64] * 15 + [40]
 
 
 def test_rows_are_counted_of_the_topics_that_are_read(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(300))
-    query = _query(path, maxOffsetsPerTrigger=30, topic="payments")
+    query = query_all(path, maxOffsetsPerTrigger=30, topic="payments")
     batches = query.batches()
     assert [len(rows) for rows in batches if rows] == [30, 30, 30, 10]
     assert numbers([row for rows in batches for row in rows]) == list(range(1, 300, 3))
@@ -175,7 +158,7 @@ def test_a_rare_topic_is_looked_for_a_stretch_at_a_time(
     monkeypatch.setattr(follow, "WALK_BYTES_MAX", 30_000)
     store.put_many(messages(300))
     store.put(Message("rare", b"300:"))
-    batches = _query(path, maxOffsetsPerTrigger=30, topic="rare").batches()
+    batches = query_all(path, maxOffsetsPerTrigger=30, topic="rare").batches()
     assert len(batches) > 3
     assert [numbers(rows) for rows in batches if rows] == [[300]]
 
@@ -188,19 +171,19 @@ def test_what_is_larger_than_a_limit_is_a_batch_of_its_own(
     store.create_topic("batches", attributes={"queue.type": "BatchCQ"})
     store.put_batch([Message("batches", b"%d:" % number) for number in range(1, 8)])
     store.put(Message("orders", b"8:"))
-    found = [numbers(rows) for rows in _query(path, **{option: 3}).batches()]
+    found = [numbers(rows) for rows in query_all(path, **{option: 3}).batches()]
     assert found == [[0], list(range(1, 8)), [8]]
 
 
 def test_a_limit_nobody_offered_is_refused(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(5))
     with pytest.raises(ArgumentError, match="ReadMaxFiles"):
-        _query(path).batch(ReadMaxFiles(3))
+        query_all(path).batch(ReadMaxFiles(3))
 
 
 def test_a_limit_goes_for_the_trigger_that_gives_it(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(50))
-    query = _query(path, maxOffsetsPerTrigger=10)
+    query = query_all(path, maxOffsetsPerTrigger=10)
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(10)
     assert len(query.batch() or []) == 10
     assert len(query.batch(ReadAllAvailable()) or []) == 40
@@ -217,7 +200,7 @@ def test_only_what_is_durable_is_read(path: Path) -> None:
         store.put_many(messages(20, first=20))
         query.rows()
         assert query.places() == {str(path): durable}
-        assert len(_query(path).rows()) == 40
+        assert len(query_all(path).rows()) == 40
         _flush(store)
         assert numbers(query.rows()) == list(range(20, 40))
         assert query.reader.reportLatestOffset() == {
@@ -236,7 +219,7 @@ def test_only_what_is_durable_is_read(path: Path) -> None:
 
 def test_a_query_starts_at_the_end_unless_told_otherwise(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(10))
-    query = _query(path, startingOffsets="latest")
+    query = query_all(path, startingOffsets="latest")
     start = query.reader.initialOffset()
     store.put_many(messages(10, first=10))
     assert query.reader.initialOffset() == start
@@ -247,7 +230,7 @@ def test_a_first_batch_that_was_not_committed_is_read_from_where_it_began(
     store: rmqstore.Store, path: Path
 ) -> None:
     store.put_many(messages(10))
-    query = _query(path, startingOffsets="latest")
+    query = query_all(path, startingOffsets="latest")
     query.reader.initialOffset()
     store.put_many(messages(10, first=10))
     assert query.plan()
@@ -263,7 +246,7 @@ def test_starting_offsets_choose_by_queue_and_only_for_a_new_query(
     store.put_many(messages(120))
     starting = {"orders": {"0": 15, "1": -2}, "payments": {"0": -1, "1": 19}}
     topics = {"subscribe": "orders,payments"}
-    query = _query(path, startingOffsets=json.dumps(starting), maxBytesPerTrigger=4000, **topics)
+    query = query_all(path, startingOffsets=json.dumps(starting), maxBytesPerTrigger=4000, **topics)
     first = query.batch() or []
     assert "starting" in json.loads(query.offsets[-1])
     store.put_many(messages(60, first=120))
@@ -290,7 +273,7 @@ def test_a_starting_timestamp_chooses_until_the_end_the_query_began_at(
     for second in range(100):
         store._set_clock(1_700_000_000_000 + second * 1000)
         store.put(messages(1, first=second)[0])
-    query = _query(path, startingTimestamp=1_700_000_070_000, maxOffsetsPerTrigger=7)
+    query = query_all(path, startingTimestamp=1_700_000_070_000, maxOffsetsPerTrigger=7)
     # A clock set back: what is put after the query began is wanted whatever its time.
     store._set_clock(1_700_000_050_000)
     query.reader.initialOffset()
@@ -307,8 +290,8 @@ def test_without_a_message_since_the_starting_timestamp_the_strategy_decides(
     store.wait_dispatched()
     options = {"startingTimestamp": 2**62, "topic": "orders"}
     with pytest.raises(NotFoundError, match="startingOffsetsByTimestampStrategy"):
-        _query(path, **options).batch()
-    query = _query(path, **options, startingOffsetsByTimestampStrategy="latest")
+        query_all(path, **options).batch()
+    query = query_all(path, **options, startingOffsetsByTimestampStrategy="latest")
     assert query.rows() == []
     store.put_many(messages(9, first=12))
     assert numbers(query.rows()) == [12, 15, 18]
@@ -318,7 +301,7 @@ def test_a_batch_that_was_planned_is_the_same_after_a_restart(
     store: rmqstore.Store, path: Path
 ) -> None:
     store.put_many(messages(300))
-    query = _query(path, maxBytesPerTrigger=9000)
+    query = query_all(path, maxBytesPerTrigger=9000)
     found: list[int] = []
     for first in range(300, 600, 30):
         assert query.plan()
@@ -355,7 +338,7 @@ def test_a_golden_store_gives_the_rows_of_a_batch_read(
     if by_queues:
         monkeypatch.setattr(stream, "_QUEUES_FROM_BYTES", 0)
     rows = read(root)
-    batches = _query(root, **options).batches()
+    batches = query_all(root, **options).batches()
     assert [row for batch in batches for row in batch] == rows
     records = len({row["physicalOffset"] for row in rows})
     assert len([batch for batch in batches if batch]) == (records if options else 1)
@@ -363,7 +346,7 @@ def test_a_golden_store_gives_the_rows_of_a_batch_read(
     of_topic = [
         row for row in rows if row["topic"] == topic and row["sysFlag"] & 0xC not in (4, 12)
     ]
-    assert _query(root, topic=topic, **options).rows() == of_topic
+    assert query_all(root, topic=topic, **options).rows() == of_topic
 
 
 @pytest.mark.parametrize("limit", [{"maxBytesPerTrigger": 1500}, {"maxOffsetsPerTrigger": 3}])
@@ -377,16 +360,16 @@ def test_limits_lead_over_damage(path: Path, limit: dict[str, int]) -> None:
         with (path / "commitlog" / f"{at // 16_384 * 16_384:020d}").open("r+b") as file:
             file.seek(at % 16_384 + 4)
             file.write(b"none")
-    query = _query(path, **limit, onCorrupt="skip")
+    query = query_all(path, **limit, onCorrupt="skip")
     assert numbers(query.rows()) == [each for each in range(200) if each not in damaged]
     # Two neighbours are one place.
-    query = _query(path, **limit, onCorrupt="row", columns="error,physicalOffset")
+    query = query_all(path, **limit, onCorrupt="row", columns="error,physicalOffset")
     rows = query.rows()
     del places[1]
     assert [row["physicalOffset"] for row in rows if row["error"]] == places
     assert len(rows) == 196 + 3
     with pytest.raises(CorruptionError, match=f"record at {places[0]}"):
-        _query(path, **limit).rows()
+        query_all(path, **limit).rows()
 
 
 def test_a_missing_file_does_not_hold_a_query_up(path: Path) -> None:
@@ -395,10 +378,10 @@ def test_a_missing_file_does_not_hold_a_query_up(path: Path) -> None:
         kept = [record for record in store.scan_log() if record.physical_offset // 16_384 != 1]
     (path / "commitlog" / f"{16_384:020d}").unlink()
     for option in ("maxBytesPerTrigger", "maxOffsetsPerTrigger"):
-        found = _query(path, **{option: 50}, failOnDataLoss=False).rows()
+        found = query_all(path, **{option: 50}, failOnDataLoss=False).rows()
         assert [row["physicalOffset"] for row in found] == [each.physical_offset for each in kept]
         with pytest.raises(NotFoundError, match="failOnDataLoss"):
-            _query(path, **{option: 50}).rows()
+            query_all(path, **{option: 50}).rows()
 
 
 def test_a_store_behind_a_url_is_followed(path: Path) -> None:
@@ -408,7 +391,7 @@ def test_a_store_behind_a_url_is_followed(path: Path) -> None:
         with open_store(path) as store:
             store.put_many(messages(100, first=first))
         memory.put(f"{path}/", "/stream.store/", recursive=True)
-        query = query or _query("memory://stream.store", maxBytesPerTrigger=9000)
+        query = query or query_all("memory://stream.store", maxBytesPerTrigger=9000)
         assert numbers(query.rows()) == list(range(first, first + 100))
     memory.rm("/stream.store", recursive=True)
 
@@ -421,7 +404,7 @@ def test_available_now_ends_where_the_log_ended(
     store: rmqstore.Store, path: Path, options: dict[str, int]
 ) -> None:
     store.put_many(messages(100))
-    query = _query(path, **options)
+    query = query_all(path, **options)
     query.reader.prepareForTriggerAvailableNow()
     store.put_many(messages(100, first=100))
     assert numbers(query.rows()) == list(range(100))
@@ -433,219 +416,11 @@ def test_available_now_ends_where_the_log_ended(
 def test_available_now_leaves_stores_alone_that_come_later(tmp_path: Path) -> None:
     with open_store(tmp_path / "0.store") as store:
         store.put_many(messages(10))
-    query = _query(tmp_path / "*.store")
+    query = query_all(tmp_path / "*.store")
     query.reader.prepareForTriggerAvailableNow()
     with open_store(tmp_path / "1.store") as store:
         store.put_many(messages(10, first=100))
     assert numbers(query.rows()) == list(range(10))
-
-
-# ---- logs that are cut ----
-
-
-def _read_half(store: rmqstore.Store, path: Path, **options: object) -> tuple[Query, int]:
-    """Return a query that has read what the store holds, and where."""
-    store.put_many(messages(100))
-    query = _query(path, **options)
-    assert len(query.rows()) == 100
-    return query, store.end_offset
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_log_cut_below_what_was_read_is_an_error_naming_both_offsets(
-    store: rmqstore.Store, path: Path, restarts: bool
-) -> None:
-    query, end = _read_half(store, path)
-    cut = sorted(_ends(store))[60]
-    store.truncate_to(cut)
-    if restarts:
-        query.restarted()
-    with pytest.raises(OffsetOutOfRange, match=rf"offset {end}, but the log ends at {cut}\b"):
-        query.batch()
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("more", [0, 50])
-def test_a_log_cut_and_written_anew_is_an_error_even_where_records_end_alike(
-    store: rmqstore.Store, path: Path, restarts: bool, more: int
-) -> None:
-    store.put_many([Message("orders", b"%d:" % number) for number in range(100, 200)])
-    query = _query(path)
-    assert len(query.rows()) == 100
-    end = store.end_offset
-    store.truncate_to(sorted(_ends(store))[60])
-    store.put_many([Message("orders", b"%d:" % number) for number in range(200, 240 + more)])
-    assert end in _ends(store)
-    if restarts:
-        query.restarted()
-    with pytest.raises(OffsetOutOfRange, match=f"offset {end}, but below it lie other records"):
-        query.batch()
-
-
-def test_a_log_cut_behind_what_was_read_is_read_on(store: rmqstore.Store, path: Path) -> None:
-    query, end = _read_half(store, path)
-    store.put_many(messages(100, first=1000))
-    assert query.plan(ReadMaxBytes(1000))
-    query.read()
-    query.commit()
-    cut = query.places()[str(path)]
-    assert cut > end
-    store.truncate_to(cut)
-    store.put_many(messages(50, first=2000))
-    assert numbers(query.rows()) == list(range(2000, 2050))
-
-
-def test_a_planned_batch_cut_off_before_it_is_read_is_an_error(
-    store: rmqstore.Store, path: Path
-) -> None:
-    query, end = _read_half(store, path)
-    store.put_many(messages(20, first=100))
-    assert query.plan()
-    planned = store.end_offset
-    store.truncate_to(end)
-    with pytest.raises(OffsetOutOfRange, match=rf"offset {planned}, but the log ends at {end}\b"):
-        query.restarted().read()
-
-
-def test_an_offset_amid_a_record_is_an_error(store: rmqstore.Store, path: Path) -> None:
-    store.put_many(messages(100))
-    at = sorted(_ends(store))[50]
-    query = _query(path)
-    for offset, wrong in ((at, False), (at + 4, True)):
-        log = {str(path): {"physicalOffset": offset}}
-        start = {"version": 1, "commitLog": log}
-        if wrong:
-            with pytest.raises(OffsetOutOfRange, match=f"offset {offset}, but below it lie"):
-                query.reader.latestOffset(start, ReadAllAvailable())
-        else:
-            found = query.reader.latestOffset(start, ReadAllAvailable())
-            assert found["commitLog"][str(path)]["physicalOffset"] == store.end_offset
-
-
-def _elect(path: Path, *entries: tuple[int, int]) -> None:
-    text = format_epochs([EpochEntry(*entry) for entry in entries])
-    (path / "epochFileCheckpoint").write_text(text, encoding="ascii")
-
-
-def test_a_new_epoch_behind_what_was_read_is_read(store: rmqstore.Store, path: Path) -> None:
-    _elect(path, (3, 0))
-    query, end = _read_half(store, path)
-    assert json.loads(query.offsets[-1])["commitLog"][str(path)]["epoch"] == 3
-    _elect(path, (3, 0), (4, end))
-    store.put_many(messages(10, first=100))
-    assert numbers(query.rows()) == list(range(100, 110))
-    assert json.loads(query.offsets[-1])["commitLog"][str(path)]["epoch"] == 4
-
-
-def test_a_new_epoch_below_what_was_read_is_an_error_naming_both_offsets(
-    store: rmqstore.Store, path: Path
-) -> None:
-    _elect(path, (3, 0))
-    query, end = _read_half(store, path)
-    cut = sorted(_ends(store))[60]
-    _elect(path, (3, 0), (4, cut))
-    with pytest.raises(OffsetOutOfRange, match=f"offset {end}, but an epoch .* begins at {cut}"):
-        query.batch()
-
-
-def test_a_confirm_offset_that_goes_back_is_no_loss(path: Path) -> None:
-    with open_store(path) as store:
-        store.put_many(messages(100))
-        borders = [record.physical_offset for record in store.scan_log()]
-    (path / "abort").write_text("1", encoding="ascii")
-    _elect(path, (1, 0))
-
-    def confirm(offset: int) -> None:
-        data = Checkpoint(confirm_offset=offset).encode()
-        (path / "checkpoint").write_bytes(data.ljust(4096, b"\0"))
-
-    query = Query(path, startingOffsets="earliest")
-    confirm(borders[50])
-    rows = query.rows()
-    confirm(borders[30])
-    assert query.batch() is None
-    assert query.restarted().batch() is None
-    confirm(borders[80])
-    rows += query.rows()
-    assert numbers(rows) == list(range(80))
-
-
-# ---- logs that lose their first files ----
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_files_deleted_before_they_are_read_are_an_error_or_left_out(
-    store: rmqstore.Store, path: Path, restarts: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    store.put_many(messages(300))
-    query = _query(path, maxBytesPerTrigger=2000)
-    rows = query.batch() or []
-    read_to = query.places()[str(path)]
-    store.expire_files(2)
-    if restarts:
-        query.restarted()
-    with pytest.raises(OffsetOutOfRange, match=f"offset {read_to}, but .* starts at 32768"):
-        query.batch()
-    query.restarted(failOnDataLoss=False)
-    with caplog.at_level(logging.WARNING, "rmqstore.spark"):
-        more = query.rows()
-    assert f"offset {read_to}" in caplog.text
-    kept = [int(record.body.partition(b":")[0]) for record in store.scan_log()]
-    assert numbers(more) == kept
-    assert len(rows) + len(kept) < 300
-
-
-def test_a_planned_batch_whose_files_are_deleted_fails_or_gives_what_is_left(
-    store: rmqstore.Store, path: Path
-) -> None:
-    store.put_many(messages(300))
-    query = _query(path)
-    assert query.plan()
-    store.expire_files(2)
-    with pytest.raises(OffsetOutOfRange, match=r"offset 0, but .* starts at 32768"):
-        query.restarted().read()
-    kept = [int(record.body.partition(b":")[0]) for record in store.scan_log()]
-    assert numbers(query.restarted(failOnDataLoss=False).read()) == kept
-    query.commit()
-    assert query.batch() is None
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_files_deleted_under_a_task_fail_it_or_are_left_out(
-    store: rmqstore.Store, path: Path, fails: bool
-) -> None:
-    store.put_many(messages(300))
-    query = _query(path, failOnDataLoss=fails)
-    assert query.plan()
-    start, end = query.start, json.loads(query.offsets[0])
-    partitions = query.reader.partitions(start, end)
-    store.expire_files(2)
-    if fails:
-        with pytest.raises(NotFoundError, match="failOnDataLoss"):
-            list(chain.from_iterable(map(query.reader.read, partitions)))
-    else:
-        rows = sum(batch.num_rows for each in partitions for batch in query.reader.read(each))
-        assert rows == len(list(store.scan_log()))
-
-
-def test_a_store_that_is_gone_is_an_error_or_left_out(tmp_path: Path) -> None:
-    for number in range(2):
-        with open_store(tmp_path / f"{number}.store") as store:
-            store.put_many(messages(10, first=number * 10))
-    query = _query(tmp_path / "*.store")
-    assert len(query.rows()) == 20
-    (tmp_path / "1.store").rename(tmp_path / "hidden")
-    with open_store(tmp_path / "0.store") as store:
-        store.put_many(messages(5, first=20))
-    with pytest.raises(NotFoundError, match=r"1\.store"):
-        query.batch()
-    query.restarted(failOnDataLoss=False)
-    assert numbers(query.rows()) == list(range(20, 25))
-    # It is not forgotten: brought back, it is read on.
-    (tmp_path / "hidden").rename(tmp_path / "1.store")
-    with open_store(tmp_path / "1.store") as store:
-        store.put_many(messages(5, first=30))
-    assert numbers(query.rows()) == list(range(30, 35))
 
 
 # ---- what is wrong from the start ----
@@ -662,7 +437,7 @@ def test_options_and_places_are_judged_when_the_query_is_made(tmp_path: Path) ->
 
 def test_no_partitions_are_read_as_no_rows(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(5))
-    query = _query(path)
+    query = query_all(path)
     assert query.plan()
     end = json.loads(query.offsets[0])
     assert query.reader.partitions(end, end) == []

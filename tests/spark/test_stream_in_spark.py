@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -76,6 +77,15 @@ def _process(log: Path, module: str, *arguments: object) -> Iterator[subprocess.
         process.wait()
 
 
+def _has_ended(process: subprocess.Popen[bytes], *, within: float) -> bool:
+    """Tell whether a process ends within so many seconds."""
+    ended = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([ended], [], [], within)[0])
+    finally:
+        os.close(ended)
+
+
 def test_a_query_whose_driver_is_killed_loses_nothing_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -92,11 +102,10 @@ def test_a_query_whose_driver_is_killed_loses_nothing_and_repeats_nothing(
             enough = batches() + rng.randint(1, 4)
             with _process(log, "stream_query", path, sink, checkpoint, tmp_path / str(kill)) as run:
                 deadline = time.monotonic() + WAIT_SECONDS
-                while batches() < enough and run.poll() is None:
+                while batches() < enough and not _has_ended(run, within=0.01):
                     assert time.monotonic() < deadline, log.read_text()
-                    time.sleep(0.01)
-                # Anywhere within a batch.
-                time.sleep(rng.uniform(0, 0.5))
+                # Killed anywhere within a batch, unless it ends by itself.
+                _has_ended(run, within=rng.uniform(0, 0.5))
     # The writer was killed, too; what it left is counted by opening the store again.
     with open_store(path) as store:
         written = sum(1 for _ in store.scan_log())

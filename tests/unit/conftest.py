@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import rmqstore
 from tests.c.segments import File, files_of
+from tests.crash.agreement import FILES
 from tests.golden import GoldenCases
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[rmqstore.Store]:
+    """Return a new store of small files."""
+    with rmqstore.open(tmp_path / "store", **FILES) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_follower_from_the_end_sees_only_what_comes(tmp_path: Path) -> None:
         first = asyncio.ensure_future(anext(followed))
         while not first.done():
             await store.put("t", b"new")
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the follower's turn
         assert (await first).body == b"new"
 
     run(tmp_path, act)
@@ -147,7 +147,7 @@ def test_closing_ends_a_follower_and_fails_a_waiting_task(tmp_path: Path) -> Non
         async for record in store.queue("t").follow("start"):
             yield record.body
             closing = asyncio.create_task(store.close())
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # its turn: closing has begun when the follower goes on
             closings.append(closing)
 
     closings: list[asyncio.Task[None]] = []

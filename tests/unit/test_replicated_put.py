@@ -32,8 +32,8 @@ from rmqstore.config import FlushDiskType
 from rmqstore.message import PutStatus
 from rmqstore.replication.frames import Ack, Transfer, encode
 from tests.crash.agreement import FILES
-from tests.unit.pumps import EPOCH, Bench, bench, frames_of, receive
-from tests.unit.pumps import until as until_link
+from tests.unit.pumps import EPOCH, Bench, bench, frames_of, receive, until
+from tests.waiting import spin_until
 
 __all__ = ["bench"]
 
@@ -54,11 +54,14 @@ def board_of(store: rmqstore.Store, replicas: int = 2, **rule: Any) -> tuple[Ack
     return board, slots
 
 
-def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0)
+def until_waiting(board: AckBoard, puts: int = 1) -> None:
+    spin_until(lambda: board.waiting == puts, f"{puts} puts that wait", timeout=LIMIT_S)
+
+
+async def until_awaited(board: AckBoard, puts: int = 1) -> None:
+    """Let the other tasks run until so many puts wait."""
+    while board.waiting < puts:
+        await asyncio.sleep(0)
 
 
 class Follower:
@@ -161,7 +164,8 @@ def test_number_of_copies_asked_for_takes_the_place_of_the_rule(store: rmqstore.
     assert store.put("t", b"x", copies=1).durability is Durability.REPLICATED
     with ThreadPoolExecutor(1) as pool, Follower(store, board, slots[0]):
         put = pool.submit(store.put, "t", b"x", copies=3)
-        until(lambda: board.waiting == 1 and board.acks()[slots[0]] == store.end_offset)
+        until_waiting(board)
+        spin_until(lambda: board.acks()[slots[0]] == store.end_offset, "its second copy")
         board.abandon()
         with pytest.raises(ReplicaTimeout, match="2 of 3 copies"):
             put.result(LIMIT_S)
@@ -218,7 +222,7 @@ def test_put_that_waits_is_not_told_ok_after_the_lease(store: rmqstore.Store) ->
     rule: dict[str, Any] = {"counted": slots, "copies": 2, "confirm_copies": 2}
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(store.put, "t", b"x", copies=2)
-        until(lambda: board.waiting == 1)
+        until_waiting(board)
         board.freeze()
         board.thaw(**rule, lease_end_ms=0)
         board.ack(slots[0], store.end_offset)
@@ -232,7 +236,7 @@ def test_too_many_puts_that_wait_hold_back_the_next(store: rmqstore.Store) -> No
     board, slots = board_of(store, waiting_max=1)
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(store.put, "t", b"x", copies=2)
-        until(lambda: board.waiting == 1)
+        until_waiting(board)
         with pytest.raises(PageCacheBusy, match="1 puts wait"):
             store.put("t", b"x", copies=2)
         board.ack(slots[0], store.end_offset)
@@ -245,9 +249,9 @@ def test_one_acknowledgement_wakes_all_it_completes_and_nobody_is_delayed(
     board, slots = board_of(store)
     with ThreadPoolExecutor(33) as pool:
         stuck = pool.submit(store.put, "t", b"x", copies=3)
-        until(lambda: board.waiting == 1)
+        until_waiting(board)
         puts = [pool.submit(store.put, "t", b"x", copies=2) for _ in range(32)]
-        until(lambda: board.waiting == 33)
+        until_waiting(board, 33)
         board.ack(slots[0], store.end_offset)
         assert {put.result(LIMIT_S).copies for put in puts} == {2}
         assert not stuck.done()
@@ -262,7 +266,7 @@ def test_end_of_the_role_tells_who_waits_and_no_old_admission_is_worth_anything(
     admission = store._admit()
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(store.put, "t", b"x", copies=2)
-        until(lambda: board.waiting == 1)
+        until_waiting(board)
         board.abandon()
         with pytest.raises(ReplicaTimeout) as caught:
             put.result(LIMIT_S)
@@ -283,7 +287,7 @@ def test_closing_the_store_lets_nobody_wait_on(tmp_path: Path) -> None:
     board, slots = board_of(store, timeout_ms=LIMIT_S * 1000)
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(store.put, "t", b"x", copies=2)
-        until(lambda: board.waiting == 1)
+        until_waiting(board)
         store.close()
         with pytest.raises(ReplicaTimeout):
             put.result(LIMIT_S)
@@ -395,8 +399,7 @@ def test_awaited_put_is_told_what_a_waiting_one_is(tmp_path: Path) -> None:
         assert caught.value.receipt.end_offset == store.store.end_offset
         waiting = asyncio.create_task(store.put("t", b"x", copies=2))
         cancelled = asyncio.create_task(store.put("t", b"x", copies=2))
-        while board.waiting < 2:
-            await asyncio.sleep(0)
+        await until_awaited(board, 2)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
@@ -414,8 +417,7 @@ def test_closing_ends_awaited_puts(tmp_path: Path) -> None:
     async def act(store: aio.AsyncStore) -> None:
         board, _ = board_of(store.store)
         waiting = asyncio.create_task(store.put("t", b"x", copies=2))
-        while not board.waiting:
-            await asyncio.sleep(0)
+        await until_awaited(board)
         await store.close()
         with pytest.raises(ReplicaTimeout):
             await waiting
@@ -442,7 +444,7 @@ def test_slave_is_told_at_once_of_what_is_confirmed_by_no_acknowledgement(
     link = pump.stream(ours.fileno(), kind="transfer", next_offset=0, slot=slot, **EPOCH)
     receive(peer, len(frames_of(store)))
     peer.sendall(encode(Ack(end)))
-    until_link(pump, link, lambda now: now.acked_offset == end)
+    until(pump, link, lambda now: now.acked_offset == end)
     poller = select.poll()
     poller.register(peer, select.POLLIN)
     assert not poller.poll(100), "told of what is not confirmed"

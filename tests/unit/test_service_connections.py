@@ -1,0 +1,130 @@
+"""Replicated stores over real sockets: connections that break, replicas that start again."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from pathlib import Path
+
+import pytest
+
+from rmqstore import CorruptionError
+from rmqstore.replication import HaOptions, HaState, Slave, Status
+from tests.crash.agreement import FILES
+from tests.crash.replica_group import Relay
+from tests.effort import rounds
+from tests.unit.service_group import QUICK, TWO, Group, assert_equal, group, log_bytes, put
+
+__all__ = ["group"]
+
+
+# -- connections
+
+
+@pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
+def test_a_slave_whose_connections_break_under_load_misses_nothing(
+    group: Group, protocol: str
+) -> None:
+    master = group.master(quorum=TWO, protocol=protocol)
+    assert master.address is not None
+    with contextlib.closing(Relay(master.address)) as relay:
+        slave = group.slave(relay, protocol=protocol)
+        for number in range(rounds(12, 200)):
+            put(master, *(b"%d %d" % (number, each) for each in range(30)))
+            put(master, b"seen", copies=2)
+            relay.drop()
+        put(master, b"last", copies=2)
+        assert log_bytes(slave) == log_bytes(master)
+        slave.close()
+
+
+def test_a_connection_that_had_worked_is_made_anew_at_once(group: Group) -> None:
+    master = group.master(quorum=TWO)
+    assert master.address is not None
+    options = HaOptions(reconnect_ms=3_600_000)
+    with contextlib.closing(Relay(master.address)) as relay:
+        slave = group.slave(relay, options=options)
+        put(master, b"1", copies=2)
+        relay.drop()
+        put(master, b"2", copies=2)
+        slave.close()
+
+
+# -- restarts
+
+
+def test_a_slave_that_starts_again_goes_on(group: Group) -> None:
+    master = group.master(quorum=TWO)
+    slave = group.slave(master)
+    put(master, b"1", copies=2)
+    slave.store.close()
+    put(master, b"2")
+    slave = group.slave(master)
+    put(master, b"3", copies=2)
+    assert_equal(master, slave)
+
+
+def test_a_slave_finds_its_master_when_that_starts_again(group: Group) -> None:
+    master = group.master()
+    slave = group.slave(master)
+    put(master, b"1", copies=2)
+    address = master.address
+    master.store.close()
+    master = group.master(listen=address)
+    assert master.epoch == 2
+    put(master, b"2", copies=2)
+    slave.wait_caught_up(master.end_offset, timeout=20)
+    assert_equal(master, slave)
+
+
+def test_the_broker_id_is_kept_with_the_store(group: Group, tmp_path: Path) -> None:
+    first = group.plain("a", None)
+    kept = first.broker_id
+    first.store.close()
+    second = group.plain("a", None)
+    assert second.broker_id == kept
+    second.store.close()
+    Path(tmp_path, "a", "config", "replica.properties").write_text("brokerId=x\n")
+    with pytest.raises(CorruptionError, match="brokerId"):
+        group.plain("a", None)
+
+
+def test_an_empty_slave_begins_where_its_master_does(group: Group) -> None:
+    master = group.master()
+    body = b"x" * 1000
+    put(master, *([body] * (3 * FILES["commit_log_file_size_bytes"] // len(body))))
+    master.store.expire_files(2)
+    slave = group.slave(master)
+    slave.wait_caught_up(master.end_offset, timeout=20)
+    assert slave.store.start_offset == master.store.start_offset > 0
+    assert_equal(master, slave)
+
+
+def test_a_slave_ahead_of_its_master_halts_and_touches_nothing(group: Group) -> None:
+    ahead = group.master("ahead")
+    body = b"x" * 1000
+    put(ahead, *([body] * (3 * FILES["commit_log_file_size_bytes"] // len(body))))
+    ahead.store.expire_files(2)
+    before = log_bytes(ahead)
+    halts: queue.SimpleQueue[Status] = queue.SimpleQueue()
+    ahead.close()
+    empty = group.plain("a", 1)
+    empty.become_master(5)
+    put(empty, b"x")
+    slave = group._stack.enter_context(
+        Slave(
+            ahead.store,
+            master=empty.address or "",
+            broker_id=2,
+            options=QUICK,
+            on_change=halts.put,
+        )
+    )
+    for _ in range(100):
+        status = halts.get(timeout=20)
+        if status.master is not None and status.master.halted_reason:
+            break
+    assert status.master is not None
+    assert "Nothing was touched" in str(status.master.halted_reason)
+    assert status.master.state is HaState.SUSPEND
+    assert log_bytes(slave) == before
