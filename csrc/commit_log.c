@@ -180,6 +180,7 @@ static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
 struct added {
     char text[32 + RMQ_LIGHT_MAX * 21];
     struct rmq_queue *light[RMQ_LIGHT_MAX];
+    int64_t light_offsets[RMQ_LIGHT_MAX];
     size_t light_count;
 };
 
@@ -202,9 +203,11 @@ static int add_properties(struct rmq_commit_log *log, struct rmq_message *messag
         if (status != RMQ_OK)
             return status;
         size_t used = 0;
-        for (size_t i = 0; i < added->light_count; ++i)
+        for (size_t i = 0; i < added->light_count; ++i) {
+            added->light_offsets[i] = atomic_load(&added->light[i]->next_offset);
             used += (size_t)snprintf(digits + used, sizeof digits - used, "%s%" PRId64,
-                                     i ? "," : "", atomic_load(&added->light[i]->next_offset));
+                                     i ? "," : "", added->light_offsets[i]);
+        }
         struct rmq_slice value = {digits, used};
         rmq_properties_append(added->text, sizeof added->text, &at, "INNER_MULTI_QUEUE_OFFSET",
                               value);
@@ -288,8 +291,9 @@ static int append_with_properties(struct rmq_commit_log *log, const struct rmq_m
     int status = add_properties(log, &extended, planned, planned->count ? next : 0, &added, err);
     if (status == RMQ_OK)
         status = append(log, &extended, planned, now_ms, queue, receipt, err);
+    /* Not added to: the dispatcher may have entered the record already, and raised them itself. */
     for (size_t i = 0; i < added.light_count && status == RMQ_OK; ++i)
-        atomic_fetch_add(&added.light[i]->next_offset, 1);
+        atomic_store(&added.light[i]->next_offset, added.light_offsets[i] + 1);
     return status;
 }
 

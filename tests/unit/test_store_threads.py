@@ -190,3 +190,20 @@ def test_store_that_nobody_holds_lets_its_directory_go(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store") as again:
         assert not again.recovery.was_closed
         assert again.get("orders", offset=0).body == b"kept"
+
+
+def test_light_queues_have_no_gap_however_soon_a_record_is_dispatched(tmp_path: Path) -> None:
+    names, writers, count = ("%LMQ%a", "%LMQ%b"), 4, 100_000
+    message = rmqstore.Message("orders", b"x", properties={"INNER_MULTI_DISPATCH": ",".join(names)})
+    with rmqstore.open(tmp_path / "light", enable_multi_dispatch=True, enable_lmq=True) as store:
+
+        def write() -> None:
+            for _ in range(count):
+                store.put(message)
+
+        threads = [threading.Thread(target=write) for _ in range(writers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [store.queue(name).end for name in names] == [writers * count] * 2
