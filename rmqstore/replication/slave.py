@@ -64,7 +64,8 @@ class SlaveMachine(ABC):
         # Whether the next frame of log data is the first on this connection.
         self._is_first_frame = self._has_moved = False
         self._asks_from_start = False
-        self._mismatch_at: int | None = None
+        # Where the master's bytes differed last, and what it had there.
+        self._mismatch: tuple[int, int] | None = None
         self._damaged_at: int | None = None
         self._next_offset = 0
         """The byte that the master sends next."""
@@ -254,12 +255,12 @@ class SlaveMachine(ABC):
             if ours != body[skipped:held]:
                 pairs = zip(ours, body[skipped:held], strict=True)
                 same = next(at for at, (our, their) in enumerate(pairs) if our != their)
-                return self._mismatch(offset + skipped + same)
+                return self._differs(offset + skipped + same, body[skipped + same])
         self._next_offset = offset + len(body)
         self._same_until = max(self._same_until, self._next_offset)
         self._has_moved, self._moved_ms = True, now_ms
         if self.is_verified:
-            self._mismatch_at = None
+            self._mismatch = None
             self._asks_from_start = False
         if held < len(body):
             return [Append(offset + held, body[held:] if held else body)]
@@ -323,7 +324,7 @@ class SlaveMachine(ABC):
 
     def _restart(self, offset: int, now_ms: int) -> list[Effect]:
         self._next_offset = self._same_until = offset
-        self._asks_from_start, self._mismatch_at = False, None
+        self._asks_from_start, self._mismatch = False, None
         self._has_moved, self._moved_ms = True, now_ms
         effects: list[Effect] = []
         if self._log.confirm_offset > offset:
@@ -350,14 +351,15 @@ class SlaveMachine(ABC):
             retry_after_ms=0,
         )
 
-    def _mismatch(self, offset: int) -> list[Effect]:
-        if self._mismatch_at != offset:
-            self._mismatch_at = offset
+    def _differs(self, offset: int, theirs: int) -> list[Effect]:
+        # The wire may damage one comparison after another, but hardly to the same byte.
+        before, self._mismatch = self._mismatch, (offset, theirs)
+        if before != self._mismatch:
             return self._close(
                 f"bytes from {offset} on are not those of the master; comparing again",
-                retry_after_ms=0,
+                retry_after_ms=0 if before is None else None,
             )
-        self._mismatch_at = None
+        self._mismatch = None
         if offset >= self._log.whole_end:
             # Part of a record, which a damaged size may have made of a whole one: no fork.
             return self._damaged(self._log.whole_end, "a part of a record that is not the master's")

@@ -173,6 +173,9 @@ class Checker:
             # Who held it may follow another master by now, or have another disk.
             return
         needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
+        if replica.log.start_offset > start:
+            # Deleted by its age in the meantime, with what there is to compare.
+            return
         holders = sum(
             each.log.whole_end >= end
             and each.log.start_offset <= start
@@ -203,9 +206,14 @@ class Checker:
                 return f"replica {each.number} differs"
         return ""
 
-    def has_parted(self, replica: Replica) -> bool:
-        """Tell whether a replica holds whole records that are not those that were confirmed."""
+    def has_parted(self, replica: Replica, master: Replica) -> bool:
+        """Tell whether a replica holds whole records that are not those that were confirmed or,
+        after a loss that nobody promised to survive, not those of *master*."""
         log = replica.log
+        if self.is_void:
+            start = max(log.start_offset, master.log.start_offset)
+            size = min(log.whole_end, master.log.whole_end) - start
+            return size > 0 and log.read(start, size) != master.log.read(start, size)
         end = min(log.whole_end, len(self._truth))
         return log.start_offset < end and not self._is_same(replica, log.start_offset, end)
 

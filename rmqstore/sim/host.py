@@ -166,6 +166,10 @@ class Host(ABC):
         else:
             self.log.crash()
 
+    def has_link_to(self, number: int) -> bool:
+        """Tell whether the process knows a connection with replica *number*."""
+        return any(link.end.peer.party.number == number for link in self._now.links.values())
+
     def replace_disk(self) -> None:
         """Begin with an empty log, after the process was ended."""
         assert not self.is_up

@@ -245,11 +245,17 @@ class World:
         replica.kill(loses_power=False)
         replica.replace_disk()
         self.checker.emptied(replica)
-        # It keeps its number, so it stays away until no master counts what it once acknowledged.
+        self._return_later(replica)
+
+    def _return_later(self, replica: Replica) -> None:
         away_ms = 2 * self.shape.options.housekeeping_ms
         self.timeline.after(away_ms * 1000, self._return, replica)
 
     def _return(self, replica: Replica) -> None:
+        # It keeps its number, so it stays away until no master counts what it once acknowledged.
+        if any(each.has_link_to(replica.number) for each in self.replicas.values()):
+            self._return_later(replica)
+            return
         self.controller.unbury(replica.number)
         self._restart(replica)
 
@@ -285,9 +291,10 @@ class World:
     def _operate(self) -> None:
         """Empty a replica that says it cannot come back by itself, and is right: its log parted
         from the group's, and no epoch that both know tells where."""
+        master = self.replicas[self.controller.view.master]
         for replica in self.replicas.values():
             node = replica.slave_node
-            if node is None or not self.checker.has_parted(replica):
+            if node is None or not self.checker.has_parted(replica, master):
                 continue
             if node.halt_reason is not None or "no epoch in common" in node.reason:
                 self._replace_disk(replica)

@@ -78,6 +78,16 @@ def test_bytes_behind_a_damaged_size_are_no_fork() -> None:
     assert slave.letters() == "abcdef"
 
 
+def test_comparisons_that_the_wire_damages_one_after_another_are_no_fork() -> None:
+    """The same byte came damaged twice, each time to another one, and the slave halted."""
+    master, slave = ModelLog().begin(1).put("abcdef"), ModelLog().begin(1).put("abc")
+    play = switch_pair(master, slave)
+    for letter in (b"x", b"y", b"c"):
+        master.data = master.data[:250] + letter + master.data[251:]
+        play.connect()
+    assert slave.letters() == "abcdef"
+
+
 def master_of_a_set(*, is_durable: bool = False) -> MasterGroup[str]:
     watermark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
     group: MasterGroup[str] = MasterGroup(1, watermark, Quorum(all_ack=True), Mode.SYNC_STATE_SET)
