@@ -173,13 +173,13 @@ class Checker:
             # Who held it may follow another master by now, or have another disk.
             return
         needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
-        if replica.log.start_offset > start:
-            # Deleted by its age in the meantime, with what there is to compare.
-            return
+        # What was deleted by its age in the meantime was held.
         holders = sum(
             each.log.whole_end >= end
-            and each.log.start_offset <= start
-            and each.log.read(start, end - start) == replica.log.read(start, end - start)
+            and (
+                max(each.log.start_offset, replica.log.start_offset) > start
+                or each.log.read(start, end - start) == replica.log.read(start, end - start)
+            )
             for each in self._replicas.values()
             if not each.is_learner
         )
@@ -213,7 +213,7 @@ class Checker:
         if self.is_void:
             start = max(log.start_offset, master.log.start_offset)
             size = min(log.whole_end, master.log.whole_end) - start
-            return size > 0 and log.read(start, size) != master.log.read(start, size)
+            return size <= 0 or log.read(start, size) != master.log.read(start, size)
         end = min(log.whole_end, len(self._truth))
         return log.start_offset < end and not self._is_same(replica, log.start_offset, end)
 
