@@ -142,8 +142,10 @@ class AutoSwitchMaster(MasterMachine):
 
     def _label_end(self) -> int | None:
         epochs = self._log.epochs
+        if not epochs or epochs[-1].epoch <= self._epoch.epoch:
+            return None
         later = bisect_right(epochs, self._epoch.epoch, key=_epoch_of)
-        return epochs[later].start_offset if later < len(epochs) else None
+        return epochs[later].start_offset
 
     def _batch(self, offset: int, size: int) -> SendLog | Send | None:
         # A frame that would pass the end of its epoch is cut there and carries the label of the

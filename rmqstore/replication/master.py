@@ -106,14 +106,15 @@ class MasterMachine(ABC):
         """Return when the machine wants a `Tick` at the latest, None when it needs none."""
         if self.state in (HaState.READY, HaState.SHUTDOWN):
             return None
-        times = [self._heard_ms + self._options.housekeeping_ms + 1]
+        options = self._options
+        due_ms = self._heard_ms + options.housekeeping_ms + 1
         if self._is_blocked:
-            times.append(self._blocked_ms + self._options.housekeeping_ms + 1)
-        elif self.state is HaState.TRANSFER:
-            times.append(self._wrote_ms + self._options.heartbeat_ms + 1)
+            return min(due_ms, self._blocked_ms + options.housekeeping_ms + 1)
+        if self.state is HaState.TRANSFER:
+            due_ms = min(due_ms, self._wrote_ms + options.heartbeat_ms + 1)
             if self._is_starved:
-                times.append(self._flow.opens_ms())
-        return min(times)
+                return min(due_ms, self._flow.opens_ms())
+        return due_ms
 
     @abstractmethod
     def _open(self) -> None:
@@ -208,15 +209,16 @@ class MasterMachine(ABC):
         self._is_starved = False
         while self.next_offset is not None and room > 0:
             offset = self.next_offset
-            if not self._log.start_offset <= offset <= self._log.end_offset:
+            start, end = self._log.start_offset, self._log.end_offset
+            if not start <= offset <= end:
                 return effects + self._close(
-                    f"byte {offset} comes next, the log is from {self._log.start_offset} to "
-                    f"{self._log.end_offset}: files were deleted before the slave had them"
+                    f"byte {offset} comes next, the log is from {start} to {end}: files were "
+                    "deleted before the slave had them"
                 )
-            size = self._readable(offset, now_ms)
+            size = self._readable(offset, end, now_ms) if offset < end else 0
             if self._streams and not self._ends_label(offset, size):
                 # There is nothing to stream from before the first byte.
-                is_empty = self._log.start_offset == self._log.end_offset
+                is_empty = start == end
                 return effects if effects or is_empty else [self._begin_stream(offset)]
             batch = self._batch(offset, size)
             if batch is None:
@@ -226,7 +228,7 @@ class MasterMachine(ABC):
             effects.append(batch)
             room -= self._head_bytes
             if isinstance(batch, SendLog):
-                self._sent_end, self._sent_ms = self._log.end_offset, now_ms
+                self._sent_end, self._sent_ms = end, now_ms
                 self._flow.spend(batch.size)
                 self.next_offset += batch.size
                 room -= batch.size
@@ -234,10 +236,8 @@ class MasterMachine(ABC):
             self._is_blocked, self._blocked_ms = True, now_ms
         return effects
 
-    def _readable(self, offset: int, now_ms: int) -> int:
-        if offset == self._log.end_offset:
-            return 0
-        end = min(self._log.end_offset, self._log.file_end(offset))
+    def _readable(self, offset: int, log_end: int, now_ms: int) -> int:
+        end = min(log_end, self._log.file_end(offset))
         size = min(end - offset, self._options.batch_bytes)
         allowed = self._flow.allowed(now_ms)
         if allowed is None:

@@ -9,7 +9,7 @@ disks, clocks, controller and users are models, driven by the seed alone: no clo
 thread runs, nothing is written.
 
     python -m rmqstore.sim 4711              one run, with a trace to read
-    python -m rmqstore.sim --seconds 60      seeds nobody has run before; prints those that fail
+    python -m rmqstore.sim --seconds 60      seeds nobody has run before, on all cores
 """
 
 from rmqstore.sim.checker import Violation

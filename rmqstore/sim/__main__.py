@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from rmqstore.sim import Outcome, run
+from rmqstore.sim.sweep import Workers, cores
 
 _FAILURES_MAX = 10
 
@@ -25,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, help="the first of them; drawn where not given")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="bursts of puts in each run")
+    parser.add_argument(
+        "--jobs", type=int, default=cores(), help="processes that run seeds; all cores by default"
+    )
     told = parser.parse_args(arguments)
     if told.seed is not None:
         outcome = run(told.seed, replicas=told.replicas, steps=told.steps, is_traced=True)
@@ -33,23 +37,39 @@ def main(arguments: list[str] | None = None) -> int:
         return 0 if outcome.is_sound else 1
     if told.seconds is None and told.count is None:
         parser.error("give a seed, --seconds or --count")
+    if told.jobs < 1:
+        parser.error("--jobs: give 1 or more")
     first = secrets.randbelow(2**40) if told.first is None else told.first
-    return _sweep(first, told.count, seconds=told.seconds, replicas=told.replicas, steps=told.steps)
+    jobs = told.jobs if told.count is None else max(min(told.jobs, told.count), 1)
+    with Workers(jobs) as workers:
+        return _sweep(
+            workers,
+            first,
+            told.count,
+            seconds=told.seconds,
+            replicas=told.replicas,
+            steps=told.steps,
+        )
 
 
 def _sweep(
-    first: int, number: int | None, *, seconds: float | None, replicas: int, steps: int
+    workers: Workers,
+    first: int,
+    number: int | None,
+    *,
+    seconds: float | None,
+    replicas: int,
+    steps: int,
 ) -> int:
     started_s = time.monotonic()
     failed: list[int] = []
     runs = virtual_ms = confirmed = 0
-    for seed in _seeds(first, number):
-        if seconds is not None and time.monotonic() - started_s >= seconds:
-            break
-        outcome = run(seed, replicas=replicas, steps=steps)
+    seeds = _seeds(first, number, until_s=None if seconds is None else started_s + seconds)
+    for outcome in workers.run(seeds, replicas=replicas, steps=steps):
         runs, virtual_ms = runs + 1, virtual_ms + outcome.virtual_ms
         confirmed += outcome.confirmed
         if not outcome.is_sound:
+            seed = outcome.seed
             failed.append(seed)
             print(f"{seed}: {outcome.violation}", flush=True)
             print(f"    python -m rmqstore.sim {seed} --replicas {replicas} --steps {steps}")
@@ -63,8 +83,11 @@ def _sweep(
     return 1 if failed else 0
 
 
-def _seeds(first: int, number: int | None) -> Iterator[int]:
-    return iter(count(first) if number is None else range(first, first + number))
+def _seeds(first: int, number: int | None, *, until_s: float | None) -> Iterator[int]:
+    for seed in count(first) if number is None else range(first, first + number):
+        if until_s is not None and time.monotonic() >= until_s:
+            return
+        yield seed
 
 
 def _summary(outcome: Outcome) -> str:

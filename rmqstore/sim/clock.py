@@ -30,12 +30,15 @@ class Timeline:
 
     def at(self, when_us: int, action: Callable[..., None], *args: Any) -> None:
         """Plan an action; one that is due already happens next."""
+        if when_us < self.now_us:
+            when_us = self.now_us
         self._number += 1
-        heapq.heappush(self._heap, (max(when_us, self.now_us), self._number, action, args))
+        heapq.heappush(self._heap, (when_us, self._number, action, args))
 
     def after(self, delay_us: int, action: Callable[..., None], *args: Any) -> None:
         """Plan an action for *delay_us* from now."""
-        self.at(self.now_us + delay_us, action, *args)
+        self._number += 1
+        heapq.heappush(self._heap, (self.now_us + delay_us, self._number, action, args))
 
     def run(self, until_us: int) -> None:
         """Carry out everything planned up to *until_us*, and what follows from it by then."""

@@ -43,6 +43,7 @@ __all__ = ["Died", "DiskError", "ModelLog", "ModelRecord", "RotError"]
 _MAGIC, _BLANK_MAGIC = 0x52454344, 0x424C4E4B
 _HEAD = struct.Struct(">IIIQIIIIQ")
 _BLANK = struct.Struct(">II")
+_CRC_AND_OFFSET = struct.Struct(">IQ")
 _SECTOR = 512
 
 
@@ -160,6 +161,7 @@ class ModelLog:
                 self.change()
                 self.cut(offset)
             case Restart(offset):
+                assert offset >= self.end_offset, "a log that begins anew below its end"
                 self.change()
                 self._data.clear()
                 self._begin_at(offset)
@@ -174,7 +176,8 @@ class ModelLog:
 
     def check(self) -> int | None:
         """Look at the records that became whole; return where one is damaged, None for nowhere."""
-        while (border := self.whole_end) < self.end_offset:
+        end = self.end_offset
+        while (border := self.whole_end) < end:
             size = self._size_at(border)
             if size is None:
                 return None
@@ -221,16 +224,12 @@ class ModelLog:
 
     def settle(self) -> None:
         """Find the queue offsets that come next, in a log that ends with a whole record."""
-        found = dict(self._first_queue_offsets)
-        for record in self.records(self.start_offset, self.whole_end):
-            found[record.queue] = record.queue_offset + 1
-        self._next_queue_offsets = found
+        self._next_queue_offsets = self._queue_offsets_at(self.whole_end)
 
     def expire(self, offset: int) -> None:
         """Delete the files before *offset*, where one begins."""
         assert self.start_offset < offset <= self.whole_end, "files that cannot expire"
-        for record in self.records(self.start_offset, offset):
-            self._first_queue_offsets[record.queue] = record.queue_offset + 1
+        self._first_queue_offsets = self._queue_offsets_at(offset)
         self.change()
         del self._data[: offset - self.start_offset]
         del self._borders[: bisect_left(self._borders, offset)]
@@ -298,16 +297,9 @@ class ModelLog:
 
     def records(self, start: int, stop: int) -> Iterator[ModelRecord]:
         """Yield the messages between two borders."""
-        at = bisect_left(self._borders, start)
-        while at < len(self._borders) and (border := self._borders[at]) < stop:
-            at += 1
-            magic, size, _, offset, epoch, queue, queue_offset, number, _ = (
-                _HEAD.unpack_from(self._data, border - self.start_offset)
-                if self._magic_at(border) == _MAGIC
-                else (0,) * 9
-            )
-            if magic:
-                yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
+        for head in self._heads(start, stop):
+            _, size, _, offset, epoch, queue, queue_offset, number, _ = head
+            yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
 
     def change(self, *, needs_room: bool = False) -> None:
         """Stand before a change of the disk: it may be the process's last moment, or the disk
@@ -317,6 +309,20 @@ class ModelLog:
         self.dies_in -= 1
         if needs_room and self.is_full:
             raise DiskError("No space left on device")
+
+    def _heads(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+        """Yield the fields of the messages between two borders."""
+        first, last = bisect_left(self._borders, start), bisect_left(self._borders, stop)
+        for border in self._borders[first:last]:
+            if self._magic_at(border) == _MAGIC:
+                yield _HEAD.unpack_from(self._data, border - self.start_offset)
+
+    def _queue_offsets_at(self, offset: int) -> dict[int, int]:
+        """Return the queue offsets that come next behind the records before *offset*."""
+        found = dict(self._first_queue_offsets)
+        for _, _, _, _, _, queue, queue_offset, _, _ in self._heads(self.start_offset, offset):
+            found[queue] = queue_offset + 1
+        return found
 
     def _scan(self) -> None:
         self._borders.clear()
@@ -336,22 +342,21 @@ class ModelLog:
     def _size_at(self, border: int) -> int | None:
         """Return the size of the record at *border*: None for a part of one, 0 for a damaged
         one."""
-        begin = border - self.start_offset
-        if len(self._data) - begin < _BLANK.size:
+        data, begin = self._data, border - self.start_offset
+        held = len(data) - begin
+        if held < _BLANK.size:
             return None
-        magic, size = _BLANK.unpack_from(self._data, begin)
+        magic, size = _BLANK.unpack_from(data, begin)
         room = self.file_end(border) - border
         if magic == _BLANK_MAGIC:
-            filler = self._data[begin + _BLANK.size : begin + size]
+            filler = data[begin + _BLANK.size : begin + size]
             if size != room or any(filler):
                 return 0
-            return size if begin + size <= len(self._data) else None
+            return size if size <= held else None
         if magic != _MAGIC or not _HEAD.size <= size <= room - _BLANK.size:
             return 0
-        if begin + size > len(self._data):
+        if size > held:
             return None
-        crc, offset = struct.unpack_from(">IQ", self._data, begin + 8)
-        view = memoryview(self._data)[begin + 12 : begin + size]
-        found = zlib.crc32(view)
-        view.release()
+        crc, offset = _CRC_AND_OFFSET.unpack_from(data, begin + _BLANK.size)
+        found = zlib.crc32(data[begin + 12 : begin + size])
         return size if found == crc and offset == border else 0

@@ -51,6 +51,7 @@ from rmqstore.sim.witness import Put
 __all__ = ["Replica"]
 
 _SETTLED = (Append, TruncateTo, Restart, FlushLog)
+_CUTS = (TruncateTo, Restart)
 
 
 class Replica(Host):
@@ -355,26 +356,15 @@ class Replica(Host):
         while effects:
             self._carry_out_master(effects)
             effects = []
-            now_ms = self.clock.monotonic_ms()
             for number in self._written():
                 if number in self._now.links:
-                    effects += node.writable(number, now_ms)
+                    effects += node.writable(number, self.clock.monotonic_ms())
 
     def _carry_out_master(self, effects: Iterable[NodeEffect[int]]) -> None:
-        links = self._now.links
         for effect in effects:
             match effect:
-                case To(connection, Send(frame)):
-                    if connection in links:
-                        links[connection].end.write(encode(frame))
-                case To(connection, SendLog(offset, size, header)):
-                    if connection in links:
-                        end = links[connection].end
-                        end.write(encode_head(header, body_size=size))
-                        end.write(self.log.read(offset, size), is_body=True)
-                case To(connection, Close(reason)):
-                    self._witness.say(f"master {self.number} closes {connection}: {reason}")
-                    self._drop(connection)
+                case To(connection, told):
+                    self._tell_slave(connection, told)
                 case ConfirmMoved(offset):
                     self.log.confirm_offset = offset
                     self._witness.on_confirmed(self)
@@ -393,6 +383,22 @@ class Replica(Host):
                     )
                 case _:
                     raise AssertionError(f"a master cannot do {effect}")
+
+    def _tell_slave(self, connection: int, effect: Effect) -> None:
+        link = self._now.links.get(connection)
+        match effect:
+            case SendLog(offset, size, header):
+                if link is not None:
+                    link.end.write(encode_head(header, body_size=size))
+                    link.end.write(self.log.read(offset, size), is_body=True)
+            case Send(frame):
+                if link is not None:
+                    link.end.write(encode(frame))
+            case Close(reason):
+                self._witness.say(f"master {self.number} closes {connection}: {reason}")
+                self._drop(connection)
+            case _:
+                raise AssertionError(f"a master cannot tell a slave {effect}")
 
     def _written(self) -> list[int]:
         """Send what was written; return the connections of which all has left."""
@@ -429,6 +435,8 @@ class Replica(Host):
 
     def _carry_out(self, effects: list[Effect]) -> bool:
         """Carry a slave's effects out; return whether the log has changed."""
+        if not effects:
+            return False
         has_changed = False
         for effect in effects:
             match effect:
@@ -453,13 +461,10 @@ class Replica(Host):
         return has_changed
 
     def _change_log(self, effect: Effect) -> None:
-        if not isinstance(effect, Append | SetConfirm):
-            self._witness.on_moment(self, type(effect).__name__)
-            self._witness.say(f"replica {self.number}: {effect}")
-        elif isinstance(effect, Append):
-            self._witness.on_moment(self, "Append")
-        if isinstance(effect, TruncateTo | Restart):
-            self._witness.on_cut(self, effect.offset)
+        if not isinstance(effect, SetConfirm):
+            self._witness.on_change(self, effect)
+            if isinstance(effect, _CUTS):
+                self._witness.on_cut(self, effect.offset)
         self.log.carry_out(effect)
 
     # ---- puts

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rmqstore.message import Durability, PutStatus
+from rmqstore.replication.events import Effect
 from rmqstore.sim.disk import ModelRecord
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Witness(Protocol):
 
     def on_moment(self, replica: Replica, what: str) -> None:
         """Learn that *what* is about to happen. May raise Died."""
+
+    def on_change(self, replica: Replica, effect: Effect) -> None:
+        """Learn that *effect* is about to change the log. May raise Died."""
 
     def on_confirmed(self, replica: Replica) -> None:
         """Learn that the confirm offset, or the durable end, has moved."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from rmqstore.message import PutStatus
+from rmqstore.replication.events import Append, Effect
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controller import Controller, View
@@ -172,6 +173,11 @@ class World:
 
     def on_moment(self, replica: Replica, what: str) -> None:
         self.fate.moment(replica, what)
+
+    def on_change(self, replica: Replica, effect: Effect) -> None:
+        self.fate.moment(replica, type(effect).__name__)
+        if self._lines is not None and not isinstance(effect, Append):
+            self.say(f"replica {replica.number}: {effect}")
 
     def on_confirmed(self, replica: Replica) -> None:
         self.checker.confirmed_at(replica)

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from rmqstore import sim
+from rmqstore.sim.sweep import Workers, cores
 from tests.effort import rounds
 
-SEEDS = rounds(700, 20_000)
-AT_ONCE = 50
+SEEDS = rounds(2000, 20_000)
+AT_ONCE = 200
 
 
-def check(seed: int, *, replicas: int = 3) -> None:
-    outcome = sim.run(seed, replicas=replicas)
-    again = f"python -m rmqstore.sim {seed} --replicas {replicas}"
-    assert outcome.is_sound, f"{again}: {outcome.violation}"
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers(cores()) as workers:
+        yield workers
+
+
+def check(outcomes: Iterable[sim.Outcome], *, replicas: int = 3) -> None:
+    for outcome in outcomes:
+        again = f"python -m rmqstore.sim {outcome.seed} --replicas {replicas}"
+        assert outcome.is_sound, f"{again}: {outcome.violation}"
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS, AT_ONCE))
-def test_kept_seeds_are_sound(first: int) -> None:
-    for seed in range(first, first + AT_ONCE):
-        check(seed)
+def test_kept_seeds_are_sound(first: int, workers: Workers) -> None:
+    check(workers.run(range(first, first + AT_ONCE)))
 
 
 @pytest.mark.parametrize("replicas", [2, 4, 5])
-def test_groups_of_other_sizes_are_sound(replicas: int) -> None:
-    for seed in range(1, rounds(15, 1000)):
-        check(seed, replicas=replicas)
+def test_groups_of_other_sizes_are_sound(replicas: int, workers: Workers) -> None:
+    seeds = range(1, rounds(15, 1000))
+    check(workers.run(seeds, replicas=replicas), replicas=replicas)
 
 
 def test_a_seed_nobody_has_run_is_sound() -> None:
-    check(secrets.randbelow(2**40))
+    check([sim.run(secrets.randbelow(2**40))])

@@ -80,6 +80,7 @@ def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
     for arguments, expected in (
         (["7", "--steps", "20"], "seed 7: "),
         (["--first", "40", "--count", "3", "--steps", "20"], "3 seeds from 40 on"),
+        (["--first", "40", "--count", "11", "--steps", "5", "--jobs", "2"], "11 seeds from 40 on"),
         (["--seconds", "0.01", "--replicas", "2"], "seeds from"),
     ):
         told = subprocess.run(
