@@ -120,9 +120,10 @@ int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
  * log's start, or inside of a record. At or behind the end: nothing to do. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
 /* Gives up all bytes, with queues and index: the log then is empty and begins at offset, a multiple
- * of the file size; RMQ_OUT_OF_RANGE otherwise, and nothing happens. A crash in between leaves the
- * log whole, without its first files, or empty at one of both places. Queues go on where the next
- * records say; until the store is closed no queue offset is given twice. */
+ * of the file size that is 0 or not below the log's end; RMQ_OUT_OF_RANGE otherwise, and nothing
+ * happens. A crash in between leaves the log whole, without its first files, or empty at one of
+ * both places. Queues go on where the next records say; until the store is closed no queue offset
+ * is given twice, except at 0, where they begin anew as well. */
 int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error *err);
 /* From raw bytes to messages: cuts the log at whole_end, behind its last whole record, and lets
  * puts go on behind it. Records that are not dispatched yet stay so; the queue offsets they took

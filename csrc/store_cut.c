@@ -276,8 +276,12 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     atomic_store(&dispatcher->last_offset, 0);
     int status = rmq_flusher_lower(&store->flusher, 0, 0, 0, err);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
-         queue = rmq_queue_table_next(queue))
+         queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_clear(queue, err);
+        /* A log from 0 on has had no record whose queue offset could be taken. */
+        if (status == RMQ_OK && offset == 0)
+            atomic_store(&queue->next_offset, 0);
+    }
     if (status == RMQ_OK)
         status = rmq_recover_index(dispatcher, 0, err);
     if (status == RMQ_OK)
@@ -289,6 +293,20 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     if (rmq_dispatcher_is_bound(dispatcher))
         atomic_store(&dispatcher->confirm_offset, offset);
     return rmq_flusher_save(&store->flusher, err);
+}
+
+/* Queues go on behind the offsets that they have given, and below the log's end there may be too
+ * few bytes for so many records: readers would take the next one for damage. */
+static int check_new_beginning(struct rmq_store *store, int64_t offset, struct rmq_error *err)
+{
+    int64_t end = rmq_file_queue_end(&store->log.files);
+    if (offset == 0 || offset >= end)
+        return RMQ_OK;
+    return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                    "the log ends at %" PRId64 " and cannot begin anew at %" PRId64
+                    ", only behind its end or at 0; nothing was given up. Cut it where the other "
+                    "log parts from it",
+                    end, offset);
 }
 
 int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error *err)
@@ -309,6 +327,8 @@ int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error 
     halt(store);
     if (rmq_file_queue_start(files) != offset || rmq_file_queue_end(files) != offset) {
         status = check_streams(store, offset, err);
+        if (status == RMQ_OK)
+            status = check_new_beginning(store, offset, err);
         if (status == RMQ_OK) {
             atomic_store(&store->was_cut, true);
             status = give_up(store, offset, err);

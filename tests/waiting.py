@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from rmqstore.errors import StoreTimeout
 from rmqstore.replication import ReplicatedStore
 
 WAIT_S = 20.0
@@ -16,11 +17,20 @@ def wait_until(
 ) -> None:
     """Return once *condition* holds; *what* says it in words.
 
-    It is judged as those of `wait_in_sync` and its like are: on the thread of *replica*, which
-    must not be kept busy, at each change and, while somebody waits, at short intervals.
-    Raises StoreTimeout.
+    It is judged on the thread of *replica*, which must not be kept busy, after each change and at
+    short intervals; never in the middle of one, so it may ask for a status. Raises StoreTimeout.
     """
-    replica._wait(lambda: replica._roles._begin_wait(lambda: bool(condition())), timeout, what)
+    deadline = time.monotonic() + timeout
+    while not replica._call(lambda: bool(condition())):
+        if time.monotonic() > deadline:
+            raise StoreTimeout(f"waited {timeout} s for {what}")
+        # Who begins to wait is looked at a few times at once.
+        looks = iter((False,) * 4)
+        replica._wait(
+            lambda looks=looks: replica._roles._begin_wait(lambda: next(looks, True)),  # type: ignore[misc]
+            timeout,
+            "the next look",
+        )
 
 
 def spin_until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:

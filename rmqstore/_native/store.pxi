@@ -341,7 +341,8 @@ cdef class Store:
         check(status, &err)
 
     def _restart(self, int64_t physical_offset):
-        """Give up all bytes; the next one is that at *physical_offset*, where a log file of this store's size begins.
+        """Give up all bytes; the next one is that at *physical_offset*, where a log file of this store's size begins:
+        at 0, or not below the log's end.
 
         Raises OffsetOutOfRange for any other offset, and nothing happens then.
         """

@@ -344,7 +344,8 @@ def _is_copied(replica: ReplicatedStore, copies: int) -> bool:
 
 
 def _take_proposals(replica: ReplicatedStore) -> None:
-    for each in replica.proposals:
+    # Any one voids the others of its set epoch; the last one is what is wished for.
+    for each in replica.proposals[-1:]:
         replica.set_sync_state_set(each.members, each.set_epoch + 1)
 
 

@@ -14,6 +14,14 @@ decided, and the master cannot know. So it keeps three views of the set:
 A member leaves when its connection is gone, when it has not kept up for `lag_ms_max`, when it holds
 less than it had acknowledged before, or when it turns out to be a learner. Another replica joins
 when it holds everything confirmed and has reached the epoch of this master.
+
+A proposal whose answer is lost leaves a doubt that only a newer set ends: a member that it leaves
+out does not count, and a replica that it lets in is waited for, there or not. So while nothing else
+is to be changed, the set is asked for anew: as the lost proposal has it where that lets nobody in,
+else as the members are. The controller takes that for the next set epoch, in which the lost
+proposal is void, or it says which set it has. The same is done where too many proposals have no
+answer for one more. A replica that is not fit is never proposed again just to end the doubt: it may
+hold less than it did.
 """
 
 from __future__ import annotations
@@ -35,9 +43,11 @@ _CANDIDATE_LAG_MS_MAX = 1000
 class Proposal:
     """A set the controller is asked to take in place of the one with *set_epoch*.
 
-    A later attempt at the same change has the same *number*. The answer is the set that is in force
-    then, of a version above *set_epoch* (`ReplicatedStore.set_sync_state_set`), or that it never
-    will be (`refuse_proposal`), or that none will come (`lose_proposal`).
+    Where nobody joined or left, a new version of the set as it is, behind which an earlier proposal
+    without an answer can take effect no more. A later attempt at the same change has the same
+    *number*. The answer is the set that is in force then, of a version above *set_epoch*
+    (`ReplicatedStore.set_sync_state_set`), or that it never will be (`refuse_proposal`), or that
+    none will come (`lose_proposal`).
     """
 
     number: int
@@ -140,9 +150,8 @@ class SyncStateSet:
     def lost(self, number: int, *, now_ms: int) -> None:
         """Take note that no answer will come: it may or may not have taken effect.
 
-        It stays waited for, and is proposed again where its members are still fit. Where they are
-        not, `confirm` with a newer set ends the doubt, or `refuse` for every attempt once it is
-        certain that none can take effect any more.
+        It stays waited for until `confirm` with a newer set ends the doubt, or `refuse` for every
+        attempt once it is certain that none can take effect any more. `review` asks for such a set.
         """
         if number in self._unanswered:
             self._unanswered[number].is_lost = True
@@ -165,7 +174,7 @@ class SyncStateSet:
 
     def disconnected(self, broker_id: int) -> None:
         """Take the loss of a connection into account before `review`."""
-        if broker_id in self.members:
+        if broker_id in self.waited:
             self._lost_link.add(broker_id)
         if broker_id in self._candidates:
             self._candidates -= {broker_id}
@@ -196,11 +205,14 @@ class SyncStateSet:
         if self._not_before_ms is not None and now_ms < self._not_before_ms:
             return None
         if wanted != self.members:
-            return self._propose(frozenset(wanted), now_ms)
-        # A lost proposal that nobody wants any more still keeps members from counting. Only an
-        # answer ends that, so it is asked for once more, unless it would let somebody in.
-        lost = (each.proposal.members for each in self._unanswered.values())
-        return next((self._propose(each, now_ms) for each in lost if each <= wanted), None)
+            proposal = self._propose(frozenset(wanted), now_ms)
+            if proposal is not None:
+                return proposal
+        lost = [each.proposal.members for each in self._unanswered.values()]
+        if not lost:
+            return None
+        harmless = (each for each in lost if each <= self.members)
+        return self._propose(next(harmless, self.members), now_ms)
 
     @property
     def is_settled(self) -> bool:
@@ -239,7 +251,7 @@ class SyncStateSet:
                 each.sent_ms, each.is_lost = now_ms, False
                 each.attempts += 1
                 return each.proposal
-        if len(self._unanswered) >= _UNANSWERED_MAX:
+        if len(self._unanswered) >= _UNANSWERED_MAX and members != self.members:
             return None
         self._numbers += 1
         proposal = Proposal(
@@ -265,7 +277,6 @@ class SyncStateSet:
                 self._grace_since_ms[broker_id] = now_ms
         for broker_id in before - self.members:
             self._grace_since_ms.pop(broker_id, None)
-            self._lost_link.discard(broker_id)
         self._settle()
 
     def _settle(self) -> None:
@@ -275,6 +286,7 @@ class SyncStateSet:
             counted &= each.proposal.members
         self.waited = waited | self._candidates
         self.counted = counted
+        self._lost_link &= self.waited
 
     def _check(self, members: Collection[int]) -> None:
         if self._replicas.self_id not in members:

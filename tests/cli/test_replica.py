@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, cast
 
 import pytest
 
 import rmqstore
+from rmqstore.cli.replica import _take_proposals
 from rmqstore.cli.traffic import body_of
+from rmqstore.replication import Proposal, ReplicatedStore
 from tests.cli.conftest import Run
 
 TIMEOUT_S = 15.0
@@ -202,6 +204,23 @@ def test_a_replica_that_joins_is_proposed_and_taken_where_nobody_keeps_the_set(
     joined = master.until(lambda line: line["syncStateSet"] == [1, 2])
     assert joined["syncStateSetEpoch"] == 1
     assert master.end() == 0
+
+
+def test_of_several_proposals_the_last_is_taken_and_voids_the_others() -> None:
+    """Two sets of one version are refused, and would end the command."""
+
+    class Wishing:
+        proposals = (
+            Proposal(1, frozenset((1, 2)), 4, joined=frozenset((2,)), left=frozenset()),
+            Proposal(2, frozenset((1,)), 4, joined=frozenset(), left=frozenset()),
+        )
+        taken: ClassVar[list[tuple[set[int], int]]] = []
+
+        def set_sync_state_set(self, members: frozenset[int], set_epoch: int) -> None:
+            self.taken.append((set(members), set_epoch))
+
+    _take_proposals(cast(ReplicatedStore, Wishing()))
+    assert Wishing.taken == [({1}, 5)]
 
 
 def test_a_master_that_was_replaced_is_truncated_when_it_comes_back_as_slave(

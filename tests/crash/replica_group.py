@@ -356,7 +356,7 @@ class Office:
         self.set_epoch = 1
         self.epoch = 0
         self.master: Replica | None = None
-        self._is_electing = self._owes_answer = False
+        self._is_electing = False
         self._rng = rng
         self._lock = threading.Condition()
 
@@ -373,7 +373,7 @@ class Office:
     def elect(self, chosen: Replica, *, is_alone: bool) -> dict[str, Any]:
         """Make *chosen* the master and return what it is to be told; *is_alone*: the set is it."""
         with self._lock:
-            self._is_electing = self._owes_answer = False
+            self._is_electing = False
             self.epoch += 1
             self.master = chosen
             told = {"epoch": self.epoch, "base": self.epoch * replica_node.NUMBERS_A_TERM}
@@ -395,23 +395,12 @@ class Office:
                 self.members = frozenset(members)
                 self.set_epoch += 1
                 self._lock.notify_all()
-            self._owes_answer = self._rng.random() < 0.1
-            if self._owes_answer:
+            if self._rng.random() < 0.1:
                 master.tell("lose", number=number)
             else:
-                self._tell_set(master)
-
-    def remind(self) -> None:
-        """Tell the master the set where it was not told; it may wait for that."""
-        with self._lock:
-            if self._owes_answer and not self._is_electing and self.master is not None:
-                self._owes_answer = False
-                self._tell_set(self.master)
+                master.tell("set", members=sorted(self.members), set_epoch=self.set_epoch)
 
     def wait_members(self, members: Collection[int]) -> bool:
         """Tell whether, within a bounded while, the set comes to be *members*."""
         with self._lock:
             return self._lock.wait_for(lambda: self.members == set(members), PATIENCE_S)
-
-    def _tell_set(self, master: Replica) -> None:
-        master.tell("set", members=sorted(self.members), set_epoch=self.set_epoch)

@@ -32,7 +32,6 @@ SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 SEEDS = rounds(1, int(os.environ.get("RMQ_SEEDS", "20")))
 ROUNDS = rounds(6, 12)
 ACKED_A_ROUND = 60
-REMINDER_S = 0.4
 
 
 class Group:
@@ -141,10 +140,8 @@ class Group:
     def wait_acked(self, count: int) -> None:
         """Return when so many more messages were acknowledged."""
         before = len(self.ledger.acked)
-        for _ in range(round(PATIENCE_S / REMINDER_S)):
-            if self.ledger.wait_acked(before + count, REMINDER_S):
-                return
-            self.office.remind()
+        if self.ledger.wait_acked(before + count, PATIENCE_S):
+            return
         found = len(self.ledger.acked) - before
         raise AssertionError(f"{found} acknowledged of {count}: {self.state()}")
 
@@ -298,7 +295,6 @@ class Group:
             each.ask("rest")
         if self.office.has_set:
             assert self.office.wait_members({1, 2, 3}), self.state()
-            self.office.remind()
         self.master.ask("wait", copies=3)
         end = self.master.ask("status")["end"]
         for each in self.replicas:

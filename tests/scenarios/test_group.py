@@ -61,6 +61,14 @@ def test_h20_change_without_an_answer_is_asked_again() -> None:
     play("h20_change_without_an_answer_is_asked_again")
 
 
+def test_h20_joiner_that_went_away_and_was_let_in_leaves_at_once() -> None:
+    play("h20_joiner_that_went_away_and_was_let_in_leaves_at_once")
+
+
+def test_h20_joiner_that_went_away_unanswered_is_settled_by_a_new_version() -> None:
+    play("h20_joiner_that_went_away_unanswered_is_settled_by_a_new_version")
+
+
 def test_h20_lost_change_that_nobody_wants_is_asked_for_once_more() -> None:
     play("h20_lost_change_that_nobody_wants_is_asked_for_once_more")
 
@@ -143,6 +151,10 @@ def test_release_5_5_0_dropped_slave_is_waited_for_until_the_controller_agrees()
 
 def test_replica_counts_once_however_it_connects() -> None:
     play("replica_counts_once_however_it_connects")
+
+
+def test_silent_slave_is_judged_by_how_far_the_log_is_ahead_at_the_put() -> None:
+    play("silent_slave_is_judged_by_how_far_the_log_is_ahead_at_the_put")
 
 
 def test_slave_under_steady_load_joins() -> None:

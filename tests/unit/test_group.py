@@ -92,8 +92,15 @@ class Request:
 class Reign(RuleBasedStateMachine):
     """Whoever the controller may elect holds what was confirmed and what was acknowledged."""
 
-    @initialize(all_ack=st.booleans(), in_sync=st.integers(1, 3), min_in_sync=st.integers(1, 3))
-    def start(self, all_ack: bool, in_sync: int, min_in_sync: int) -> None:
+    @initialize(
+        all_ack=st.booleans(),
+        in_sync=st.integers(1, 3),
+        min_in_sync=st.integers(1, 3),
+        takes_equal=st.booleans(),
+    )
+    def start(self, all_ack: bool, in_sync: int, min_in_sync: int, takes_equal: bool) -> None:
+        # RocketMQ's controller refuses the set that it has already.
+        self.takes_equal = takes_equal
         mark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
         quorum = Quorum(all_ack=all_ack, in_sync=in_sync, min_in_sync=min_in_sync)
         self.master: MasterGroup[int] = MasterGroup(1, mark, quorum, Mode.SYNC_STATE_SET)
@@ -187,7 +194,9 @@ class Reign(RuleBasedStateMachine):
         self.decide(self.requests.pop(at), is_told=is_told)
 
     def decide(self, request: Request, *, is_told: bool) -> None:
-        fresh = request.set_epoch == self.set_epoch and request.members != self.elected
+        fresh = request.set_epoch == self.set_epoch
+        if request.members == self.elected:
+            fresh &= self.takes_equal
         if fresh:
             self.news.append((self.elected, self.set_epoch))
             self.elected = request.members
@@ -251,6 +260,37 @@ class Reign(RuleBasedStateMachine):
             self.time_passes(1000)
         state = self.master.sync_state_set
         assert state.members == state.waited == state.counted == self.elected == {1, 2, 3, 4}
+        assert self.confirmed == self.end
+        assert not self.puts
+
+    @precondition(lambda self: self.takes_equal)
+    @rule(happens=SELDOM, keeps_members=st.booleans(), some=st.sets(st.sampled_from(REPLICAS)))
+    def answers_to_proposals_are_all_it_takes(
+        self, happens: bool, keeps_members: bool, some: set[int]
+    ) -> None:
+        if not happens:
+            return
+        for broker in REPLICAS:
+            self.connect(broker, is_learner=False)
+            self.copy(broker, 0)
+        self.time_passes(1000)
+        while self.requests:
+            self.take(self.master.lose_proposal(self.requests.pop().number, self.now_ms))
+        present = self.elected - {1} if keeps_members else some
+        for broker in set(REPLICAS) - present:
+            self.take(self.master.disconnected(self.links.pop(broker), self.now_ms))
+        for _ in range(24):
+            for broker in present:
+                self.copy(broker, 0)
+            while self.requests:
+                request = self.requests.pop(0)
+                if request.set_epoch == self.set_epoch:
+                    self.decide(request, is_told=True)
+                else:
+                    self.tell()
+            self.time_passes(1000)
+        state = self.master.sync_state_set
+        assert state.members == state.waited == state.counted == self.elected == {1, *present}
         assert self.confirmed == self.end
         assert not self.puts
 

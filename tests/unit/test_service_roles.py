@@ -295,3 +295,24 @@ def test_a_refused_proposal_comes_again(group: Group) -> None:
     master.lose_proposal(second.number)
     third = proposals.get(timeout=20)
     assert first.members == second.members == third.members
+
+
+def test_a_new_version_of_the_set_ends_the_wait_for_a_joiner_that_left_unanswered(
+    group: Group,
+) -> None:
+    proposals: queue.SimpleQueue[Proposal] = queue.SimpleQueue()
+    master = group.master(members=[1], quorum=Quorum(all_ack=True), on_proposal=proposals.put)
+    slave = group.slave(master)
+    master.lose_proposal(proposals.get(timeout=20).number)
+    end = master.end_offset
+    slave.close()
+    for _ in range(20):
+        proposal = proposals.get(timeout=20)
+        if not proposal.joined:
+            break
+        master.lose_proposal(proposal.number)
+    assert proposal.members == {1}
+    put(master, b"nobody else has it")
+    assert master.confirm_offset == end
+    master.set_sync_state_set(proposal.members, proposal.set_epoch + 1)
+    assert (master.confirm_offset, master.proposals) == (master.end_offset, ())

@@ -332,6 +332,42 @@ def test_log_that_restarted_goes_on_with_the_masters_later_files(
         assert check_agreement_of_all_kinds(again) == count
 
 
+def test_log_that_restarts_at_0_counts_its_queues_from_0(
+    master: Store, slave: Store, tmp_path: Path
+) -> None:
+    log = StoreLog(slave)
+    feed(log, master)
+    confirm_all(log)
+    slave.wait_dispatched()
+    log.carry_out(Restart(0))
+    log.settle()
+    offsets = [slave.put("orders", b"after").queue_offset for _ in range(2)]
+    assert offsets == [0, 1]
+    slave.close()
+    with open_store(tmp_path / "slave") as again:
+        bodies = [again.get("orders", offset=each).body for each in offsets]
+        assert bodies == [b"after"] * 2
+
+
+@pytest.mark.parametrize("begins_at", [0, 3])
+def test_restart_below_the_end_of_a_log_is_refused_and_touches_nothing(
+    begins_at: int, master: Store, slave: Store
+) -> None:
+    log = StoreLog(slave)
+    log.carry_out(Restart(begins_at * FILE_SIZE))
+    if begins_at == 0:
+        feed(log, master)
+    else:
+        log.settle()
+        put_all_kinds(slave)
+    start, end = log.start_offset, log.end_offset
+    assert end > start + FILE_SIZE
+    for offset in {FILE_SIZE, start + FILE_SIZE}:
+        with pytest.raises(OffsetOutOfRange, match="nothing was given up"):
+            log.carry_out(Restart(offset))
+    assert (log.start_offset, log.end_offset, log.whole_end) == (start, end, end)
+
+
 def test_restart_inside_of_a_file_is_refused_and_touches_nothing(
     master: Store, slave: Store
 ) -> None:

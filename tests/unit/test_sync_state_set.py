@@ -157,6 +157,87 @@ def test_every_attempt_has_to_be_refused() -> None:
     master.held.refuse(1, now_ms=1002)
 
 
+@pytest.mark.parametrize("returns_as", ["nobody", "learner", "emptied"])
+def test_lost_joiner_that_is_fit_no_more_is_settled_by_the_members_as_they_are(
+    returns_as: str,
+) -> None:
+    master = Master(1, 2)
+    master.connect(2, 100)
+    master.connect(3, 100)
+    master.proposed(0)
+    master.held.lost(1, now_ms=0)
+    master.leave(3)
+    if returns_as != "nobody":
+        master.connect(3, 0, now_ms=900, learner=returns_as == "learner")
+    assert master.review(99) is None
+    master.ack(2, 100, now_ms=999)
+    assert master.review(999) is None
+    settling = master.review(1000)
+    assert settling is not None
+    assert (settling.members, settling.set_epoch) == ({1, 2}, 1)
+    assert settling.joined == settling.left == frozenset()
+    # It takes nobody's place while it is open, and nobody is waited for any less.
+    assert (master.held.waited, master.held.counted) == ({1, 2, 3}, {1, 2})
+    assert master.held.confirm([1, 2], set_epoch=2, now_ms=1001)
+    assert (master.held.waited, master.held.counted) == ({1, 2}, {1, 2})
+    assert master.held.is_settled
+
+
+def test_lost_joiner_that_is_fit_is_proposed_again() -> None:
+    master = Master(1)
+    master.connect(2, 100)
+    master.proposed(0)
+    master.held.lost(1, now_ms=0)
+    master.leave(2)
+    master.connect(2, 100, now_ms=1)
+    assert master.proposed(1000) == {1, 2}
+
+
+def test_lost_change_that_lets_nobody_in_is_asked_for_before_the_members_as_they_are() -> None:
+    master = Master(1, 2)
+    master.connect(2, 100)
+    master.connect(3, 100)
+    assert master.proposed(0) == {1, 2, 3}
+    master.held.lost(1, now_ms=0)
+    master.leave(2)
+    master.leave(3)
+    assert master.proposed(1000) == {1}
+    master.held.lost(2, now_ms=1000)
+    master.connect(2, 100, now_ms=2000)
+    assert master.proposed(2000) == {1}
+
+
+def test_where_too_many_sets_have_no_answer_one_is_asked_for_that_voids_them() -> None:
+    master = Master(1)
+    for number in range(64):
+        master.connect(2 + number, 100, now_ms=50 * number)
+        assert master.proposed(50 * number) == {1, *range(2, 3 + number)}
+    master.connect(66, 100, now_ms=3200)
+    assert master.proposed(3200) == {1}
+    master.held.confirm([1], set_epoch=2, now_ms=3201)
+    assert master.proposed(3201) == set(range(1, 67))
+
+
+def test_joiner_that_left_in_doubt_and_turns_out_a_member_leaves_at_once() -> None:
+    master = Master(1)
+    master.connect(2, 100)
+    master.proposed(0)
+    master.leave(2)
+    master.held.confirm([1, 2], set_epoch=2, now_ms=1)
+    assert master.proposed(1) == {1}
+
+
+def test_joiner_that_left_before_it_was_refused_has_its_time_when_it_is_made_a_member() -> None:
+    master = Master(1)
+    master.connect(2, 100)
+    master.proposed(0)
+    master.leave(2)
+    master.held.refuse(1, now_ms=0)
+    master.held.confirm([1, 2], set_epoch=2, now_ms=1)
+    assert master.review(101) is None
+    assert master.proposed(102) == {1}
+
+
 def test_late_answers_of_former_sets_change_nothing() -> None:
     master = Master(1)
     assert master.held.confirm([1, 2], set_epoch=3, now_ms=0)
