@@ -45,6 +45,17 @@ static struct rmq_flush_waiter *take_finished(struct rmq_flusher *flusher, bool 
     return finished;
 }
 
+/* Whoever asked looks again; the caller holds the lock. */
+static void tell_watches(struct rmq_flusher *flusher)
+{
+    const uint64_t one = 1;
+    for (struct rmq_flush_watch *watch = flusher->watches; watch; watch = watch->next) {
+        watch->is_listed = false;
+        (void)!write(watch->fd, &one, sizeof one);
+    }
+    flusher->watches = NULL;
+}
+
 /* Syncs the log for all that have written by now. The caller set `syncing` and does not hold the
  * lock. */
 static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
@@ -58,6 +69,7 @@ static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
     pthread_mutex_lock(&flusher->lock);
     struct rmq_flush_waiter *waiter = take_finished(flusher, status != RMQ_OK, &leader);
     flusher->syncing = leader != NULL;
+    tell_watches(flusher);
     pthread_mutex_unlock(&flusher->lock);
     if (leader)
         rmq_event_set(&leader->woken);
@@ -149,6 +161,80 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
 {
     rmq_warmer_note_wait(&flusher->log->warmer);
     return reach(flusher, offset, timeout_ms, err);
+}
+
+/* ---- syncs that are asked for ---- */
+
+static void *sync_for_watches(void *argument)
+{
+    struct rmq_flusher *flusher = argument;
+    pthread_mutex_lock(&flusher->lock);
+    while (!flusher->stop) {
+        int64_t offset = flusher->asked_offset;
+        if (offset == 0) {
+            pthread_cond_wait(&flusher->asked, &flusher->lock);
+            continue;
+        }
+        flusher->asked_offset = 0;
+        pthread_mutex_unlock(&flusher->lock);
+        int status = reach(flusher, offset, RMQ_FLUSH_PATIENCE_MS, NULL);
+        pthread_mutex_lock(&flusher->lock);
+        /* It need not have been a sync that failed. */
+        if (status != RMQ_OK)
+            tell_watches(flusher);
+    }
+    pthread_mutex_unlock(&flusher->lock);
+    return NULL;
+}
+
+/* The caller holds the lock. */
+static int start_syncer(struct rmq_flusher *flusher, struct rmq_error *err)
+{
+    if (flusher->has_syncer)
+        return RMQ_OK;
+    int error = pthread_create(&flusher->syncer, NULL, sync_for_watches, flusher);
+    if (error)
+        return rmq_fail_os(err, error, "starting a thread that syncs the log");
+    flusher->has_syncer = true;
+    return RMQ_OK;
+}
+
+int rmq_flusher_ask(struct rmq_flusher *flusher, struct rmq_flush_watch *watch, int64_t offset,
+                    struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    pthread_mutex_lock(&flusher->lock);
+    /* Under the lock, which whoever ends a sync takes afterwards. */
+    if (rmq_file_queue_flushed(&flusher->log->files) < offset) {
+        status = rmq_failure_check(flusher->failure, err);
+        if (status == RMQ_OK)
+            status = start_syncer(flusher, err);
+        if (status == RMQ_OK && !watch->is_listed) {
+            rmq_warmer_note_wait(&flusher->log->warmer);
+            watch->is_listed = true;
+            watch->next = flusher->watches;
+            flusher->watches = watch;
+        }
+        if (status == RMQ_OK && offset > flusher->asked_offset) {
+            flusher->asked_offset = offset;
+            pthread_cond_signal(&flusher->asked);
+        }
+    }
+    pthread_mutex_unlock(&flusher->lock);
+    return status;
+}
+
+void rmq_flusher_forget(struct rmq_flusher *flusher, struct rmq_flush_watch *watch)
+{
+    pthread_mutex_lock(&flusher->lock);
+    if (watch->is_listed) {
+        struct rmq_flush_watch **at = &flusher->watches;
+        while (*at != watch)
+            at = &(*at)->next;
+        *at = watch->next;
+        watch->is_listed = false;
+    }
+    pthread_mutex_unlock(&flusher->lock);
 }
 
 /* ---- the checkpoint ---- */
@@ -507,6 +593,7 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&flusher->wanted, &monotonic);
+    pthread_cond_init(&flusher->asked, NULL);
     pthread_condattr_destroy(&monotonic);
     return RMQ_OK;
 }
@@ -527,14 +614,18 @@ void rmq_flusher_stop(struct rmq_flusher *flusher)
     pthread_mutex_lock(&flusher->lock);
     flusher->stop = true;
     pthread_cond_signal(&flusher->wanted);
+    pthread_cond_signal(&flusher->asked);
     pthread_mutex_unlock(&flusher->lock);
     pthread_join(flusher->thread, NULL);
-    flusher->has_thread = false;
+    if (flusher->has_syncer)
+        pthread_join(flusher->syncer, NULL);
+    flusher->has_thread = flusher->has_syncer = false;
 }
 
 void rmq_flusher_destroy(struct rmq_flusher *flusher)
 {
     assert(!flusher->has_thread);
+    pthread_cond_destroy(&flusher->asked);
     pthread_cond_destroy(&flusher->wanted);
     pthread_mutex_destroy(&flusher->round_lock);
     pthread_mutex_destroy(&flusher->lock);

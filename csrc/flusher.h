@@ -5,7 +5,8 @@
  * during a sync queue up, and the first of them leads the next one. A thread of its own
  * flushes what nobody waits for: the commit log by pages and interval, queues likewise, index and
  * queues as a whole at the thorough interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then
- * the checkpoint. A failing sync is kept in failure.h and never retried into a success.
+ * the checkpoint. Whoever must not wait asks, and a second thread, which syncs nothing but the log,
+ * leads for those. A failing sync is kept in failure.h and never retried into a success.
  *
  * The checkpoint of a store of ours names only what is durable: the log up to physic_timestamp,
  * queues and index up to logics_physical_offset and logics_timestamp. Both releases of RocketMQ
@@ -53,6 +54,13 @@ struct rmq_flush_waiter {
     bool leads;
 };
 
+/* Somebody who may not wait, and is told by a descriptor. Initialised with fd set, else zeros. */
+struct rmq_flush_watch {
+    int fd; /* an eventfd, the watcher's own */
+    bool is_listed;
+    struct rmq_flush_watch *next;
+};
+
 struct rmq_flusher {
     struct rmq_flusher_options options; /* the path is the flusher's own copy */
     struct rmq_vfs *vfs;
@@ -72,6 +80,11 @@ struct rmq_flusher {
     bool stop;
     pthread_t thread;
     bool has_thread;
+    pthread_cond_t asked; /* the syncer has something to do, or shall stop */
+    int64_t asked_offset; /* up to where; 0: nothing is asked for */
+    struct rmq_flush_watch *watches;
+    pthread_t syncer;
+    bool has_syncer;
     _Atomic int64_t thorough_offset; /* of the last record dispatched when queues and index were
                                         last flushed whole */
 
@@ -88,7 +101,7 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
                      struct rmq_failure *failure, const struct rmq_checkpoint *checkpoint,
                      struct rmq_error *err);
 int rmq_flusher_start(struct rmq_flusher *flusher, struct rmq_error *err);
-/* Ends the thread; flushes nothing. */
+/* Ends the threads; flushes nothing. */
 void rmq_flusher_stop(struct rmq_flusher *flusher);
 void rmq_flusher_destroy(struct rmq_flusher *flusher);
 
@@ -96,6 +109,15 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher);
  * RMQ_NOT_WRITABLE: a sync failed; whether the bytes are durable is unknown. */
 int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                      struct rmq_error *err);
+
+/* Has the log made durable below offset, and waits for nothing. Where it is not yet, watch->fd is
+ * written to once the next sync of the log is over, whoever led it and however it went: then look
+ * at rmq_file_queue_flushed, and ask again for the rest. RMQ_NOT_WRITABLE: a sync failed, as in
+ * rmq_flusher_wait. RMQ_IO: no thread for the first who asks. */
+int rmq_flusher_ask(struct rmq_flusher *flusher, struct rmq_flush_watch *watch, int64_t offset,
+                    struct rmq_error *err);
+/* On return nobody writes to watch->fd, or ever will. */
+void rmq_flusher_forget(struct rmq_flusher *flusher, struct rmq_flush_watch *watch);
 
 /* Flushes log, queues and index as they are and writes the checkpoint. With everything dispatched
  * the checkpoint then covers the whole store. */

@@ -271,7 +271,7 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
     link->has_epochs = options->has_epochs;
     link->epoch = options->epoch;
     link->epoch_start = options->epoch_start;
-    link->ack_flushed = options->ack_flushed;
+    link->flush_watch = options->ack_flushed ? &pump->synced : NULL;
     link->progress.next_offset = options->next_offset;
     link->progress.acked_offset = options->acked_offset;
     link->progress.confirm_offset = -1;
@@ -306,6 +306,16 @@ int rmq_ha_pump_heartbeat(struct rmq_ha_pump *pump, int64_t id, struct rmq_error
     }
     leave_store(pump);
     return link ? RMQ_OK : no_link(id, err);
+}
+
+int rmq_ha_pump_flush(struct rmq_ha_pump *pump, int64_t offset, struct rmq_error *err)
+{
+    int status = enter_store(pump, err);
+    if (status != RMQ_OK)
+        return status;
+    status = rmq_flusher_ask(&pump->options.store->flusher, &pump->flushed, offset, err);
+    leave_store(pump);
+    return status;
 }
 
 int rmq_ha_pump_progress(struct rmq_ha_pump *pump, int64_t id, struct rmq_ha_progress *progress,

@@ -28,7 +28,7 @@ struct rmq_ha_link {
     bool has_news; /* that are to be reported while it runs */
     bool lagged;
     bool wants_empty_frame;
-    bool ack_flushed;
+    struct rmq_flush_watch *flush_watch; /* slave: the pump's, where the disk is acknowledged */
     enum rmq_ha_end end;
     struct rmq_error error;
     struct rmq_ha_progress progress;
@@ -104,6 +104,8 @@ struct rmq_ha_pump {
     int naps; /* since the log was seen to grow */
     pthread_t thread;
     struct rmq_wakeup wakeup;
+    struct rmq_flush_watch synced;  /* wakes the thread */
+    struct rmq_flush_watch flushed; /* wakes whoever polls */
 };
 
 static inline void rmq_ha_write_one(int fd)

@@ -280,6 +280,8 @@ int rmq_ha_pump_open(const struct rmq_ha_pump_options *options, struct rmq_ha_pu
     pump->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     pump->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pump->notice_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pump->synced.fd = pump->wake_fd;
+    pump->flushed.fd = pump->notice_fd;
     int status = RMQ_OK;
     if (pump->epoll_fd < 0 || pump->wake_fd < 0 || pump->notice_fd < 0)
         status = rmq_fail_os(err, errno, "making the descriptors of a pump");
@@ -307,6 +309,8 @@ void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked)
             for (size_t i = 0; i < pump->count; ++i)
                 rmq_ha_let_go(pump, pump->links[i]);
             rmq_wakeup_close(&pump->wakeup);
+            rmq_flusher_forget(&pump->options.store->flusher, &pump->synced);
+            rmq_flusher_forget(&pump->options.store->flusher, &pump->flushed);
             rmq_gate_leave(pump->options.gate);
         } else {
             rmq_wakeup_abandon(&pump->wakeup);

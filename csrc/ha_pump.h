@@ -12,7 +12,9 @@
  * Slave's link. Data frames with the link's label that continue the log are appended, and their
  * records checked as they become whole (border.h). Only then the confirm offset rises (where the
  * store has one) and the end of the checked records is acknowledged, once for all frames that had
- * arrived. Empty frames of that label at the log's end are heard.
+ * arrived; where the disk is acknowledged, as far as they are on it. No link syncs: the flusher
+ * does (rmq_flusher_ask), and the link goes on until too much waits for the disk. Empty frames of
+ * the label at the log's end are heard.
  *
  * Handed back are connections in the state in which a parser would be: `leftover` are the bytes
  * received from the first one that was not understood on. Of a frame that went out in part,
@@ -23,7 +25,8 @@
  * given as leftover; what waits to be sent lies in the log and in the socket.
  *
  * The log must not be cut while links run: rmq_store_truncate refuses. Every call may come from any
- * thread but the pump's; all return soon, but for a disk that a slave's link waits for.
+ * thread but the pump's. All return soon, unless a slave's link needs the next log file from a disk
+ * that does not answer.
  */
 #ifndef RMQ_HA_PUMP_H
 #define RMQ_HA_PUMP_H
@@ -84,7 +87,7 @@ struct rmq_ha_send_options {
 struct rmq_ha_receive_options {
     int fd;
     bool has_epochs;
-    bool ack_flushed; /* acknowledge what is on the disk; the link then waits for it */
+    bool ack_flushed; /* acknowledge what is on the disk */
     int32_t epoch;
     int64_t epoch_start;
     int64_t next_offset;  /* the log's end, or where an empty log shall begin */
@@ -137,6 +140,10 @@ int rmq_ha_pump_set_until(struct rmq_ha_pump *pump, int64_t link, int64_t until,
 /* Sends an empty frame that names next_offset, or the last acknowledgement again; nothing while a
  * frame is under way. */
 int rmq_ha_pump_heartbeat(struct rmq_ha_pump *pump, int64_t link, struct rmq_error *err);
+/* Has the log made durable below offset, for the one who polls, and does not wait for it: once a
+ * sync is over, well or not, rmq_ha_pump_notice_fd is readable, be there a report or none. Nothing
+ * comes where it is durable by now. As rmq_flusher_ask; RMQ_CLOSED. */
+int rmq_ha_pump_flush(struct rmq_ha_pump *pump, int64_t offset, struct rmq_error *err);
 int rmq_ha_pump_progress(struct rmq_ha_pump *pump, int64_t link, struct rmq_ha_progress *progress,
                          struct rmq_error *err);
 /* Ends the link: on return the pump touches neither its descriptor nor the log for it. A link that

@@ -6,7 +6,9 @@
 
 /* Checked bytes that may wait for an acknowledgement while more are there to be read. */
 #define UNACKED_SIZE_MAX (1 << 20)
-#define FLUSH_WAIT_MS 30000
+/* Checked bytes that are not on the disk, of a link that acknowledges the disk, before it receives
+ * no more: so many have their place made ready, and need nothing of a disk that does not answer. */
+#define UNFLUSHED_SIZE_MAX (RMQ_WARM_AHEAD / 2)
 /* Receives in one turn. */
 #define ROUNDS_MAX 16
 
@@ -125,15 +127,21 @@ static void settle(struct rmq_ha_link *link)
 static int64_t ackable(struct rmq_ha_link *link)
 {
     int64_t offset = link->progress.border;
-    struct rmq_file_queue *files = &link->store->log.files;
-    if (!link->ack_flushed || offset <= link->progress.acked_offset)
+    if (!link->flush_watch || offset <= link->progress.acked_offset)
         return offset;
     struct rmq_error error;
-    int status = rmq_flusher_wait(&link->store->flusher, offset, FLUSH_WAIT_MS, &error);
-    if (status != RMQ_OK && status != RMQ_FLUSH_TIMEOUT)
+    if (rmq_flusher_ask(&link->store->flusher, link->flush_watch, offset, &error) != RMQ_OK)
         fail(link, &error);
-    int64_t flushed = rmq_file_queue_flushed(files);
+    int64_t flushed = rmq_file_queue_flushed(&link->store->log.files);
     return flushed < offset ? flushed : offset;
+}
+
+/* Until the disk has taken some of what came; the end of a sync makes the next turn. */
+static bool waits_for_disk(const struct rmq_ha_link *link)
+{
+    return link->flush_watch &&
+           link->progress.border - rmq_file_queue_flushed(&link->store->log.files) >=
+               UNFLUSHED_SIZE_MAX;
 }
 
 static void begin_ack(struct rmq_ha_link *link, int64_t offset)
@@ -183,7 +191,7 @@ void rmq_ha_receive_turn(struct rmq_ha_link *link)
     take_frames(link);
     settle(link);
     for (int round = 0; round < ROUNDS_MAX && link->end == RMQ_HA_RUNS && link->may_read &&
-                        progress->next_offset < stop;
+                        progress->next_offset < stop && !waits_for_disk(link);
          ++round) {
         if (!make_room(link) || !rmq_ha_link_read(link))
             break;
@@ -193,5 +201,5 @@ void rmq_ha_receive_turn(struct rmq_ha_link *link)
             acknowledge(link);
     }
     acknowledge(link);
-    link->has_more = link->may_read && link->end == RMQ_HA_RUNS;
+    link->has_more = link->may_read && link->end == RMQ_HA_RUNS && !waits_for_disk(link);
 }

@@ -514,9 +514,16 @@ int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct
     int status = rmq_store_may_change(store, err);
     if (status != RMQ_OK)
         return status;
+    /* The next checkpoint takes it from the dispatcher, and one under way is not waited for. */
+    if (before >= 0 && offset > before) {
+        rmq_dispatcher_confirm(&store->dispatcher, offset);
+        return RMQ_OK;
+    }
     pthread_mutex_lock(&flusher->checkpoint_lock);
     if (offset >= 0)
         *kept = offset > 0 ? offset : RMQ_NOTHING_CONFIRMED;
+    else if (before > 0)
+        *kept = rmq_dispatcher_confirmed(&store->dispatcher);
     else if (*kept == RMQ_NOTHING_CONFIRMED)
         *kept = 0;
     pthread_mutex_unlock(&flusher->checkpoint_lock);

@@ -13,6 +13,10 @@ struct fault {
     struct rmq_vfs vfs; /* first, so that the door is the object */
     struct rmq_vfs *inner;
     pthread_mutex_t lock;
+    pthread_cond_t released;
+    bool is_holding;
+    enum rmq_vfs_call held_call;
+    int64_t held;
     int64_t counts[CALL_KINDS]; /* since arming */
     enum rmq_vfs_call call;
     int64_t first;
@@ -37,6 +41,10 @@ static int count_call(struct rmq_vfs *vfs, enum rmq_vfs_call call, size_t *store
 {
     struct fault *fault = fault_of(vfs);
     pthread_mutex_lock(&fault->lock);
+    ++fault->held;
+    while (fault->is_holding && (fault->held_call == RMQ_CALL_ANY || fault->held_call == call))
+        pthread_cond_wait(&fault->released, &fault->lock);
+    --fault->held;
     ++fault->counts[RMQ_CALL_ANY];
     if (call != RMQ_CALL_ANY)
         ++fault->counts[call];
@@ -226,6 +234,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
     };
     fault->inner = rmq_vfs_posix();
     pthread_mutex_init(&fault->lock, NULL);
+    pthread_cond_init(&fault->released, NULL);
     return &fault->vfs;
 }
 
@@ -233,6 +242,7 @@ void rmq_vfs_fault_free(struct rmq_vfs *vfs)
 {
     if (!vfs)
         return;
+    pthread_cond_destroy(&fault_of(vfs)->released);
     pthread_mutex_destroy(&fault_of(vfs)->lock);
     free(vfs);
 }
@@ -260,4 +270,31 @@ int64_t rmq_vfs_fault_count(struct rmq_vfs *vfs, enum rmq_vfs_call call)
     int64_t count = fault->counts[call];
     pthread_mutex_unlock(&fault->lock);
     return count;
+}
+
+void rmq_vfs_fault_hold(struct rmq_vfs *vfs, enum rmq_vfs_call call)
+{
+    struct fault *fault = fault_of(vfs);
+    pthread_mutex_lock(&fault->lock);
+    fault->is_holding = true;
+    fault->held_call = call;
+    pthread_mutex_unlock(&fault->lock);
+}
+
+void rmq_vfs_fault_release(struct rmq_vfs *vfs)
+{
+    struct fault *fault = fault_of(vfs);
+    pthread_mutex_lock(&fault->lock);
+    fault->is_holding = false;
+    pthread_cond_broadcast(&fault->released);
+    pthread_mutex_unlock(&fault->lock);
+}
+
+int64_t rmq_vfs_fault_held(struct rmq_vfs *vfs)
+{
+    struct fault *fault = fault_of(vfs);
+    pthread_mutex_lock(&fault->lock);
+    int64_t held = fault->held;
+    pthread_mutex_unlock(&fault->lock);
+    return held;
 }

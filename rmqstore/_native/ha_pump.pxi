@@ -68,6 +68,7 @@ cdef extern from "ha_pump.h" nogil:
     int rmq_ha_pump_receive(rmq_ha_pump *pump, const rmq_ha_receive_options *options, int64_t *link, rmq_error *err)
     int rmq_ha_pump_set_until(rmq_ha_pump *pump, int64_t link, int64_t until, rmq_error *err)
     int rmq_ha_pump_heartbeat(rmq_ha_pump *pump, int64_t link, rmq_error *err)
+    int rmq_ha_pump_flush(rmq_ha_pump *pump, int64_t offset, rmq_error *err)
     int rmq_ha_pump_progress(rmq_ha_pump *pump, int64_t link, rmq_ha_progress *progress, rmq_error *err)
     int rmq_ha_pump_stop(rmq_ha_pump *pump, int64_t link, rmq_ha_report *report, rmq_error *err)
     int rmq_ha_pump_poll(rmq_ha_pump *pump, rmq_ha_report *report)
@@ -318,6 +319,21 @@ cdef class HaPump:
             status = rmq_ha_pump_heartbeat(pump, link, &err)
         self.calls -= 1
         self.check_link(status, &err)
+
+    def flush(self, int64_t offset):
+        """Have the log brought to the disk below *offset*, and do not wait for it.
+
+        Once a sync is over, well or not, `fileno` is readable, whether there is a report or none; nothing comes where
+        it is on the disk by now. Raises NotWritable when a sync failed.
+        """
+        cdef rmq_error err
+        cdef rmq_ha_pump *pump = self.alive()
+        cdef int status
+        self.calls += 1
+        with nogil:
+            status = rmq_ha_pump_flush(pump, offset, &err)
+        self.calls -= 1
+        check(status, &err)
 
     def progress(self, int64_t link):
         """Return where the link stands; its reason is "runs"."""

@@ -7,7 +7,8 @@ it tells the machine anything else, so the log that a machine sees is always tha
 When one of them fails, the rest of the list is dropped and `Failed` told: nothing is acknowledged
 whose append failed (docs/defects.md, H16). After a list with Append, TruncateTo, Restart or
 FlushLog the caller tells `LogGrew`; it may carry out several lists first, so that one
-acknowledgement stands for all of them.
+acknowledgement stands for all of them. The FlushLog of a connected slave need not be over before
+other events are told: LogGrew comes when it is, or a sync of a part of it.
 
 A machine never reads a clock, a file or a socket. `next_tick_ms` says when it wants a `Tick`.
 
@@ -378,14 +379,14 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Give up all bytes of the log; its next byte is that at *offset*."""
+    """Give up all bytes of the log; its next byte is that at *offset*: not below its end, or 0."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlushLog:
-    """Bring the log to the disk."""
+    """Bring the log to the disk; `LogView.flushed_offset` says how far that has come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ class SlaveSide:
         """The pump's link while the connection is its."""
         self._awaited: Receive | None = None
         """What begins once all that was sent has left."""
+        self._is_flushing = False
+        """The machine waits for the disk; the pump tells when a sync is over."""
         self._is_last = True
         self._state = HaState.READY
         self._master_end = -1
@@ -202,6 +204,7 @@ class SlaveSide:
 
     def _drop(self) -> None:
         self._awaited = None
+        self._is_flushing = False
         if self._pumped is not None:
             pumped, self._pumped = self._pumped, None
             with suppress(StoreError):
@@ -242,6 +245,11 @@ class SlaveSide:
                 self._tell(_received(report))
             else:
                 self._take_back(report)
+        if self._is_flushing:
+            self._is_flushing = False
+            # A connection that is the pump's waits for the disk by itself.
+            if self._pumped is None:
+                self._tell(self._checked())
 
     def _take_back(self, report: HaReport) -> None:
         """Go on with the connection that the pump has handed back."""
@@ -338,7 +346,8 @@ class SlaveSide:
             except StoreError as error:
                 log().warning("master %s: %s", told(self.master), error)
                 return self._carry_out(self.node.tell(Failed(str(error)), now_ms()))
-            has_grown |= isinstance(effect, Append | FlushLog)
+            is_flushed = isinstance(effect, FlushLog) and not self._is_flushing
+            has_grown |= isinstance(effect, Append) or is_flushed
             is_cut |= isinstance(effect, TruncateTo | Restart)
         if is_cut:
             # Whatever comes next counts on the cut.
@@ -369,8 +378,17 @@ class SlaveSide:
             case Halt(reason):
                 log().error("replication from %s halted: %s", told(self.master), reason)
                 self._drop()
+            case FlushLog():
+                self._flush()
             case _:
                 self._log.carry_out(effect)
+
+    def _flush(self) -> None:
+        """Have the log brought to the disk, for which this thread, whom everybody asks how things
+        stand, does not wait."""
+        end = self._log.end_offset
+        self._pump.flush(end)
+        self._is_flushing = self._log.flushed_offset < end
 
     def _note_state(self) -> None:
         state = self.node.machine.state

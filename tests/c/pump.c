@@ -1,8 +1,8 @@
 /* pump.c -- a master and a slave whose connection breaks again and again, for the sanitizers.
  *
  * Writers put on the master and wait for the slave's copy; meanwhile connections are stopped in the
- * middle, on either side first, and made anew where the slave's log ends. At the end both logs are
- * the same.
+ * middle, on either side first, and made anew where the slave's log ends; some acknowledge memory,
+ * some the disk. At the end both logs are the same.
  *
  * usage: pump DIRECTORY DIRECTORY MESSAGES_PER_WRITER CONNECTIONS. Exits 0 when all went well.
  */
@@ -133,7 +133,7 @@ static void set_rule(struct rmq_ack_board *board, int32_t slot)
 }
 
 static void connect_sides(struct side *master, struct side *slave, int64_t border, int32_t slot,
-                          int ends[2])
+                          bool acks_disk, int ends[2])
 {
     struct rmq_error err;
     int64_t offset = rmq_file_queue_end(&slave->store->log.files);
@@ -149,6 +149,7 @@ static void connect_sides(struct side *master, struct side *slave, int64_t borde
                                        .said_confirm = -1};
     struct rmq_ha_receive_options receive = {.fd = ends[1],
                                              .has_epochs = true,
+                                             .ack_flushed = acks_disk,
                                              .epoch = 7,
                                              .next_offset = offset,
                                              .acked_offset = -1,
@@ -246,7 +247,7 @@ int main(int argc, char **argv)
             while (rmq_file_queue_start(&master.store->log.files) < 0)
                 (void)poll(NULL, 0, 1);
         }
-        connect_sides(&master, &slave, border, slot, ends);
+        connect_sides(&master, &slave, border, slot, round % 3 == 1, ends);
         bool is_last = round + 1 == connections;
         if (is_last)
             for (int i = 0; i < WRITERS; ++i)

@@ -190,5 +190,16 @@ class FaultyDoor:
     def count(self, call: int) -> int:
         return int(self.lib.rmq_vfs_fault_count(self.vfs, call))
 
+    def hold(self, call: int) -> None:
+        self.lib.rmq_vfs_fault_hold(self.vfs, call)
+
+    def release(self) -> None:
+        self.lib.rmq_vfs_fault_release(self.vfs)
+
+    @property
+    def held(self) -> int:
+        """How many calls wait."""
+        return int(self.lib.rmq_vfs_fault_held(self.vfs))
+
     def free(self) -> None:
         self.lib.rmq_vfs_fault_free(self.vfs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.c.store_calls import (
     FaultyDoor,
     Put,
 )
+from tests.waiting import WAIT_S, spin_until
 
 CALLS_MAX = 2000
 """More calls of a kind than the scenario makes."""
@@ -125,6 +126,34 @@ def test_store_survives_the_failure_of_each_call(
             assert scenario.was_closed
             return
     pytest.fail(f"the scenario makes more than {CALLS_MAX} calls")
+
+
+def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+
+    def confirm(offset: int) -> None:
+        store.check(store.lib.rmq_store_set_confirm_offset(store.store, offset, store.error))
+
+    confirm(0)
+    first, second = store.put(body(1)), store.put(body(2))
+    confirm(first.end_offset)
+    store.wait_dispatched(first.end_offset)
+    flusher = store.store.flusher
+    with ThreadPoolExecutor() as threads:
+        door.hold(WRITE)
+        flushing = threads.submit(store.flush)
+        spin_until(lambda: flusher.thorough_offset == first.physical_offset and door.held, "a save")
+        rising = threads.submit(confirm, second.end_offset)
+        is_free = not wait([rising], timeout=WAIT_S).not_done
+        door.release()
+        flushing.result()
+    assert is_free
+    store.flush()
+    assert flusher.written.confirm_offset == second.end_offset
+    confirm(-1)
+    store.close()
 
 
 @pytest.mark.parametrize("how", ["flush", "wait"])

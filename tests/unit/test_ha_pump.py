@@ -429,6 +429,22 @@ def test_with_ack_flushed_only_what_is_on_the_disk_is_acknowledged(bench: Bench)
     assert slave.flushed_offset >= now.acked_offset
 
 
+def test_flush_returns_at_once_and_tells_when_a_sync_is_over(bench: Bench) -> None:
+    store = bench.store(*SIZES, flush_commit_log_interval_ms=60_000)
+    pump = bench.pump(store)
+    pump.flush(store.end_offset)
+    for _ in SIZES:
+        if store.flushed_offset >= store.end_offset:
+            break
+        readable(pump)
+        assert pump.poll() == []
+    assert store.flushed_offset == store.end_offset
+    pump.flush(store.end_offset)
+    store.close()
+    with pytest.raises(StoreClosedError):
+        pump.flush(1)
+
+
 def test_slaves_heartbeat_repeats_its_last_word(bench: Bench) -> None:
     slave = bench.store(*SIZES)
     end = slave.end_offset
