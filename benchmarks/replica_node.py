@@ -38,6 +38,8 @@ __all__: list[str] = []
 FIRST_POLL_S, END_POLL_S = 0.0005, 0.002
 PATIENCE_S = 120.0
 BATCH = 500
+REPLICATED = Durability.REPLICATED
+"""Looking a member of an Enum up takes some 0.1 µs of each put."""
 
 Answer = Mapping[str, float]
 
@@ -132,7 +134,7 @@ class _Node:
                     body,
                     queue=(at + number) % QUEUES,
                     tags=TAG,
-                    durability=Durability.REPLICATED,
+                    durability=REPLICATED,
                 )
                 took[at] = clock() - began
 
@@ -156,7 +158,7 @@ class _Node:
                     body,
                     queue=(at + number) % QUEUES,
                     tags=TAG,
-                    durability=Durability.REPLICATED,
+                    durability=REPLICATED,
                 )
                 took[at] = clock() - began
 

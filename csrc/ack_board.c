@@ -516,7 +516,7 @@ int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *n
     return waiter.status;
 }
 
-void rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
+bool rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
 {
     assert(waiter->inbox);
     waiter->is_resolved = false;
@@ -526,8 +526,12 @@ void rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *wai
     pthread_mutex_unlock(&board->lock);
     if (is_over)
         rmq_ack_tell(waiter);
-    else
-        rmq_hook_run(&board->on_wait, false);
+    return !is_over;
+}
+
+void rmq_ack_board_hurry(struct rmq_ack_board *board)
+{
+    rmq_hook_run(&board->on_wait, true);
 }
 
 bool rmq_ack_board_withdraw(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)

@@ -104,8 +104,12 @@ struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board);
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
                        int64_t end_offset, int64_t timeout_ms, int32_t *copies);
 /* Lets waiter (need, end_offset, inbox, owner are set) be told through its inbox, at once when it
- * has its copies already. The board knows no time limit for it. */
-void rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
+ * has its copies already: false then. The board knows no time limit for it. */
+bool rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
+/* Has the log sent that waiters which have begun wait for, on this thread where it may; inside of
+ * the store's gate. One call serves all before it, and without any it is sent all the same, later.
+ */
+void rmq_ack_board_hurry(struct rmq_ack_board *board);
 /* Ends the wait of one whose time is up: status and copies are set. False: it was resolved before,
  * and is in its inbox or about to be. */
 bool rmq_ack_board_withdraw(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);

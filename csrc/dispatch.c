@@ -16,6 +16,9 @@
 /* While idle the thread looks again after this long, this many times, before it parks. */
 #define RMQ_IDLE_NAP_US 50
 #define RMQ_IDLE_NAPS 40
+/* So long where the log is bound by a confirm offset. That rises with every acknowledgement, and a
+ * thread that woke for each would cost puts that wait for replicas a quarter of their time. */
+#define RMQ_BOUND_NAP_US 1000
 #define RMQ_PARK_MS 50
 /* A disk without room does not keep a store from closing for longer; the abort marker then stays.
  */
@@ -222,7 +225,11 @@ void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
     int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_relaxed);
     while (confirm < offset)
         if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
-            rmq_dispatcher_nudge(dispatcher);
+            /* Whoever waits for records shall not wait for the end of a nap. */
+            if (atomic_load(&dispatcher->waiters) > 0)
+                pthread_cond_signal(&dispatcher->wanted);
+            else
+                rmq_dispatcher_nudge(dispatcher);
             return;
         }
 }
@@ -331,7 +338,8 @@ static void idle(struct rmq_dispatcher *dispatcher, int *naps)
     if (*naps < RMQ_IDLE_NAPS) {
         ++*naps;
         struct timespec at = rmq_monotonic_after(0);
-        at.tv_nsec += RMQ_IDLE_NAP_US * 1000;
+        at.tv_nsec +=
+            (rmq_dispatcher_is_bound(dispatcher) ? RMQ_BOUND_NAP_US : RMQ_IDLE_NAP_US) * 1000;
         if (at.tv_nsec >= 1000000000) {
             ++at.tv_sec;
             at.tv_nsec -= 1000000000;

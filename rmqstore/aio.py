@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -29,16 +30,17 @@ from rmqstore._native.core import (
     Receipt,
     Record,
     asked_durability,
-    replica_timeout,
 )
 from rmqstore.config import StoreConfig
 from rmqstore.errors import FlushTimeout, NotWritable, PutError, StoreClosedError, StoreError
-from rmqstore.message import Durability, Message, PutStatus
+from rmqstore.message import Durability, Message
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 
 __all__ = ["AsyncQueue", "AsyncStore", "open"]
 
+# Looking a member of an Enum up takes half as long as an append.
+_MEMORY, _REPLICATED = Durability.MEMORY, Durability.REPLICATED
 _SLICE_MS = 100
 _FOLLOW_BATCH = 256
 
@@ -148,43 +150,10 @@ class _Waiter:
             wait.resolve(error)
 
 
-class _Acks:
-    """Puts of one loop's tasks that wait for copies. The loop itself hears of them, all that an
-    acknowledgement completed at once."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._inbox = AckInbox()
-        loop.add_reader(self._inbox.fileno(), self._take)
-
-    async def reached(self, admission: Admission, offset: int, until: float) -> AckWait:
-        """Return the wait of an appended put when it is over, at a time of the loop at the
-        latest."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        wait = admission.board._begin(self._inbox, admission, offset, future)
-        limit = loop.call_at(until, self._expire, admission, wait)
-        try:
-            await future
-        except BaseException:
-            admission.board._withdraw(wait)
-            raise
-        finally:
-            limit.cancel()
-        return wait
-
-    def _expire(self, admission: Admission, wait: AckWait) -> None:
-        if admission.board._withdraw(wait) and not wait.token.done():
-            wait.token.set_result(None)
-
-    def _take(self) -> None:
-        for wait in self._inbox.take():
-            if not wait.token.done():
-                wait.token.set_result(None)
-
-    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hear the last, after the store resolved all; called on the loop."""
-        self._take()
-        loop.remove_reader(self._inbox.fileno())
+def _stop_inbox(loop: asyncio.AbstractEventLoop, inbox: AckInbox) -> None:
+    """Hear the last, after the store resolved all; called on the loop."""
+    inbox.settle()
+    loop.remove_reader(inbox.fileno())
 
 
 class AsyncStore:
@@ -203,9 +172,10 @@ class AsyncStore:
         self._arguments = (path, config, arguments)
         self._store: Store | None = None
         self._waiters: dict[str, _Waiter] = {}
-        self._acks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Acks] = (
+        self._inboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AckInbox] = (
             weakref.WeakKeyDictionary()
         )
+        self._latest: tuple[Callable[[], asyncio.AbstractEventLoop | None], AckInbox] | None = None
         self._is_closing = False
 
     @property
@@ -246,13 +216,14 @@ class AsyncStore:
             await asyncio.to_thread(self._close)
         finally:
             if self._store.closed:
-                self._stop_acks()
+                self._stop_inboxes()
 
-    def _stop_acks(self) -> None:
-        for loop, acks in list(self._acks.items()):
+    def _stop_inboxes(self) -> None:
+        for loop, inbox in list(self._inboxes.items()):
             with contextlib.suppress(RuntimeError):  # That loop is closed; nobody waits any more.
-                loop.call_soon_threadsafe(acks.stop, loop)
-        self._acks.clear()
+                loop.call_soon_threadsafe(_stop_inbox, loop, inbox)
+        self._inboxes.clear()
+        self._latest = None
 
     def _close(self) -> None:
         waiters, self._waiters = self._waiters, {}
@@ -273,22 +244,51 @@ class AsyncStore:
         topic: str | Message,
         body: bytes | bytearray | memoryview | None = None,
         *,
+        queue: int = 0,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        unique_key: str | None = None,
+        flag: int = 0,
+        born_timestamp: int | None = None,
         durability: Durability | None = None,
         copies: int | None = None,
         timeout: float | None = None,
-        **fields: Any,
     ) -> Receipt:
         """Store one message; return its Receipt when it is as durable as asked.
 
         Arguments as Store.put.
         """
-        wanted = asked_durability(self.store, durability, copies)
-        admission = self._admit(wanted, copies)
-        receipt = self.store.put(topic, body, durability=Durability.MEMORY, **fields)
-        if wanted is Durability.MEMORY:
+        store = self.store
+        wanted = asked_durability(store, durability, copies)
+        # Leave to append what waits for copies has to come before the append.
+        admission = store._admit(copies) if wanted is _REPLICATED else None
+        receipt = store.put(
+            topic,
+            body,
+            queue=queue,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            unique_key=unique_key,
+            flag=flag,
+            born_timestamp=born_timestamp,
+            durability=_MEMORY,
+        )
+        if wanted is _MEMORY:
             return receipt
-        reached = await self._reached(admission, receipt.end_offset, timeout, receipt)
-        return receipt._with_durability(wanted, reached)
+        if admission is None:
+            await self._acknowledged(receipt.end_offset, timeout, receipt)
+            return receipt._with_durability(wanted)
+        if admission.is_flushed:
+            timeout = await self._flushed(admission, receipt.end_offset, timeout, receipt)
+        waiting = self._expect(admission, receipt, timeout)
+        try:
+            await waiting.token
+        except BaseException:
+            waiting.withdraw()
+            raise
+        return receipt
 
     async def put_many(
         self,
@@ -304,48 +304,63 @@ class AsyncStore:
 
         See Store.put_many.
         """
-        wanted = asked_durability(self.store, durability, copies)
-        admission = self._admit(wanted, copies)
-        receipts = self.store.put_many(
-            messages, topic=topic, queue=queue, durability=Durability.MEMORY
-        )
-        if wanted is Durability.MEMORY or not receipts:
+        store = self.store
+        wanted = asked_durability(store, durability, copies)
+        admission = store._admit(copies) if wanted is _REPLICATED else None
+        receipts = store.put_many(messages, topic=topic, queue=queue, durability=_MEMORY)
+        if wanted is _MEMORY or not receipts:
             return receipts
-        reached = await self._reached(admission, receipts[-1].end_offset, timeout, receipts)
-        return [receipt._with_durability(wanted, reached) for receipt in receipts]
+        end_offset = receipts[-1].end_offset
+        if admission is None:
+            await self._acknowledged(end_offset, timeout, receipts)
+            return [receipt._with_durability(wanted) for receipt in receipts]
+        if admission.is_flushed:
+            timeout = await self._flushed(admission, end_offset, timeout, receipts)
+        waiting = self._expect(admission, receipts, timeout)
+        try:
+            await waiting.token
+        except BaseException:
+            waiting.withdraw()
+            raise
+        return receipts
 
-    def _admit(self, wanted: Durability, copies: int | None) -> Admission | None:
-        """Leave to append what waits for copies; it has to come before the append."""
-        return self.store._admit(copies) if wanted is Durability.REPLICATED else None
-
-    async def _reached(
+    async def _flushed(
         self,
-        admission: Admission | None,
+        admission: Admission,
         offset: int,
         timeout: float | None,
         receipt: Receipt | list[Receipt],
-    ) -> int:
-        """Waits for the disk, or for replicas and, in a store that flushes every message, for its
-        disk, too; returns how many copies there are."""
-        if admission is None:
-            await self._acknowledged(offset, timeout, receipt)
-            return 1
+    ) -> float:
+        """Waits for the disk; returns what is left of the time for replicas."""
+        limit = admission.board.timeout_ms / 1000 if timeout is None else timeout
+        began = time.monotonic()
+        await self._acknowledged(offset, timeout, receipt)
+        return max(limit - (time.monotonic() - began), 0.0)
+
+    def _expect(
+        self,
+        admission: Admission,
+        receipt: Receipt | list[Receipt],
+        timeout: float | None,
+    ) -> AckWait:
         if self._is_closing:
             raise StoreClosedError(f"store {self.store.path} is closed")
         loop = asyncio.get_running_loop()
-        limit = admission.board.timeout_ms / 1000 if timeout is None else timeout
-        until = loop.time() + limit
-        if admission.board.is_flushed or self.store.default_durability is Durability.DISK:
-            await self._acknowledged(offset, timeout, receipt)
-        acks = self._acks.get(loop)
-        if acks is None:
-            acks = self._acks[loop] = _Acks(loop)
-        wait = await acks.reached(admission, offset, until)
-        if wait.status is PutStatus.PUT_OK:
-            return wait.copies
-        raise replica_timeout(
-            self.store, wait.status, admission.copies, admission.needs_all, wait.copies, receipt
-        )
+        latest = self._latest
+        # Looking the loop up among the others takes as long as half an append.
+        if latest is not None and latest[0]() is loop:
+            inbox = latest[1]
+        else:
+            inbox = self._inbox_of(loop)
+        return inbox.expect(loop, admission, receipt, timeout)
+
+    def _inbox_of(self, loop: asyncio.AbstractEventLoop) -> AckInbox:
+        inbox = self._inboxes.get(loop)
+        if inbox is None:
+            inbox = self._inboxes[loop] = AckInbox()
+            loop.add_reader(inbox.fileno(), inbox.settle)
+        self._latest = weakref.ref(loop), inbox
+        return inbox
 
     async def _acknowledged(
         self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]

@@ -193,15 +193,11 @@ cdef class AckBoard:
     def _begin(self, AckInbox inbox not None, Admission admission not None, int64_t end_offset, token):
         """Let *inbox* be told of an appended put; no time limit is kept."""
         cdef AckWait waiting = AckWait.__new__(AckWait)
-        cdef rmq_ack_board *board = self.alive()
+        self.alive()
         waiting.board, waiting.inbox, waiting.token = self, inbox, token
         waiting.waiter.need = admission.need
         waiting.waiter.end_offset = end_offset
-        waiting.waiter.inbox = &inbox.inbox
-        waiting.waiter.owner = <void *>waiting
-        Py_INCREF(waiting)  # Until it was taken or withdrawn.
-        # A few microseconds at most: less than giving the GIL away and taking it back.
-        rmq_ack_board_begin(board, &waiting.waiter)
+        begin(waiting)
         return waiting
 
     def _withdraw(self, AckWait waiting not None):
@@ -211,10 +207,7 @@ cdef class AckBoard:
         """
         if waiting.board is not self:
             raise ArgumentError("the put waits at another board")
-        if not rmq_ack_board_withdraw(self.board, &waiting.waiter):
-            return False
-        Py_DECREF(waiting)
-        return True
+        return withdraw(waiting)
 
 
 cdef size_t fill_slots(int32_t *out, list slots) except? 0:
@@ -232,11 +225,13 @@ cdef int32_t judge_copies(copies) except -1:
 
 
 @cython.final
+@cython.freelist(64)
 cdef class Admission:
     """Leave to append a put, and what it then waits for."""
 
     cdef rmq_ack_need need
     cdef readonly AckBoard board
+    cdef readonly bint is_flushed  # the put also waits for this store's own disk
 
     def __init__(self, *args, **kwargs):
         raise TypeError("admissions come from Store._admit")
@@ -250,60 +245,6 @@ cdef class Admission:
     def needs_all(self):
         """Whether it also needs one on each member of the sync-state set."""
         return bool(self.need.needs_all)
-
-
-@cython.final
-cdef class AckWait:
-    """A put that waits without a thread of its own; `status` and `copies` are set once it was resolved."""
-
-    cdef rmq_ack_waiter waiter
-    cdef AckBoard board
-    cdef AckInbox inbox
-    cdef readonly object token
-
-    def __init__(self, *args, **kwargs):
-        raise TypeError("waits come from AckBoard._begin")
-
-    @property
-    def status(self):
-        """The PutStatus it was resolved with."""
-        return PUT_STATUSES[self.waiter.status]
-
-    @property
-    def copies(self):
-        """How many copies there were by then."""
-        return self.waiter.copies
-
-
-@cython.final
-cdef class AckInbox:
-    """Where puts of one or more boards arrive that were resolved."""
-
-    cdef rmq_ack_inbox inbox
-
-    def __cinit__(self):
-        cdef rmq_error err
-        self.inbox.fd = -1
-        check(rmq_ack_inbox_open(&self.inbox, &err), &err)
-
-    def __dealloc__(self):
-        if self.inbox.fd >= 0:
-            rmq_ack_inbox_close(&self.inbox)
-
-    def fileno(self):
-        """Return a descriptor that is readable while something is there."""
-        return self.inbox.fd
-
-    def take(self):
-        """Return the AckWaits there are, in the order in which they were resolved."""
-        cdef rmq_ack_waiter *waiter = rmq_ack_inbox_take(&self.inbox)
-        cdef list result = []
-        while waiter != NULL:
-            waiting = <AckWait>waiter.owner
-            waiter = waiter.after
-            result.append(waiting)
-            Py_DECREF(waiting)
-        return result
 
 
 @cython.no_gc_clear  # While the store knows it, it has its store.

@@ -73,6 +73,7 @@ cdef str text_of(const char *data, Py_ssize_t size):
 include "record.pxi"
 include "store.pxi"
 include "ack_board.pxi"
+include "ack_inbox.pxi"
 include "put.pxi"
 include "place.pxi"
 include "read.pxi"

@@ -376,6 +376,7 @@ cdef class Writer(Store):
         self.alive()
         admit(self, board, REPLICATED, judge_copies(copies), None, &waited)
         admission.board, admission.need = board, waited.need
+        admission.is_flushed = self.default_durability is DISK or rmq_ack_board_is_flushed(board.board)
         return admission
 
     def put_many(self, messages, *, topic=None, int queue=0, durability=None, copies=None, timeout=None):

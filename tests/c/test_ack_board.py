@@ -28,6 +28,7 @@ class Board:
         self.end = self.calls.put(b"m" * 400).end_offset
         self.board = self.lib.rmq_ack_board_create(self.calls.store)
         self.waiters: list[Any] = []
+        self.has_begun = False
 
     def close(self) -> None:
         self.lib.rmq_ack_board_detach(self.board)
@@ -100,7 +101,7 @@ class Board:
         self.waiters.append(waiter)  # The board has its address.
         waiter.need = self.admit(copies)[1][0]
         waiter.end_offset, waiter.inbox = end_offset, inbox
-        self.lib.rmq_ack_board_begin(self.board, waiter)
+        self.has_begun = self.lib.rmq_ack_board_begin(self.board, waiter)
         return waiter
 
     def taken(self, inbox: Any) -> list[tuple[int, int, int]]:
@@ -258,6 +259,7 @@ def test_one_pass_tells_an_inbox_in_the_order_of_the_log(board: Board, inbox: An
     board.thaw([slot])
     ends = [40, 10, 30, 30, 20, 500]
     waiters = [board.begin(inbox, end) for end in ends]
+    assert board.has_begun
     assert board.lib.rmq_ack_board_withdraw(board.board, waiters[2])
     assert (waiters[2].status, waiters[2].copies) == (FLUSH_SLAVE_TIMEOUT, 1)
     board.ack(slot, 40)
@@ -266,6 +268,7 @@ def test_one_pass_tells_an_inbox_in_the_order_of_the_log(board: Board, inbox: An
     assert board.waiting == 1
     assert not select.select([inbox.fd], [], [], 0)[0]
     at_once = board.begin(inbox, 40)
+    assert not board.has_begun
     assert select.select([inbox.fd], [], [], 0)[0]
     assert board.taken(inbox) == [(40, OK, 2)]
     assert at_once.is_resolved

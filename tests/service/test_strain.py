@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 import rmqstore
-from rmqstore import ArgumentError, Durability, NotWritable
+from rmqstore import ArgumentError, Durability, NotWritable, PutError, PutStatus
 from rmqstore.replication import (
     HaOptions,
     Lease,
     Master,
+    Mode,
     Proposal,
     Quorum,
     ReplicatedStore,
@@ -28,7 +29,7 @@ from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, T
 from rmqstore.replication.links import now_ms
 from tests.crash.agreement import FILES
 from tests.effort import rounds
-from tests.service.wire import HOST, Peer, calling
+from tests.service.wire import HOST, WAIT_S, Peer, calling
 from tests.waiting import spin_until, wait_until
 
 QUICK = HaOptions(heartbeat_ms=200, reconnect_ms=20)
@@ -91,6 +92,34 @@ def test_a_replica_without_what_was_confirmed_while_its_master_was_busy_does_not
         joiner.say(Ack(third))
         wait_until(master, lambda: len(master.proposals) == 1, "it joins once it has all")
         assert master.proposals[0].joined == {JOINER}
+
+
+def test_an_acting_master_judges_a_silent_slave_anew_without_a_word_of_it(tmp_path: Path) -> None:
+    quorum = Quorum(in_sync=2, gap_bytes_max=10_000)
+    with ExitStack() as stack:
+        store = stack.enter_context(rmqstore.open(tmp_path, **FILES))
+        end = store.put("orders", bytes(100)).end_offset
+        master = stack.enter_context(
+            Master(store, listen=(HOST, 0), mode=Mode.ACTING_MASTER, quorum=quorum)
+        )
+        peer = join(stack, master, MEMBER, end)
+        peer.say(Ack(end))
+        master.wait_in_sync(2, timeout=WAIT_S)
+
+        def outcome() -> PutStatus:
+            with pytest.raises(PutError) as caught:
+                store.put("orders", b"x", durability=Durability.REPLICATED, timeout=0.001)
+            return caught.value.status
+
+        # It lacks nothing, so puts wait for it.
+        assert outcome() is PutStatus.FLUSH_SLAVE_TIMEOUT
+        for _ in range(11):
+            store.put("orders", bytes(1000))
+        spin_until(lambda: outcome() is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "it is too far back")
+        assert len(master.replicas) == 1
+        peer.hear(lambda frames: ends_at(frames, store.end_offset), "all of it")
+        peer.say(Ack(store.end_offset))
+        spin_until(lambda: outcome() is PutStatus.FLUSH_SLAVE_TIMEOUT, "it is in sync again")
 
 
 def out_of_threads(*_: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ from rmqstore import (
 from rmqstore._native.core import AckBoard, AckInbox, LogWatch, place_records
 from rmqstore.config import FlushDiskType
 from rmqstore.message import PutStatus
-from rmqstore.replication.frames import Ack, Transfer, encode
+from rmqstore.replication.frames import Ack, MasterFrameParser, Transfer, encode
 from tests.crash.agreement import FILES
 from tests.unit.pumps import EPOCH, Bench, bench, frames_of, receive, until
 from tests.waiting import spin_until
@@ -411,6 +413,87 @@ def test_awaited_put_is_told_what_a_waiting_one_is(tmp_path: Path) -> None:
             await store.put("t", b"x", copies=2)
 
     run(tmp_path, act)
+
+
+def test_each_awaited_put_has_its_own_time_limit(tmp_path: Path) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        board, slots = board_of(store.store)
+        patient = [
+            asyncio.create_task(store.put("t", b"x", copies=2, timeout=limit))
+            for limit in (LIMIT_S, math.inf)
+        ]
+        await until_awaited(board, 2)
+        short = asyncio.gather(
+            *(store.put("t", b"x", copies=2, timeout=limit) for limit in (0.05, 0.01, 0, -1)),
+            return_exceptions=True,
+        )
+        assert {type(each) for each in await short} == {ReplicaTimeout}
+        assert (board.waiting, [task.done() for task in patient]) == (2, [False, False])
+        board.ack(slots[0], store.store.end_offset)
+        assert [(await task).copies for task in patient] == [2, 2]
+
+    run(tmp_path, act)
+
+
+def test_put_cancelled_when_it_had_its_copies_already_harms_no_other(tmp_path: Path) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        board, slots = board_of(store.store)
+        tasks = [asyncio.create_task(store.put("t", b"x", copies=2)) for _ in range(3)]
+        await until_awaited(board, 3)
+        board.ack(slots[0], store.store.end_offset)
+        tasks[1].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(each) for each in done] == [Receipt, asyncio.CancelledError, Receipt]
+        assert board.waiting == 0
+
+    run(tmp_path, act)
+
+
+def test_puts_of_several_loops_are_told_on_their_own(tmp_path: Path) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        board, slots = board_of(store.store)
+
+        async def puts() -> set[int]:
+            made = [await store.put("t", b"x", copies=2) for _ in range(50)]
+            return {receipt.copies for receipt in made}
+
+        with Follower(store.store, board, slots[0]):
+            there = [asyncio.to_thread(lambda: asyncio.run(puts())) for _ in range(3)]
+            assert await asyncio.gather(puts(), *there) == [{2}] * 4
+            assert await puts() == {2}
+
+    run(tmp_path, act)
+
+
+def test_awaited_puts_are_sent_without_a_put_that_waits_on_a_thread(
+    bench: Bench, tmp_path: Path
+) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        board, slots = board_of(store.store)
+        ours, peer = bench.sockets()
+        store.store.put("t", b"first")
+        pump = bench.pump(store.store, board)
+        pump.stream(ours.fileno(), kind="transfer", next_offset=0, slot=slots[0], **EPOCH)
+        parser = MasterFrameParser()
+        for size in (1, 32):
+            puts = [asyncio.create_task(store.put("t", b"x", copies=2)) for _ in range(size)]
+            await until_awaited(board, size)
+            end = store.store.end_offset
+            await asyncio.to_thread(hear_until, parser, peer, end)
+            assert board.waiting == size
+            peer.sendall(encode(Ack(end)))
+            assert {(await put).copies for put in puts} == {2}
+
+    run(tmp_path / "awaited", act)
+
+
+def hear_until(parser: MasterFrameParser, peer: socket.socket, end: int) -> None:
+    """Read frames up to the one whose bytes of the log end there."""
+    heard = 0
+    while heard < end:
+        for frame in parser.feed(peer.recv(1 << 16)):
+            assert isinstance(frame, Transfer)
+            heard = frame.offset + len(frame.body)
 
 
 def test_closing_ends_awaited_puts(tmp_path: Path) -> None:

@@ -215,6 +215,8 @@ def test_nothing_acknowledged_is_lost_while_roles_change_under_load(group: Group
         thread.join(60)
     slave.wait_caught_up(master.end_offset, timeout=20)
     assert_equal(master, slave)
+    # What was acknowledged to the former master is read on this one once its own slave has said so.
+    master.wait_confirmed(timeout=20)
     stored = set(bodies(master))
     told = {acknowledged.get() for _ in range(acknowledged.qsize())}
     assert len(told) > 100
