@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from tests.interop import peer
 # The first example of a run pays for cold caches, and the machines that run this differ.
 settings.register_profile("rmqstore", deadline=None, print_blob=True)
 settings.load_profile("rmqstore")
+
+# A shell that starts the tests in the background ignores Ctrl-C for them and all they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

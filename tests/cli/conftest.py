@@ -58,12 +58,20 @@ def run() -> Run:
     return call
 
 
+class Process(subprocess.Popen[bytes]):
+    """A process that does not outlive its `with`, whatever the test found."""
+
+    def __exit__(self, *raised: Any) -> None:
+        self.kill()
+        super().__exit__(*raised)
+
+
 @pytest.fixture
 def spawn() -> Callable[..., subprocess.Popen[bytes]]:
     """Return a function that starts a command as a process, output in pipes."""
 
     def start(*arguments: object, code: Sequence[str] = ("-m", "rmqstore")) -> Any:
-        return subprocess.Popen(
+        return Process(
             [sys.executable, *code, *(str(each) for each in arguments)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
