@@ -255,6 +255,7 @@ class Node:
 
 
 _CONFIRMING = threading.Lock()
+_WAITS = ("rest", "wait", "wait_confirmed")
 
 
 def propose(proposal: Proposal) -> None:
@@ -266,14 +267,22 @@ def run(directory: str, broker_id: int, variant: str, seed: int) -> None:
     """Serve commands until there are no more."""
     node = Node(directory, broker_id, variant, seed)
     tell("open", node.held.address)
+
+    def serve(number: int, name: str, arguments: dict[str, Any]) -> None:
+        doing: Callable[..., Any] = getattr(node, f"do_{name}")
+        try:
+            tell("answer", number, doing(**arguments), None)
+        except StoreError as error:
+            tell("answer", number, None, f"{type(error).__name__}: {error}")
+
     try:
         for line in sys.stdin:
-            number, name, arguments = json.loads(line)
-            doing: Callable[..., Any] = getattr(node, f"do_{name}")
-            try:
-                tell("answer", number, doing(**arguments), None)
-            except StoreError as error:
-                tell("answer", number, None, f"{type(error).__name__}: {error}")
+            command = json.loads(line)
+            if command[1] in _WAITS:
+                # What it waits for may be the answer to a proposal, which is a command itself.
+                threading.Thread(target=serve, args=command, daemon=True).start()
+            else:
+                serve(*command)
     finally:
         node.close()
 

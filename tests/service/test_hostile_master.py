@@ -65,8 +65,7 @@ class Victim:
         """Return the slave's next connection, behind its first word."""
         for _ in range(_STALE_MAX):
             peer = self.master.accept()
-            peer.hear(lambda heard: bool(heard), "its first word")
-            if peer.is_open():
+            if peer.has_spoken() and peer.is_open():
                 return peer
         raise AssertionError("the slave gives up all its connections")
 

@@ -53,6 +53,14 @@ class Peer:
         while not enough(self.heard):
             assert self._listen(deadline), f"closed before {what}: {self.heard}"
 
+    def has_spoken(self) -> bool:
+        """Tell whether a first word comes before the other side closes."""
+        deadline = time.monotonic() + WAIT_S
+        while not self.heard:
+            if not self._listen(deadline):
+                return False
+        return True
+
     def hear_end(self) -> None:
         """Return once the other side has closed."""
         deadline = time.monotonic() + WAIT_S
