@@ -154,6 +154,9 @@ class _Steps:
             followed.writeStream.format("parquet")
             .option("path", str(table))
             .option("checkpointLocation", str(self.folder / "followed.checkpoint"))
+            # Between triggers nobody asks the source: stopped in the middle of an answer, Spark's
+            # worker prints a traceback.
+            .trigger(processingTime="200 milliseconds")
             .start()
         )
         try:
