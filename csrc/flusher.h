@@ -110,6 +110,10 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher);
 int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                      struct rmq_error *err);
 
+/* As rmq_flusher_wait, for the flusher's own threads: with all the time it takes, and no reason for
+ * the warmer to sync zeros. */
+int rmq_flusher_sync(struct rmq_flusher *flusher, int64_t offset, struct rmq_error *err);
+
 /* Has the log made durable below offset, and waits for nothing. Where it is not yet, watch->fd is
  * written to once the next sync of the log is over, whoever led it and however it went: then look
  * at rmq_file_queue_flushed, and ask again for the rest. RMQ_NOT_WRITABLE: a sync failed, as in

@@ -298,6 +298,8 @@ int rmq_ha_pump_open(const struct rmq_ha_pump_options *options, struct rmq_ha_pu
 void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked)
 {
     if (!is_forked) {
+        /* The store stays, where it is there still, until it knows nothing of the pump any more. */
+        bool is_open = rmq_gate_enter(pump->options.gate);
         if (pump->options.board)
             rmq_hook_unset(rmq_ack_board_on_wait(pump->options.board), pump);
         rmq_ha_enter(pump);
@@ -305,7 +307,7 @@ void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked)
         rmq_ha_write_one(pump->wake_fd);
         rmq_ha_leave(pump);
         pthread_join(pump->thread, NULL);
-        if (rmq_gate_enter(pump->options.gate)) {
+        if (is_open) {
             for (size_t i = 0; i < pump->count; ++i)
                 rmq_ha_let_go(pump, pump->links[i]);
             rmq_wakeup_close(&pump->wakeup);

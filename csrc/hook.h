@@ -73,6 +73,7 @@ static inline void rmq_hook_unset(struct rmq_hook *hook, const void *owner)
         hook->owner = NULL;
     }
     pthread_mutex_unlock(&hook->lock);
+    /* That is rare, and nobody who runs it shall have to wake somebody each time. */
     while (atomic_load(&hook->inside) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }

@@ -96,6 +96,10 @@ static inline int64_t rmq_index_entry_at(const struct rmq_index *index, int32_t 
 {
     return rmq_index_slot_at(index->options.slot_count) + (int64_t)entry * RMQ_INDEX_ENTRY_SIZE;
 }
+static inline int64_t rmq_index_file_size(const struct rmq_index *index)
+{
+    return rmq_index_entry_at(index, index->options.entry_count);
+}
 
 /* The number of the next entry, in 1 .. entry_count whatever the file says. */
 static inline int32_t rmq_index_next_entry(const struct rmq_index *index,
@@ -178,6 +182,16 @@ int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_
 
 /* Unlinks files whose last record lies before log_start, never the newest. */
 int rmq_index_expire(struct rmq_index *index, int64_t log_start, struct rmq_error *err);
+
+/* ---- for index_load.c ---- */
+
+/* Takes the file, and its pin, into the array, behind all others. */
+int rmq_index_add(struct rmq_index *index, struct rmq_mapped_file *file, struct rmq_error *err);
+/* Unlinks file number `at` on the device and takes it out of the array; after a failure it is in
+ * there still. */
+int rmq_index_drop(struct rmq_index *index, size_t at, struct rmq_error *err);
+
+/* ---- names ---- */
 
 /* yyyyMMddHHmmssSSS in local time. */
 void rmq_index_file_name(int64_t now_ms, char out[18]);

@@ -225,16 +225,6 @@ int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, 
     return reserve(file, upto, window, piece, err);
 }
 
-int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
-                                  struct rmq_error *err)
-{
-    assert(file->writable && at >= 0 && size >= 0 && size <= file->size - at);
-    pthread_mutex_lock(&file->lock);
-    int status = reserve_locked(file, at, size, err);
-    pthread_mutex_unlock(&file->lock);
-    return status;
-}
-
 int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);

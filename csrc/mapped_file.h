@@ -78,10 +78,6 @@ int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t 
 int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                                     int64_t piece, struct rmq_error *err);
 
-/* Reserves a range in the middle, which `reserved` does not tell of. */
-int rmq_mapped_file_reserve_range(struct rmq_mapped_file *file, int64_t at, int64_t size,
-                                  struct rmq_error *err);
-
 /* All bytes below `wrote` as read at entry are on the device; moves `flushed`. A failure leaves
  * `flushed`. */
 int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err);

@@ -24,6 +24,7 @@
 
 /* Formats. */
 #include "properties.h"
+#include "utf8.h"
 #include "record.h"
 #include "batch.h"
 #include "inner_batch.h"
@@ -56,10 +57,14 @@
 #include "recover.h"
 #include "store.h"
 #include "read.h"
+#include "walk.h"
 
 /* Records as columns and sums. */
 #include "buffer_pool.h"
 #include "columns.h"
+#include "arrow_abi.h"
+#include "arrow_export.h"
+#include "gate.h"
 #include "arrow_stream.h"
 #include "topic_filter.h"
 #include "summary.h"
@@ -70,6 +75,8 @@
 #include "ack_slots.h"
 #include "ack_inbox.h"
 #include "ack_board.h"
+#include "ha_pump.h"
+#include "ha_link.h"
 
 /* clang-format on */
 

@@ -164,6 +164,9 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
     if (status != RMQ_OK && !crashed)
         (void)rmq_abort_remove(store->vfs, store->abort_path, NULL);
+    /* Where the log has lost its tail, other bytes may come. */
+    if (confirm > store->recovery.end_offset)
+        confirm = store->recovery.end_offset;
     if (is_bound)
         atomic_store(&store->dispatcher.confirm_offset, confirm);
     return status;

@@ -28,7 +28,6 @@ cdef extern from "crc32.h" nogil:
 cdef extern from "clock.h" nogil:
     struct rmq_clock:
         int64_t fixed_ms
-    int64_t rmq_clock_now(rmq_clock *clock)
     int64_t rmq_monotonic_ms()
 
 

@@ -132,6 +132,19 @@ static void set_rule(struct rmq_ack_board *board, int32_t slot)
         die("thaw", &err);
 }
 
+static void await_first_append(const struct side *side)
+{
+    struct rmq_error err;
+    struct rmq_wakeup wakeup;
+    if (rmq_wakeup_open(&wakeup, &side->store->wakeups, &err) != RMQ_OK)
+        die("wakeup", &err);
+    if (!rmq_wakeup_arm(&wakeup, 0)) {
+        struct pollfd wanted = {.fd = wakeup.fd, .events = POLLIN};
+        check("nothing is put", poll(&wanted, 1, PATIENCE_MS) == 1);
+    }
+    rmq_wakeup_close(&wakeup);
+}
+
 static void connect_sides(struct side *master, struct side *slave, int64_t border, int32_t slot,
                           bool acks_disk, int ends[2])
 {
@@ -244,8 +257,7 @@ int main(int argc, char **argv)
         if (round == 0) {
             for (int i = 0; i < WRITERS; ++i)
                 check("thread", pthread_create(&threads[i], NULL, write_all, &writers[i]) == 0);
-            while (rmq_file_queue_start(&master.store->log.files) < 0)
-                (void)poll(NULL, 0, 1);
+            await_first_append(&master);
         }
         connect_sides(&master, &slave, border, slot, round % 3 == 1, ends);
         bool is_last = round + 1 == connections;

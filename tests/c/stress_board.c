@@ -126,6 +126,17 @@ struct replica {
     int number;
 };
 
+/* Until the log ends behind seen, or a little time has passed; where it ends. */
+static int64_t await_append(struct stage *stage, struct rmq_wakeup *wakeup, int64_t seen)
+{
+    if (!rmq_wakeup_arm(wakeup, seen)) {
+        struct pollfd wanted = {.fd = wakeup->fd, .events = POLLIN};
+        (void)poll(&wanted, 1, 20);
+        rmq_wakeup_clear(wakeup);
+    }
+    return rmq_file_queue_end(&stage->store->log.files);
+}
+
 static void *follow(void *argument)
 {
     struct replica *replica = argument;
@@ -136,12 +147,7 @@ static void *follow(void *argument)
     if (rmq_wakeup_open(&wakeup, &stage->store->wakeups, &err) != RMQ_OK)
         fail(err.detail);
     while (atomic_load(&stage->writing)) {
-        if (!rmq_wakeup_arm(&wakeup, seen)) {
-            struct pollfd wanted = {.fd = wakeup.fd, .events = POLLIN};
-            (void)poll(&wanted, 1, 20);
-            rmq_wakeup_clear(&wakeup);
-        }
-        seen = rmq_file_queue_end(&stage->store->log.files);
+        seen = await_append(stage, &wakeup, seen);
         rmq_ack_board_ack(stage->board, stage->slots[replica->number], seen);
     }
     rmq_wakeup_close(&wakeup);
@@ -162,6 +168,10 @@ static void *decide(void *argument)
                                 .lease_end_ms = INT64_MAX,
                                 .waiting_max = 1000,
                                 .timeout_ms = PATIENCE_MS};
+    struct rmq_wakeup wakeup;
+    int64_t seen = 0;
+    if (rmq_wakeup_open(&wakeup, &stage->store->wakeups, &err) != RMQ_OK)
+        fail(err.detail);
     for (int64_t round = 0; atomic_load(&stage->writing); ++round) {
         int32_t third = -1;
         rmq_ack_board_freeze(stage->board);
@@ -175,9 +185,9 @@ static void *decide(void *argument)
         rule.has_set = round % 3 == 2;
         if (rmq_ack_board_thaw(stage->board, &rule, &err) != RMQ_OK)
             fail(err.detail);
-        struct timespec nap = {.tv_nsec = 300000};
-        nanosleep(&nap, NULL);
+        seen = await_append(stage, &wakeup, seen);
     }
+    rmq_wakeup_close(&wakeup);
     return NULL;
 }
 

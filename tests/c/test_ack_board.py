@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import select
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.c.store_calls import Calls, Failed
+from tests.waiting import spin_until
 
 OK, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE = 0, 2, 3
 SERVICE_NOT_AVAILABLE, OS_PAGE_CACHE_BUSY, IN_SYNC_REPLICAS_NOT_ENOUGH = 4, 8, 10
@@ -135,18 +135,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT_MS / 1000
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0)
-
-
 def waiting(board: Board, pool: ThreadPoolExecutor, **arguments: Any) -> Future[tuple[int, int]]:
     """Return the outcome of a wait for the log's end that has begun."""
     before = board.waiting
     outcome = pool.submit(lambda: board.wait(board.end, **arguments))
-    until(lambda: board.waiting == before + 1)
+    spin_until(lambda: board.waiting == before + 1, "the wait has begun")
     return outcome
 
 

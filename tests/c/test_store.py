@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.c.store_calls import (
     FaultyDoor,
     Put,
 )
+from tests.reference import checkpoint
 from tests.waiting import WAIT_S, spin_until
 
 CALLS_MAX = 2000
@@ -154,6 +156,28 @@ def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
     assert flusher.written.confirm_offset == second.end_offset
     confirm(-1)
     store.close()
+
+
+def test_bytes_in_the_place_of_a_lost_tail_that_was_confirmed_are_not_shown(
+    core: Any, tmp_path: Path
+) -> None:
+    master, slave = Calls(core, tmp_path / "master"), Calls(core, tmp_path / "slave")
+    kept, other = master.put(body(1)), master.put(body(2))
+    data = master.ffi.new("uint8_t[]", other.size)
+    at = other.physical_offset
+    master.check(master.lib.rmq_store_copy(master.store, at, data, other.size, master.error))
+    master.close()
+    assert slave.put(body(1)).end_offset == kept.end_offset
+    slave.flush()
+    slave.abandon()
+    path = tmp_path / "slave" / "checkpoint"
+    fields = checkpoint.decode(path.read_bytes())
+    path.write_bytes(replace(fields, confirm_offset=other.end_offset).encode())
+    slave = Calls(core, tmp_path / "slave", keep_confirm_offset=True)
+    slave.check(slave.lib.rmq_store_append_raw(slave.store, at, data, other.size, slave.error))
+    slave.wait_dispatched(other.end_offset)
+    assert slave.store.dispatcher.dispatched_offset == kept.end_offset
+    slave.close()
 
 
 @pytest.mark.parametrize("how", ["flush", "wait"])
