@@ -1,8 +1,8 @@
 """The store for asyncio: the same verbs, awaited.
 
 An append takes well under a microsecond, so it happens inline; what is awaited is the
-acknowledgement. One thread for each store waits for flushes and new records on behalf of all tasks;
-of copies that replicas hold the loop hears by a descriptor.
+acknowledgement. For each store one thread waits for flushes and one for new records, on behalf of
+all tasks; of copies that replicas hold the loop hears by a descriptor.
 
     async with rmqstore.aio.open("orders.store") as store:
         await store.put("orders", b"paid", durability=Durability.DISK)
@@ -32,8 +32,15 @@ from rmqstore._native.core import (
     asked_durability,
 )
 from rmqstore.config import StoreConfig
-from rmqstore.errors import FlushTimeout, NotWritable, PutError, StoreClosedError, StoreError
-from rmqstore.message import Durability, Message
+from rmqstore.errors import (
+    FlushTimeout,
+    NotWritable,
+    PutError,
+    StoreClosedError,
+    StoreError,
+    ViewsOpenError,
+)
+from rmqstore.message import Durability, Message, PutStatus
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 
@@ -171,6 +178,8 @@ class AsyncStore:
     ) -> None:
         self._arguments = (path, config, arguments)
         self._store: Store | None = None
+        self._lock = threading.Lock()
+        """Held while waiters and inboxes are made or taken away."""
         self._waiters: dict[str, _Waiter] = {}
         self._inboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AckInbox] = (
             weakref.WeakKeyDictionary()
@@ -205,7 +214,7 @@ class AsyncStore:
         await self.close()
 
     async def close(self) -> None:
-        """Flush and close; tasks that wait get StoreClosedError.
+        """Flush and close; tasks that wait get StoreClosedError, for copies ReplicaTimeout.
 
         Raises as Store.close.
         """
@@ -214,29 +223,38 @@ class AsyncStore:
             return
         try:
             await asyncio.to_thread(self._close)
+        except ViewsOpenError:
+            self._is_closing = False
+            raise
         finally:
             if self._store.closed:
                 self._stop_inboxes()
 
     def _stop_inboxes(self) -> None:
-        for loop, inbox in list(self._inboxes.items()):
-            with contextlib.suppress(RuntimeError):  # That loop is closed; nobody waits any more.
+        with self._lock:
+            inboxes = list(self._inboxes.items())
+            self._inboxes.clear()
+            self._latest = None
+        for loop, inbox in inboxes:
+            try:
                 loop.call_soon_threadsafe(_stop_inbox, loop, inbox)
-        self._inboxes.clear()
-        self._latest = None
+            except RuntimeError:
+                inbox.take()  # That loop is closed; nobody waits any more.
 
     def _close(self) -> None:
-        waiters, self._waiters = self._waiters, {}
+        with self._lock:
+            waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
             waiter.stop()
         self.store.close()
 
     def _until(self, kind: Literal["flushed", "dispatched"], offset: int) -> asyncio.Future[None]:
-        if self._is_closing:
-            raise StoreClosedError(f"store {self.store.path} is closed")
-        waiter = self._waiters.get(kind)
-        if waiter is None:
-            waiter = self._waiters[kind] = _Waiter(self.store, kind)
+        with self._lock:
+            if self._is_closing:
+                raise StoreClosedError(f"store {self.store.path} is closed")
+            waiter = self._waiters.get(kind)
+            if waiter is None:
+                waiter = self._waiters[kind] = _Waiter(self.store, kind)
         return waiter.until(offset)
 
     async def put(
@@ -281,7 +299,7 @@ class AsyncStore:
             await self._acknowledged(receipt.end_offset, timeout, receipt)
             return receipt._with_durability(wanted)
         if admission.is_flushed:
-            timeout = await self._flushed(admission, receipt.end_offset, timeout, receipt)
+            timeout = await self._flushed(receipt.end_offset, timeout, receipt)
         waiting = self._expect(admission, receipt, timeout)
         try:
             await waiting.token
@@ -315,7 +333,7 @@ class AsyncStore:
             await self._acknowledged(end_offset, timeout, receipts)
             return [receipt._with_durability(wanted) for receipt in receipts]
         if admission.is_flushed:
-            timeout = await self._flushed(admission, end_offset, timeout, receipts)
+            timeout = await self._flushed(end_offset, timeout, receipts)
         waiting = self._expect(admission, receipts, timeout)
         try:
             await waiting.token
@@ -325,17 +343,12 @@ class AsyncStore:
         return receipts
 
     async def _flushed(
-        self,
-        admission: Admission,
-        offset: int,
-        timeout: float | None,
-        receipt: Receipt | list[Receipt],
-    ) -> float:
-        """Waits for the disk; returns what is left of the time for replicas."""
-        limit = admission.board.timeout_ms / 1000 if timeout is None else timeout
+        self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]
+    ) -> float | None:
+        """Waits for the disk; returns what is left of the caller's time, None for the rule's."""
         began = time.monotonic()
         await self._acknowledged(offset, timeout, receipt)
-        return max(limit - (time.monotonic() - began), 0.0)
+        return None if timeout is None else timeout - (time.monotonic() - began)
 
     def _expect(
         self,
@@ -355,11 +368,13 @@ class AsyncStore:
         return inbox.expect(loop, admission, receipt, timeout)
 
     def _inbox_of(self, loop: asyncio.AbstractEventLoop) -> AckInbox:
-        inbox = self._inboxes.get(loop)
-        if inbox is None:
-            inbox = self._inboxes[loop] = AckInbox()
-            loop.add_reader(inbox.fileno(), inbox.settle)
-        self._latest = weakref.ref(loop), inbox
+        with self._lock:
+            inbox = self._inboxes.get(loop)
+            if inbox is None:
+                inbox = AckInbox()
+                loop.add_reader(inbox.fileno(), inbox.settle)
+                self._inboxes[loop] = inbox
+            self._latest = weakref.ref(loop), inbox
         return inbox
 
     async def _acknowledged(
@@ -374,10 +389,10 @@ class AsyncStore:
                 f"not flushed in {limit} s (syncFlushTimeout)", receipt=receipt
             ) from error
         except PutError as error:
-            # Its sync failed: the bytes may be on the disk or not.
-            error.stored = None
-            error.receipt = receipt
-            raise
+            # All who wait were told the same error.
+            failed = type(error)(str(error), status=PutStatus.FLUSH_DISK_TIMEOUT, receipt=receipt)
+            failed.stored = None  # Its sync failed: the bytes may be on the disk or not.
+            raise failed from error
 
     async def flush(self) -> None:
         """Bring everything to the disk; see Store.flush."""

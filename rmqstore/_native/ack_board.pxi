@@ -87,17 +87,17 @@ cdef class AckBoard:
         """Only write acknowledgements down from now on; return the confirm offset, which stays where it is."""
         return rmq_ack_board_freeze(self.alive())
 
-    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, confirm_from=0, bint is_gated=True,
-             status=PutStatus.PUT_OK, str reason="", copies=1, bint needs_all=False, bint is_flushed=False,
-             lease_end_ms=None, waiting_max=1 << 20, timeout_ms=3000, available=None, present=None):
+    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, confirm_from=0,
+             bint is_gated=True, status=PutStatus.PUT_OK, str reason="", copies=1, bint needs_all=False,
+             bint is_flushed=False, lease_end_ms=None, waiting_max=1 << 20, timeout_ms=3000, available=None,
+             present=None):
         """Take a rule, confirm and resolve by it.
 
         *counted* are the slots whose copies count, *waited* those all of whom must hold what is confirmed (None:
         there is no sync-state set), *is_missing* says that one of these has no slot, so that nothing more is
         confirmed. Without a set, confirmed is what has *confirm_copies*, once that reaches *confirm_from*; without
-        *is_gated*, all that is in the log.
-        With *is_flushed* the master's own copy ends where its log is on the disk, and puts that ask for copies have
-        it flushed.
+        *is_gated*, all that is in the log. With *is_flushed* the master's own copy ends where its log is on the disk,
+        and puts that ask for copies have it flushed.
 
         A put that asks for copies is refused with *status* and *reason* unless that is PUT_OK, and needs *copies*
         where it names no number, with *needs_all* also one on each of *waited*. With *present*, one that needs more
@@ -159,16 +159,6 @@ cdef class AckBoard:
     def waiting(self):
         """How many puts wait for copies."""
         return rmq_ack_board_waiting(self.alive())
-
-    @property
-    def is_flushed(self):
-        """Whether this store's own copy counts on the disk only."""
-        return bool(rmq_ack_board_is_flushed(self.alive()))
-
-    @property
-    def timeout_ms(self):
-        """How long a put waits that names no limit."""
-        return rmq_ack_board_timeout_ms(self.alive())
 
     def wait(self, int64_t end_offset, copies=None, timeout_ms=None):
         """Wait until all below *end_offset* has *copies*, None for what the rule has; return the status, and how many

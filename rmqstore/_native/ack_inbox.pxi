@@ -63,7 +63,7 @@ cdef class AckInbox:
     """Where puts of one or more boards arrive that were resolved.
 
     A loop whose tasks put makes them futures by `expect`, and calls `settle` when the descriptor is readable. Then
-    all calls come from that loop's thread.
+    all calls come from that loop's thread; once the loop is closed, `take` lets go of what nobody waits for any more.
     """
 
     cdef rmq_ack_inbox inbox
@@ -98,8 +98,8 @@ cdef class AckInbox:
         return result
 
     def expect(self, loop, Admission admission not None, receipts, timeout):
-        """Return the wait of a put on *loop*, whose `token` is a future: of its *receipts*, one or a list, once they have
-        the copies that were admitted, or of a ReplicaTimeout.
+        """Return the wait of a put on *loop*, whose `token` is a future: of its *receipts*, one or a list, once they
+        have the copies that were admitted, or of a ReplicaTimeout.
 
         *receipts* are the caller's alone; they are told what was reached. *timeout* is in seconds, None for the rule's.
         """
@@ -123,8 +123,19 @@ cdef class AckInbox:
 
     def settle(self):
         """Tell the tasks of all that was resolved."""
-        for waiting in self.take():
-            self.tell(waiting)
+        self.tell_all(self.take())
+
+    cdef int tell_all(self, list waits) except -1:
+        cdef AckWait waiting
+        failed = None
+        for waiting in waits:
+            try:
+                self.tell(waiting)
+            except BaseException as error:
+                failed = error  # Nobody else would ever tell those behind it.
+        if failed is not None:
+            raise failed
+        return 0
 
     cdef int tell(self, AckWait waiting) except -1:
         cdef rmq_ack_waiter *waiter = &waiting.waiter
@@ -162,13 +173,15 @@ cdef class AckInbox:
         cdef int64_t now_ms = rmq_monotonic_ms()
         cdef int64_t next_ms = INT64_MAX
         cdef AckWait waiting
+        cdef list late = []
         self.alarm_ms = INT64_MAX
         for waiting in list(self.expected):
             if waiting.until_ms > now_ms:
                 next_ms = min(next_ms, waiting.until_ms)
             elif withdraw(waiting):
-                self.tell(waiting)
+                late.append(waiting)
         if next_ms < INT64_MAX:
             self.set_alarm(loop, next_ms, now_ms)
+        self.tell_all(late)
 
 

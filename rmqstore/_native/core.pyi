@@ -5,7 +5,7 @@ from typing import Any, Literal, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from rmqstore.errors import CorruptionError, ReplicaTimeout, StoreError
+from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.message import Durability, GetStatus, Message, PutStatus
 
 @final
@@ -174,10 +174,6 @@ class AckBoard:
     def confirm_offset(self) -> int: ...
     @property
     def waiting(self) -> int: ...
-    @property
-    def is_flushed(self) -> bool: ...
-    @property
-    def timeout_ms(self) -> int: ...
     def wait(
         self, end_offset: int, copies: int | None = None, timeout_ms: int | None = None
     ) -> tuple[PutStatus, int]: ...
@@ -221,7 +217,6 @@ class AckInbox:
         timeout: float | None,
     ) -> AckWait: ...
     def settle(self) -> None: ...
-    def _expire(self, loop: asyncio.AbstractEventLoop) -> None: ...
 
 @disjoint_base
 class LogWatch:
@@ -234,14 +229,6 @@ class LogWatch:
 def asked_durability(
     store: Store, durability: Durability | None, copies: int | None
 ) -> Durability: ...
-def replica_timeout(
-    store: Store,
-    status: PutStatus,
-    needed: int,
-    needs_all: bool,
-    copies: int,
-    receipt: object,
-) -> ReplicaTimeout: ...
 
 class Writer(Store):
     def put(

@@ -93,7 +93,8 @@ cdef class HaParser:
         cdef object whole = memoryview(data) if PyBytes_CheckExact(data) else None
         cdef int status
         if self.is_broken:
-            raise ArgumentError("frames were lost when an earlier call failed; begin with another parser and connection")
+            raise ArgumentError("frames were lost when an earlier call failed; begin with another parser and "
+                                "connection")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         # Until all are handed out: whoever went on after an exception would miss some.
         self.is_broken = True

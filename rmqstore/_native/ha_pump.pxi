@@ -244,7 +244,8 @@ cdef class HaPump:
         memset(&options, 0, sizeof(options))
         if slot >= 0 and self.board is None:
             raise ArgumentError(f"acknowledgements for slot {slot}; the pump was made without a board")
-        options.fd, options.has_epochs, options.batch_size, options.slot = fd, ha_kind_has_epochs(kind), batch_bytes, slot
+        options.fd, options.has_epochs = fd, ha_kind_has_epochs(kind)
+        options.batch_size, options.slot = batch_bytes, slot
         options.epoch, options.epoch_start, options.next_offset = epoch, epoch_start, next_offset
         options.acked_offset, options.said_confirm = acked_offset, said_confirm
         options.until = -1 if until is None else until

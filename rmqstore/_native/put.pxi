@@ -127,7 +127,8 @@ cdef struct Waited:
     int32_t copies
 
 
-cdef int admit(Store store, AckBoard board, object durability, int32_t copies, object timeout, Waited *waited) except -1:
+cdef int admit(Store store, AckBoard board, object durability, int32_t copies, object timeout,
+               Waited *waited) except -1:
     """Judge, before anything is appended, whether the put may be; *copies* is 0 for the rule's number."""
     cdef int status
     waited.timeout_ms = milliseconds(store, timeout)
@@ -221,8 +222,8 @@ cdef object put_failed(Store store, const Waited *waited, const rmq_error *err, 
     return error
 
 
-def replica_timeout(store, status, int needed, bint needs_all, int copies, receipt):
-    """Return the exception of a put that is stored and did not get its copies in time."""
+cdef object replica_timeout(Store store, object status, int needed, bint needs_all, int copies, object receipt):
+    """The exception of a put that is stored and did not get its copies in time."""
     if copies < needed:
         why = f"{copies} of {needed} copies were acknowledged in time (slaveTimeout)"
     elif needs_all:
@@ -402,7 +403,8 @@ cdef class Writer(Store):
             raise MessageRejected("the messages of a batch go to one queue of one topic; use put_many")
         for message in messages:
             if message.transaction or message.delay_level:
-                raise MessageRejected("a batch takes no transaction and no delay level; put such messages by themselves")
+                raise MessageRejected("a batch takes no transaction and no delay level; put such messages by "
+                                      "themselves")
         if sum(len(message.body) for message in messages) > self.body_size_max:
             raise MessageRejected(f"the bodies of the batch are over the limit of {self.body_size_max} bytes "
                                   "(maxMessageSize); split it")

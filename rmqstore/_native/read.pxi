@@ -125,9 +125,9 @@ cdef class Reader(Writer):
         return rmq_queue_min(found), rmq_queue_max(found)
 
     def _units(self, str topic, int queue, int64_t offset, size_t count):
-        """Up to *count* (256) units of the queue from the one that holds *offset* on, as (queue offset, physical offset, size,
-        tags code, messages, extension address or None, bit map) each; a fill unit has the physical offset -1. [] at
-        the end."""
+        """Up to *count* (256) units of the queue from the one that holds *offset* on, as (queue offset, physical
+        offset, size, tags code, messages, extension address or None, bit map) each; a fill unit has the physical offset
+        -1. [] at the end."""
         cdef rmq_slice name = slice_of(topic)
         cdef rmq_store *handle = self.enter()
         cdef rmq_queue *found = rmq_queue_table_find(&handle.queues, name.data, name.size, queue)

@@ -46,9 +46,9 @@ class Waiting:
         try:
             self._future.result(timeout)
         except TimeoutError:
-            if self._future.done():
-                raise
-            raise StoreTimeout(f"waited {timeout} s for {what}") from None
+            if not self._future.done():
+                raise StoreTimeout(f"waited {timeout} s for {what}") from None
+            self._future.result()
 
 
 class Waits:

@@ -359,7 +359,7 @@ class LoopThread:
                 return future.result(_ALIVE_S)
             except TimeoutError:
                 if future.done():
-                    raise
+                    return future.result()
                 if not self._thread.is_alive():
                     raise StoreClosedError("replication of the store was closed") from None
 

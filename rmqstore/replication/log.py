@@ -17,7 +17,7 @@ from typing import Self
 
 from rmqstore.directory import EPOCH_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
-from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.epoch import EpochEntry, EpochList, format_epochs
 from rmqstore.replication.events import (
     Append,
     Effect,
@@ -98,7 +98,9 @@ class StoreLog:
     @property
     def confirm_offset(self) -> int:
         """Up to here readers may see the log; its end where nothing is held back."""
-        bound, end = self._store._confirm_bound, self.end_offset
+        # The bound is read last: where it begins to hold, the log may go on beyond it at once.
+        end = self.end_offset
+        bound = self._store._confirm_bound
         return end if bound < 0 else min(max(bound, self.start_offset), end)
 
     @property
@@ -245,9 +247,22 @@ class StoreLog:
     # ---- epochs
 
     def _load_epochs(self) -> EpochList:
-        loaded = EpochList.load(self._files)
+        try:
+            loaded = EpochList.load(self._files)
+        except CorruptionError as error:
+            path = Path(self._store.path, EPOCH_FILE)
+            raise CorruptionError(
+                f"{path} and its copy {path.name}.bak cannot be read: {error}. Nothing was "
+                "changed; put those of a backup of this store in their place, or begin with an "
+                "empty store that copies its master's log",
+                path=str(path),
+                kind=error.kind,
+                suggested_command=f"rmqstore epoch {self._store.path}",
+            ) from error
         kept = loaded.restored(log_end=self.end_offset).trim_before(self.start_offset)
-        if kept != loaded:
+        copy = format_epochs(kept.entries) if kept.entries else None
+        # A death in the middle of `save` leaves a copy of before, as RocketMQ always does.
+        if kept != loaded or self._files.read(".bak") != copy:
             kept.save(self._files)
         return kept
 

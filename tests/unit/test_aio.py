@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,9 +15,12 @@ from rmqstore import (
     FlushTimeout,
     InSyncReplicasNotEnough,
     Message,
+    NotWritable,
     StoreClosedError,
+    ViewsOpenError,
     aio,
 )
+from rmqstore.message import PutStatus
 from tests.crash.agreement import FILES
 
 T = TypeVar("T")
@@ -86,6 +90,46 @@ def test_put_that_cannot_wait_raises_and_tells_where_the_message_lies(tmp_path: 
     run(tmp_path, act)
 
 
+def test_each_put_that_a_failed_sync_ends_is_told_of_its_own_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        both_wait = threading.Event()
+
+        def fail(*_: object) -> None:
+            assert both_wait.wait(LIMIT_S)
+            raise NotWritable("a sync failed")
+
+        monkeypatch.setattr(store.store, "_wait_flushed", fail)
+        puts = [
+            asyncio.create_task(store.put("t", b"x", durability=Durability.DISK)) for _ in range(2)
+        ]
+        await asyncio.sleep(0)  # their turn
+        both_wait.set()
+        found = await asyncio.gather(*puts, return_exceptions=True)
+        errors = [each for each in found if isinstance(each, NotWritable)]
+        assert [getattr(each.receipt, "queue_offset", None) for each in errors] == [0, 1]
+        assert {each.stored for each in errors} == {None}
+        assert {each.status for each in errors} == {PutStatus.FLUSH_DISK_TIMEOUT.value}
+
+    run(tmp_path, act)
+
+
+def test_no_thread_that_waits_for_tasks_outlives_its_store(tmp_path: Path) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        together = threading.Barrier(4)
+
+        async def put() -> None:
+            together.wait(LIMIT_S)
+            await store.put("t", b"x", durability=Durability.DISK)
+
+        await asyncio.gather(*(asyncio.to_thread(lambda: asyncio.run(put())) for _ in range(4)))
+
+    for number in range(5):
+        run(tmp_path / str(number), act)
+    assert "rmqstore-flushed" not in {each.name for each in threading.enumerate()}
+
+
 def test_follower_sees_what_was_there_and_what_comes(tmp_path: Path) -> None:
     async def act(store: aio.AsyncStore) -> None:
         await store.put_many([b"%d" % n for n in range(3)], topic="t")
@@ -152,6 +196,21 @@ def test_closing_ends_a_follower_and_fails_a_waiting_task(tmp_path: Path) -> Non
 
     closings: list[asyncio.Task[None]] = []
     asyncio.run(main())
+
+
+def test_store_that_views_keep_open_takes_puts_as_before(tmp_path: Path) -> None:
+    async def act(store: aio.AsyncStore) -> None:
+        receipt = await store.put("t", b"x", durability=Durability.DISK)
+        await store.wait_dispatched()
+        with store.store.queue("t").scan() as scan:
+            view = next(scan).body_view
+        with pytest.raises(ViewsOpenError):
+            await store.close()
+        view.release()
+        again = await store.put("t", b"y", durability=Durability.DISK)
+        assert again.physical_offset == receipt.end_offset
+
+    run(tmp_path, act)
 
 
 def test_store_is_not_open_outside_of_its_block(tmp_path: Path) -> None:

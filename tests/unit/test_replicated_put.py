@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import math
 import select
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,72 +23,21 @@ from rmqstore import (
     Receipt,
     ReplicaTimeout,
     StoreClosedError,
-    aio,
 )
-from rmqstore._native.core import AckBoard, AckInbox, LogWatch, place_records
+from rmqstore._native.core import AckBoard, AckInbox, place_records
 from rmqstore.config import FlushDiskType
 from rmqstore.message import PutStatus
-from rmqstore.replication.frames import Ack, MasterFrameParser, Transfer, encode
+from rmqstore.replication.frames import Ack, Transfer, encode
 from tests.crash.agreement import FILES
+from tests.unit.boards import LIMIT_S, Follower, board_of
 from tests.unit.pumps import EPOCH, Bench, bench, frames_of, receive, until
 from tests.waiting import spin_until
 
 __all__ = ["bench"]
 
-LIMIT_S = 60
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[rmqstore.Store]:
-    with rmqstore.open(tmp_path, **FILES) as opened:
-        yield opened
-
-
-def board_of(store: rmqstore.Store, replicas: int = 2, **rule: Any) -> tuple[AckBoard, list[int]]:
-    """Return the board of a master with replicas that count, by default two copies of each put."""
-    board = store._board = AckBoard(store)
-    slots = [board.open_slot() for _ in range(replicas)]
-    board.thaw(**{"counted": slots, "copies": 2, "confirm_copies": 2, **rule})
-    return board, slots
-
 
 def until_waiting(board: AckBoard, puts: int = 1) -> None:
     spin_until(lambda: board.waiting == puts, f"{puts} puts that wait", timeout=LIMIT_S)
-
-
-async def until_awaited(board: AckBoard, puts: int = 1) -> None:
-    """Let the other tasks run until so many puts wait."""
-    while board.waiting < puts:
-        await asyncio.sleep(0)
-
-
-class Follower:
-    """A replica that acknowledges whatever the log has, from a thread of its own."""
-
-    def __init__(self, store: rmqstore.Store, board: AckBoard, slot: int) -> None:
-        self._store, self._board, self._slot = store, board, slot
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Follower:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        watch, poll, seen = LogWatch(self._store), select.poll(), 0
-        poll.register(watch.fileno(), select.POLLIN)
-        while not self._stopped.is_set():
-            if not watch.arm(seen):
-                poll.poll(20)
-                watch.clear()
-            seen = self._store.end_offset
-            self._board.ack(self._slot, seen)
-        watch.close()
 
 
 Put = Callable[[rmqstore.Store], Any]
@@ -366,148 +311,6 @@ def test_rule_with_a_slot_that_is_not_open_changes_nothing(store: rmqstore.Store
     assert board.acks() == {slots[1]: -1}
 
 
-# -- asyncio
-
-
-def run(path: Path, act: Callable[[aio.AsyncStore], Any], **config: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(LIMIT_S), aio.open(path, **FILES, **config) as store:
-            await act(store)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("flush", FlushDiskType)
-def test_awaited_puts_get_their_copies(tmp_path: Path, flush: FlushDiskType) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store)
-        with Follower(store.store, board, slots[0]):
-            receipts = await asyncio.gather(*(store.put("t", b"x", copies=2) for _ in range(100)))
-            many = await store.put_many([b"x"], topic="t", durability=Durability.REPLICATED)
-        assert {receipt.copies for receipt in (*receipts, *many)} == {2}
-        assert {receipt.durability for receipt in receipts} == {Durability.REPLICATED}
-        if flush is FlushDiskType.SYNC_FLUSH:
-            assert store.store.flushed_offset >= receipts[-1].end_offset
-
-    run(tmp_path, act, flush_disk_type=flush)
-
-
-def test_awaited_put_is_told_what_a_waiting_one_is(tmp_path: Path) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, _ = board_of(store.store)
-        with pytest.raises(ReplicaTimeout, match="1 of 2 copies") as caught:
-            await store.put("t", b"x", copies=2, timeout=0.001)
-        assert isinstance(caught.value.receipt, Receipt)
-        assert caught.value.receipt.end_offset == store.store.end_offset
-        waiting = asyncio.create_task(store.put("t", b"x", copies=2))
-        cancelled = asyncio.create_task(store.put("t", b"x", copies=2))
-        await until_awaited(board, 2)
-        cancelled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-        assert board.waiting == 1
-        board.abandon()
-        with pytest.raises(ReplicaTimeout):
-            await waiting
-        with pytest.raises(NotWritable):
-            await store.put("t", b"x", copies=2)
-
-    run(tmp_path, act)
-
-
-def test_each_awaited_put_has_its_own_time_limit(tmp_path: Path) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store)
-        patient = [
-            asyncio.create_task(store.put("t", b"x", copies=2, timeout=limit))
-            for limit in (LIMIT_S, math.inf)
-        ]
-        await until_awaited(board, 2)
-        short = asyncio.gather(
-            *(store.put("t", b"x", copies=2, timeout=limit) for limit in (0.05, 0.01, 0, -1)),
-            return_exceptions=True,
-        )
-        assert {type(each) for each in await short} == {ReplicaTimeout}
-        assert (board.waiting, [task.done() for task in patient]) == (2, [False, False])
-        board.ack(slots[0], store.store.end_offset)
-        assert [(await task).copies for task in patient] == [2, 2]
-
-    run(tmp_path, act)
-
-
-def test_put_cancelled_when_it_had_its_copies_already_harms_no_other(tmp_path: Path) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store)
-        tasks = [asyncio.create_task(store.put("t", b"x", copies=2)) for _ in range(3)]
-        await until_awaited(board, 3)
-        board.ack(slots[0], store.store.end_offset)
-        tasks[1].cancel()
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(each) for each in done] == [Receipt, asyncio.CancelledError, Receipt]
-        assert board.waiting == 0
-
-    run(tmp_path, act)
-
-
-def test_puts_of_several_loops_are_told_on_their_own(tmp_path: Path) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store)
-
-        async def puts() -> set[int]:
-            made = [await store.put("t", b"x", copies=2) for _ in range(50)]
-            return {receipt.copies for receipt in made}
-
-        with Follower(store.store, board, slots[0]):
-            there = [asyncio.to_thread(lambda: asyncio.run(puts())) for _ in range(3)]
-            assert await asyncio.gather(puts(), *there) == [{2}] * 4
-            assert await puts() == {2}
-
-    run(tmp_path, act)
-
-
-def test_awaited_puts_are_sent_without_a_put_that_waits_on_a_thread(
-    bench: Bench, tmp_path: Path
-) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store)
-        ours, peer = bench.sockets()
-        store.store.put("t", b"first")
-        pump = bench.pump(store.store, board)
-        pump.stream(ours.fileno(), kind="transfer", next_offset=0, slot=slots[0], **EPOCH)
-        parser = MasterFrameParser()
-        for size in (1, 32):
-            puts = [asyncio.create_task(store.put("t", b"x", copies=2)) for _ in range(size)]
-            await until_awaited(board, size)
-            end = store.store.end_offset
-            await asyncio.to_thread(hear_until, parser, peer, end)
-            assert board.waiting == size
-            peer.sendall(encode(Ack(end)))
-            assert {(await put).copies for put in puts} == {2}
-
-    run(tmp_path / "awaited", act)
-
-
-def hear_until(parser: MasterFrameParser, peer: socket.socket, end: int) -> None:
-    """Read frames up to the one whose bytes of the log end there."""
-    heard = 0
-    while heard < end:
-        for frame in parser.feed(peer.recv(1 << 16)):
-            assert isinstance(frame, Transfer)
-            heard = frame.offset + len(frame.body)
-
-
-def test_closing_ends_awaited_puts(tmp_path: Path) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        board, _ = board_of(store.store)
-        waiting = asyncio.create_task(store.put("t", b"x", copies=2))
-        await until_awaited(board)
-        await store.close()
-        with pytest.raises(ReplicaTimeout):
-            await waiting
-
-    run(tmp_path, act)
-
-
 # -- with a pump
 
 
@@ -537,75 +340,3 @@ def test_slave_is_told_at_once_of_what_is_confirmed_by_no_acknowledgement(
         board.freeze()
         board.thaw(**rule, confirm_copies=2)
     assert receive(peer, 36) == encode(Transfer(end, 3, 0, end))
-
-
-# -- the watch
-
-
-def is_readable(watch: LogWatch) -> bool:
-    return bool(select.select([watch], [], [], 0)[0])
-
-
-def test_watch_tells_once_that_the_log_grew(store: rmqstore.Store) -> None:
-    watch = LogWatch(store)
-    assert not watch.arm(0)
-    assert not is_readable(watch)
-    end = store.put("t", b"x").end_offset
-    assert is_readable(watch)
-    watch.clear()
-    assert not is_readable(watch)
-    assert watch.arm(0)
-    store.put("t", b"x")
-    assert not is_readable(watch)
-    assert not watch.arm(store.end_offset)
-    assert watch.arm(end)
-    watch.close()
-    watch.close()
-    with pytest.raises(ArgumentError):
-        watch.arm(0)
-    store.put("t", b"x")
-
-
-def test_watch_hears_of_every_kind_of_growth(tmp_path: Path, store: rmqstore.Store) -> None:
-    with rmqstore.open(tmp_path / "other", **FILES) as other:
-        other.put("t", b"x")
-        raw = other.read_raw(0, other.end_offset)
-    watches = [LogWatch(store), LogWatch(store)]
-    acts: list[Callable[[], object]] = [
-        lambda: store.append_raw(0, raw),
-        lambda: store.put_many([b"x", b"y"], topic="t"),
-        lambda: place_records(store, raw),
-    ]
-    for act in acts:
-        assert [watch.arm(store.end_offset) for watch in watches] == [False, False]
-        act()
-        assert all(is_readable(watch) for watch in watches)
-        for watch in watches:
-            watch.clear()
-
-
-def test_watch_outlives_its_store_unharmed(tmp_path: Path) -> None:
-    store = rmqstore.open(tmp_path, **FILES)
-    watch, forgotten = LogWatch(store), LogWatch(store)
-    assert not forgotten.arm(0)
-    store.close()
-    with pytest.raises(StoreClosedError):
-        watch.arm(0)
-    watch.close()
-    del forgotten
-    gc.collect()
-
-
-def test_watch_that_goes_with_a_cycle_leaves_the_store(store: rmqstore.Store) -> None:
-    # The watch is older than what holds it, so the collector comes to it first.
-    watch, holder = LogWatch(store), []
-    assert not watch.arm(0)
-    holder += [holder, watch]
-    del holder, watch
-    gc.collect()
-    watches = [LogWatch(store) for _ in range(100)]
-    assert not any(each.arm(0) for each in watches)
-    store.put("t", b"x")
-    assert all(is_readable(each) for each in watches)
-    for each in watches:
-        each.close()

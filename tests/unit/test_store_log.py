@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
-from rmqstore import ArgumentError, CorruptionError, DiskError, OffsetOutOfRange, Store, StoreError
-from rmqstore.replication.epoch import EpochList, format_epochs
+from rmqstore import ArgumentError, CorruptionError, OffsetOutOfRange, Store
 from rmqstore.replication.events import (
     Append,
     FlushLog,
     LogView,
     Restart,
-    SaveEpochs,
     Send,
     SetConfirm,
     TruncateTo,
@@ -29,30 +27,15 @@ from tests.scenarios.store_logs import (
     FILE_SIZE,
     LIGHT,
     confirm_all,
-    entries,
     feed,
     next_offsets,
     open_store,
     put_all_kinds,
 )
+from tests.unit.boards import board_of
+from tests.unit.two_logs import check_agreement_of_all_kinds, master, slave
 
-
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[Store]:
-    """A store with records over several files."""
-    with open_store(tmp_path / "master") as store:
-        put_all_kinds(store)
-        yield store
-
-
-@pytest.fixture
-def slave(tmp_path: Path) -> Iterator[Store]:
-    with open_store(tmp_path / "slave") as store:
-        yield store
-
-
-def epoch_file(store: Store, suffix: str = "") -> Path:
-    return Path(store.path, f"epochFileCheckpoint{suffix}")
+__all__ = ["master", "slave"]
 
 
 # ---- the view
@@ -134,14 +117,6 @@ def test_records_become_whole_over_pieces_of_any_size(
         assert slave.dispatched_offset == 0
     confirm_all(log)
     assert check_agreement_of_all_kinds(slave) == len(ends)
-
-
-def check_agreement_of_all_kinds(store: Store) -> int:
-    """Every queue goes on where the records of the log say; return how many records there are."""
-    store.wait_dispatched()
-    queues = {(each.topic, each.number): each.end for each in store.queues() if each.end}
-    assert queues == next_offsets(store)
-    return len(walk_log(store))
 
 
 def test_what_was_put_before_the_gate_is_readable_although_not_dispatched_yet(
@@ -279,12 +254,60 @@ def test_confirm_offset_goes_back_only_with_a_cut(master: Store, slave: Store) -
     assert log.confirm_offset == slave.dispatched_offset == third
 
 
+class Interrupted:
+    """A store to which something happens behind the first look at it."""
+
+    def __init__(self, store: Store, happening: Callable[[], None]) -> None:
+        self._store = store
+        self._happenings = [happening]
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if self._happenings:
+            self._happenings.pop()()
+        return found
+
+
+def test_confirm_offset_read_while_a_first_replica_joins_is_one_that_was_confirmed(
+    master: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = StoreLog(master)
+    board, _ = board_of(master, replicas=0, waited=())
+    assert log.confirm_offset == master.end_offset
+    held: list[int] = []
+
+    def join() -> None:
+        held.append(board.freeze())
+        master.put("orders", b"not confirmed")
+
+    monkeypatch.setattr(log, "_store", Interrupted(master, join))
+    assert [log.confirm_offset] == held
+    assert held[0] < master.end_offset
+
+
 def test_cut_inside_of_a_record_is_refused(master: Store) -> None:
     log = StoreLog(master)
     end = log.end_offset
     with pytest.raises(OffsetOutOfRange, match="no record begins there"):
         log.carry_out(TruncateTo(walk_log(master)[3].physical_offset + 1))
     assert log.end_offset == end
+
+
+def test_reader_that_waits_for_what_is_cut_off_waits_no_longer(master: Store) -> None:
+    log = StoreLog(master)
+    records = walk_log(master)
+    point = records[5].physical_offset
+    end = log.end_offset
+    master.wait_dispatched()
+    log.carry_out(TruncateTo(point))
+    # Half a record: nothing behind it can be dispatched.
+    log.carry_out(Append(point, b"\0\0\1"))
+    master._set_confirm_offset(end)
+    waiter = threading.Thread(target=master.wait_dispatched, kwargs={"timeout": 25.0})
+    waiter.start()
+    log.carry_out(TruncateTo(point))
+    waiter.join(10.0)
+    assert not waiter.is_alive()
 
 
 def test_effects_that_are_not_the_logs_are_refused(slave: Store) -> None:
@@ -412,214 +435,3 @@ def test_settled_log_without_a_gate_shows_everything(master: Store, slave: Store
     check_agreement_of_all_kinds(slave)
     log.gate()
     assert log.confirm_offset == slave.end_offset
-
-
-# ---- epochs
-
-
-def test_epoch_list_is_written_with_its_copy_and_read_back(master: Store) -> None:
-    log = StoreLog(master)
-    made = entries((1, 0), (3, 100))
-    log.carry_out(SaveEpochs(made))
-    assert log.epochs == made
-    for suffix in ("", ".bak"):
-        assert epoch_file(master, suffix).read_text() == format_epochs(made)
-    assert not epoch_file(master, ".tmp").exists()
-    log.close()
-    assert StoreLog(master).epochs == made
-
-
-def test_epochs_behind_the_end_of_the_log_are_dropped_from_the_files(master: Store) -> None:
-    log = StoreLog(master)
-    log.carry_out(SaveEpochs(entries((1, 0), (2, log.end_offset), (3, log.end_offset + 1))))
-    log.close()
-    again = StoreLog(master)
-    assert again.epochs == entries((1, 0), (2, again.end_offset))
-    assert epoch_file(master).read_text() == format_epochs(tuple(again.epochs))
-
-
-def test_damaged_epoch_file_gives_way_to_its_copy(master: Store) -> None:
-    log = StoreLog(master)
-    log.carry_out(SaveEpochs(entries((1, 0))))
-    log.close()
-    epoch_file(master).write_bytes(b"\xff1\n")
-    again = StoreLog(master)
-    assert again.epochs == entries((1, 0))
-    again.close()
-    epoch_file(master, ".bak").write_text("")
-    with pytest.raises(CorruptionError, match="epoch file"):
-        StoreLog(master)
-    assert master._after_expiry is None
-
-
-def test_epochs_of_expired_files_go(master: Store) -> None:
-    log = StoreLog(master)
-    made = entries((1, 0), (2, 100), (3, FILE_SIZE), (4, FILE_SIZE + 1))
-    log.carry_out(SaveEpochs(made))
-    confirm_all(log)
-    master.expire_files(1)
-    assert log.start_offset == FILE_SIZE
-    assert log.epochs == made[1:]
-    assert EpochList(made[1:]).entries == log.epochs
-    assert epoch_file(master, ".bak").read_text() == format_epochs(made[1:])
-    log.close()
-    master.expire_files(1)
-    assert epoch_file(master).read_text() == format_epochs(made[1:])
-
-
-def test_epoch_list_that_cannot_be_written_changes_nothing(master: Store) -> None:
-    log = StoreLog(master)
-    log.carry_out(SaveEpochs(entries((1, 0))))
-    epoch_file(master, ".tmp").mkdir()
-    with pytest.raises(DiskError):
-        log.carry_out(SaveEpochs(entries((1, 0), (2, 5))))
-    assert log.epochs == entries((1, 0))
-    assert epoch_file(master).read_text() == format_epochs(log.epochs)
-    os.rmdir(epoch_file(master, ".tmp"))
-    log.carry_out(SaveEpochs(entries((1, 0), (2, 5))))
-    assert log.epochs == entries((1, 0), (2, 5))
-
-
-def test_epoch_file_in_a_folder_that_cannot_be_read_is_said(master: Store) -> None:
-    epoch_file(master).mkdir()
-    with pytest.raises(StoreError, match="cannot read"):
-        StoreLog(master)
-
-
-# ---- opening again
-
-
-@pytest.mark.parametrize("how", ["closed", "abandoned"])
-def test_replica_that_starts_again_shows_nothing_unconfirmed(
-    how: str, master: Store, slave: Store, tmp_path: Path
-) -> None:
-    log = StoreLog(slave)
-    log.carry_out(SaveEpochs(entries((1, 0))))
-    records = walk_log(master)
-    confirmed = records[20].physical_offset
-    feed(log, master)
-    log.carry_out(SetConfirm(confirmed))
-    slave.wait_dispatched()
-    slave.flush()
-    if how == "closed":
-        slave.close()
-    else:
-        slave._abandon()
-    with open_store(tmp_path / "slave") as again:
-        assert again.recovery.was_closed == (how == "closed")
-        assert again.end_offset == master.end_offset
-        assert again.confirm_offset == again.dispatched_offset == confirmed
-        log = StoreLog(again)
-        assert log.confirm_offset == confirmed
-        assert log.whole_end == master.end_offset
-        log.settle()
-        taken = next_offsets(again)
-        receipt = again.put("orders", b"own")
-        assert receipt.queue_offset == taken["orders", 0]
-        confirm_all(log)
-        check_agreement_of_all_kinds(again)
-        again.flush()
-        again.put("orders", b"unconfirmed")
-    with open_store(tmp_path / "slave", keep_confirm_offset=False) as plain:
-        check_agreement_of_all_kinds(plain)
-
-
-def test_replica_closed_with_half_a_record_at_its_end_opens_without_it(
-    master: Store, slave: Store, tmp_path: Path
-) -> None:
-    log = StoreLog(slave)
-    log.carry_out(SaveEpochs(entries((1, 0))))
-    records = walk_log(master)
-    feed(log, master, until=records[30].physical_offset + 70)
-    log.carry_out(SetConfirm(records[9].physical_offset))
-    slave.close()
-    with open_store(tmp_path / "slave") as again:
-        assert again.recovery.was_closed
-        log = StoreLog(again)
-        assert log.end_offset == log.whole_end == records[30].physical_offset
-        feed(log, master)
-        confirm_all(log)
-        assert check_agreement_of_all_kinds(again) == len(records)
-
-
-def test_confirm_offset_that_is_no_border_holds_back_the_record_it_is_in(
-    master: Store, tmp_path: Path
-) -> None:
-    third = walk_log(master)[2].physical_offset
-    end = master.end_offset
-    StoreLog(master).carry_out(SaveEpochs(entries((1, 0))))
-    master._set_confirm_offset(third + 5)
-    master.flush()
-    master._abandon()
-    with open_store(tmp_path / "master") as again:
-        assert again.dispatched_offset == third
-        again._set_confirm_offset(end)
-        check_agreement_of_all_kinds(again)
-        assert again.failure is None
-
-
-@pytest.mark.parametrize("how", ["put at once", "put after a cut to 0"])
-def test_replica_that_dies_before_anything_is_confirmed_shows_nothing_when_it_opens_again(
-    how: str, tmp_path: Path
-) -> None:
-    with open_store(tmp_path / "new") as store:
-        log = StoreLog(store)
-        if how != "put at once":
-            store.put("orders", b"confirmed")
-            confirm_all(log)
-            log.carry_out(SetConfirm(0))
-            log.carry_out(TruncateTo(0))
-        log.carry_out(SaveEpochs(entries((1, 0))))
-        store.put("orders", b"unconfirmed")
-        store._abandon()
-    for _ in range(2):
-        with open_store(tmp_path / "new") as again:
-            assert again.dispatched_offset == 0 < again.end_offset
-            assert again.queue("orders").end == 0
-            assert StoreLog(again).confirm_offset == 0
-            again._abandon()
-    with open_store(tmp_path / "new", keep_confirm_offset=False) as shown:
-        assert shown.get("orders", offset=0).body == b"unconfirmed"
-
-
-def test_master_whose_readers_see_everything_shows_it_again_after_it_died(tmp_path: Path) -> None:
-    with open_store(tmp_path / "new") as store:
-        StoreLog(store).close()
-        log = StoreLog(store, is_gated=False)
-        log.settle()
-        log.carry_out(SaveEpochs(entries((1, 0))))
-        store.put("orders", b"seen")
-        assert store.get("orders", offset=0).body == b"seen"
-        store._abandon()
-    with open_store(tmp_path / "new") as again:
-        assert again.get("orders", offset=0).body == b"seen"
-
-
-def test_store_without_epochs_shows_everything_unless_asked(master: Store, tmp_path: Path) -> None:
-    third = walk_log(master)[2].physical_offset
-    master._set_confirm_offset(third)
-    master.close()
-    with open_store(tmp_path / "master", keep_confirm_offset=True) as held:
-        assert held.confirm_offset == third
-    with rmqstore.open(tmp_path / "master", read_only=True) as reader:
-        assert reader.confirm_offset == reader.end_offset
-    with open_store(tmp_path / "master") as shown:
-        assert shown.confirm_offset == shown.end_offset
-        check_agreement_of_all_kinds(shown)
-
-
-def test_reader_that_waits_for_what_is_cut_off_waits_no_longer(master: Store) -> None:
-    log = StoreLog(master)
-    records = walk_log(master)
-    point = records[5].physical_offset
-    end = log.end_offset
-    master.wait_dispatched()
-    log.carry_out(TruncateTo(point))
-    # Half a record: nothing behind it can be dispatched.
-    log.carry_out(Append(point, b"\0\0\1"))
-    master._set_confirm_offset(end)
-    waiter = threading.Thread(target=master.wait_dispatched, kwargs={"timeout": 25.0})
-    waiter.start()
-    log.carry_out(TruncateTo(point))
-    waiter.join(10.0)
-    assert not waiter.is_alive()
