@@ -20,7 +20,8 @@ from rmqstore.cli.traffic import body_of
 from rmqstore.replication import Proposal, ReplicatedStore
 from tests.cli.conftest import Run
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
+"""Longer than any load makes a side take to start, or a put to be copied."""
 LISTEN = ("--listen", "127.0.0.1:0")
 
 
@@ -94,7 +95,8 @@ def start(spawn: Callable[..., subprocess.Popen[bytes]]) -> Iterator[Start]:
 
     def begin(role: str, *arguments: object) -> Side:
         shared = ("--json", "--interval", 0.1, "--heartbeat-ms", 200)
-        sides.append(Side(spawn("replica", role, *arguments, *shared)))
+        patience = ("--timeout-ms", int(TIMEOUT_S * 1000)) if role == "master" else ()
+        sides.append(Side(spawn("replica", role, *arguments, *shared, *patience)))
         return sides[-1]
 
     yield begin

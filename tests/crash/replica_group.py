@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,9 @@ __all__ = ["Ledger", "Office", "Relay", "Replica", "Trouble"]
 
 PATIENCE_S = 30.0
 _CHUNK_BYTES = 65536
+_TOLD_MAX = 12
+_LINE_MAX = 500
+_ERRORS_MAX = 4000
 
 
 class Trouble(StoreError):
@@ -80,14 +84,18 @@ class Relay:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            target = self.target
+            if target is None:
+                near.close()
+                continue
             try:
-                far = socket.create_connection(self.target or self.address, timeout=1.0)
+                far = socket.create_connection(target, timeout=1.0)
             except OSError:
                 near.close()
                 continue
             far.settimeout(None)
             with self._lock:
-                is_taken = not self._is_cut and self.target is not None
+                is_taken = not self._is_cut and self.target == target
                 if is_taken:
                     self._open |= {near, far}
             if not is_taken:
@@ -211,6 +219,8 @@ class Replica:
         self._writing = threading.Lock()
         self._answers: dict[int, queue.Queue[tuple[Any, str | None] | None]] = {}
         self._is_open = threading.Event()
+        self._code: int | None = None
+        self._told: deque[bytes] = deque(maxlen=_TOLD_MAX)
         self.errors = folder / f"replica-{broker_id}.err"
 
     def __repr__(self) -> str:
@@ -230,7 +240,7 @@ class Replica:
         arguments = [str(self.path), str(self.broker_id), self._variant, str(seed)]
         with self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, replica_node.__file__, *arguments],
+                [sys.executable, "-X", "faulthandler", replica_node.__file__, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -238,9 +248,9 @@ class Replica:
             )
         self._listener = threading.Thread(target=self._listen, args=(self._process,))
         self._listener.start()
-        assert self._is_open.wait(PATIENCE_S), f"{self} did not open: {self.errors.read_text()}"
+        assert self._is_open.wait(PATIENCE_S), f"{self} did not open: {self.story()}"
         if not self._is_usable:
-            raise Trouble(f"{self} ended at once: {self.errors.read_text()}")
+            raise Trouble(f"{self} ended at once: {self.story()}")
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Have a command done and return its result. Raises Trouble."""
@@ -248,9 +258,11 @@ class Replica:
         try:
             answer = answers.get(timeout=PATIENCE_S)
         except queue.Empty:
-            raise AssertionError(f"{self} did not answer {name} in {PATIENCE_S} s") from None
+            raise AssertionError(
+                f"{self} did not answer {name} in {PATIENCE_S} s: {self.story()}"
+            ) from None
         if answer is None:
-            raise Trouble(f"{self} ended during {name}: {self.errors.read_text()[-2000:]}")
+            raise Trouble(f"{self} ended during {name}: {self.story()}")
         if answer[1] is not None:
             raise Trouble(f"{self}, {name}: {answer[1]}")
         return answer[0]
@@ -288,20 +300,24 @@ class Replica:
         assert self._process is not None
         assert self._process.stdin is not None
         with self._writing:
+            # What it proposes until it has ended gets no answer.
+            self._is_usable = False
             self._process.stdin.close()
         try:
             self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
+            # Then it tells where its threads are.
             self._process.send_signal(signal.SIGABRT)
-            raise AssertionError(f"{self} did not close") from None
+            self._process.wait(PATIENCE_S)
+            raise AssertionError(f"{self} did not close: {self.story()}") from None
         code = self._finish()
-        assert code == 0, f"{self} ended with {code}: {self.errors.read_text()[-4000:]}"
+        assert code == 0, f"{self} ended with {code}: {self.story()}"
 
     def _finish(self) -> int:
         process, listener = self._process, self._listener
         assert process is not None
         assert listener is not None
-        code = process.wait()
+        code = self._code = process.wait()
         listener.join()
         self.relay.target = None
         for pipe in (process.stdin, process.stdout):
@@ -311,15 +327,27 @@ class Replica:
         self._process = None
         return code
 
+    def story(self) -> str:
+        """Return what there is to say of its processes: how the last one ended, the last lines that
+        were told, and the end of what was written to standard error."""
+        ended = "runs" if self.is_running else f"ended with {self._code}"
+        errors = self.errors.read_text()[-_ERRORS_MAX:] if self.errors.exists() else ""
+        told = (line[:_LINE_MAX].decode(errors="replace").rstrip() for line in tuple(self._told))
+        return "\n".join((ended, "told last:", *told, "standard error:", errors))
+
     _is_usable = False
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
+            self._told.append(line)
             # The last line of a process that is killed may be cut.
             if not line.endswith(b"\n"):
                 break
-            self._take(*json.loads(line))
+            try:
+                self._take(*json.loads(line))
+            except Exception as error:
+                self._ledger.wrong(f"{self} told {line[:_LINE_MAX]!r}: {error!r}")
         with self._writing:
             self._is_usable = False
             for each in self._answers.values():

@@ -29,6 +29,7 @@ from rmqstore import Durability, Message
 from rmqstore.errors import (
     InSyncReplicasNotEnough,
     NotWritable,
+    PageCacheBusy,
     ReplicaTimeout,
     StoreError,
 )
@@ -194,7 +195,8 @@ class Node:
                 with self.putting[queue]:
                     if self.is_writing.is_set() and not self.is_over.is_set():
                         self.put(queue, rng, numbers)
-            except (InSyncReplicasNotEnough, NotWritable, ReplicaTimeout):
+            except (InSyncReplicasNotEnough, NotWritable, PageCacheBusy, ReplicaTimeout):
+                # Busy is the log of a process that was stopped in the middle of a put.
                 self.is_over.wait(5 * _PAUSE_S)
             except StoreError as error:
                 if not self.is_over.is_set():

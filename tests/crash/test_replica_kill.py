@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -42,6 +43,7 @@ class Group:
         self.variant = variant
         self.ledger = Ledger()
         self.acts: list[str] = []
+        self.began = time.monotonic()
         self.stopped: Replica | None = None
         self.replicas = [Replica(folder, number, variant, self.ledger) for number in (1, 2, 3)]
         self.office = Office(
@@ -51,7 +53,7 @@ class Group:
             each.on_proposal = self.office.judge
 
     def note(self, text: str) -> None:
-        self.acts.append(text)
+        self.acts.append(f"{time.monotonic() - self.began:7.3f} s  {text}")
 
     @property
     def master(self) -> Replica:
@@ -117,8 +119,9 @@ class Group:
 
     def follow(self, replica: Replica) -> None:
         host, port = self.master.relay.address
-        replica.relay.mend()
         replica.ask("slave", host=host, port=port)
+        # Not before: while it still is master, somebody who follows it might acknowledge to it.
+        replica.relay.mend()
 
     def running(self) -> list[Replica]:
         return [each for each in self.replicas if each.is_running]
@@ -142,20 +145,25 @@ class Group:
         before = len(self.ledger.acked)
         if self.ledger.wait_acked(before + count, PATIENCE_S):
             return
-        found = len(self.ledger.acked) - before
-        raise AssertionError(f"{found} acknowledged of {count}: {self.state()}")
+        raise AssertionError(f"{len(self.ledger.acked) - before} acknowledged of {count}")
 
     def wait_some(self) -> None:
         self.wait_acked(self.rng.choice((1, 3, 10, 40)))
 
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"set": sorted(self.office.members), "acts": self.acts[-12:]}
+        found: dict[str, Any] = {"set": sorted(self.office.members)}
         for each in self.running():
             try:
                 found[repr(each)] = each.ask("status")
             except (Trouble, AssertionError) as error:
                 found[repr(each)] = str(error)
         return found
+
+    def story(self) -> str:
+        """Return all that may tell why something went wrong."""
+        parts = [*self.acts, f"wrong: {self.ledger.wrongs[:10]}", f"state: {self.state()}"]
+        parts += [f"{each}: {each.story()}" for each in self.replicas]
+        return "\n".join(parts)
 
     def check(self) -> None:
         promised = self.ledger.promised()
@@ -294,7 +302,7 @@ class Group:
         for each in self.replicas:
             each.ask("rest")
         if self.office.has_set:
-            assert self.office.wait_members({1, 2, 3}), self.state()
+            assert self.office.wait_members({1, 2, 3}), "they do not come to be the set"
         self.master.ask("wait", copies=3)
         end = self.master.ask("status")["end"]
         for each in self.replicas:
@@ -388,10 +396,10 @@ def test_replicas_keep_what_they_promised_whatever_happens_to_their_processes(
                 acts[group.act()] += 1
             group.settle()
             group.compare()
+            assert not group.ledger.wrongs
             assert len(group.ledger.seen) >= len(group.ledger.acked)
-        except BaseException:
-            print("\n".join(group.acts))
-            print(group.ledger.wrongs[:10], group.state())
+        except Exception as error:
+            error.add_note(group.story())
             raise
         finally:
             group.close()

@@ -18,9 +18,9 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import select
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 
@@ -54,6 +54,9 @@ class Writer:
         self.rng = random.Random(seed)
         self.number = number
         self.locks = [threading.Lock() for _ in range(THREADS)]
+        self.may_put = threading.Event()
+        """Whoever puts again at once would have its lock before the main thread has woken."""
+
         self.printing = threading.Lock()
         self.latest: deque[int] = deque(maxlen=60)
         """Physical offsets of the messages acknowledged last."""
@@ -72,19 +75,19 @@ class Writer:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep every thread from putting."""
+        self.may_put.clear()
         with contextlib.ExitStack() as stack:
             for lock in self.locks:
                 stack.enter_context(lock)
             yield
+        self.may_put.set()
 
     def put_all(self, thread: int) -> None:
         rng = random.Random(self.number + thread)
         number = self.number + thread * NUMBERS
-        while True:
+        while self.may_put.wait():
             with self.locks[thread]:
                 number += self.put(number, rng)
-            # Otherwise the lock is taken again before the main thread has woken.
-            time.sleep(0)
 
     def put(self, number: int, rng: random.Random) -> int:
         """Put one message or many from *number* on; return how many."""
@@ -137,11 +140,14 @@ class Writer:
 
     def run(self) -> None:
         self.open()
+        self.may_put.set()
         for thread in range(THREADS):
             threading.Thread(target=self.put_all, args=(thread,), daemon=True).start()
-        while True:
-            # The pace of the load: acts meet puts at any moment.
-            time.sleep(self.rng.uniform(0, 0.02))
+        reader = select.poll()
+        reader.register(1, 0)
+        # It ends when nobody reads what it prints. How long it looks for that is the pace of a
+        # load and no synchronisation: acts meet puts at any moment.
+        while not reader.poll(self.rng.uniform(0, 20)):
             self.rng.choice((self.cut, self.expire, self.flush, self.open_anew))()
 
 

@@ -92,6 +92,15 @@ def test_h1_fork_that_a_java_masters_epoch_list_hides_is_found_by_comparing() ->
     assert slave.data == master.data
 
 
+def test_h1_epoch_that_begins_where_the_last_one_did_reaches_connected_slaves() -> None:
+    master, slave = log("abc"), ModelLog()
+    play = switch_pair(master, slave).connect()
+    for epoch in (2, 3):
+        master.begin(epoch)
+        play.grew()
+    assert slave.epochs == master.epochs == entries((1, 0), (2, 300), (3, 300))
+
+
 def test_h2_slave_whose_epoch_list_is_ahead_of_its_log_acknowledges_its_true_end() -> None:
     slave = log("a")
     slave.epochs = entries((1, 0), (2, 360))
@@ -434,7 +443,6 @@ def test_h23_record_that_the_wire_damaged_is_cut_off_and_fetched_again() -> None
 def test_record_that_comes_damaged_over_and_over_is_not_fetched_in_a_hurry() -> None:
     master, slave = log("abc"), ModelLog()
     slave.damaged_at = 100
-    switch_pair(master, slave).connect().connect().connect()
     play = switch_pair(master, slave).connect()
     play.lines.clear()
     play.connect()

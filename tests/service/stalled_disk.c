@@ -1,39 +1,42 @@
-/* stalled_disk.c -- preloaded, it lets every sync of a process wait for as long as the first of two
- * int32 in the file named by STALLED_DISK is not 0; the second one counts those that wait. */
+/* stalled_disk.c -- preloaded, it lets every sync of a process wait for as long as another process
+ * holds the lock (flock) of the file named by STALLED_DISK. The int32 in it counts those that wait.
+ */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-struct disk {
-    _Atomic int32_t is_stalled;
-    _Atomic int32_t waiting;
-};
-
-static struct disk *disk;
+static int disk = -1;
+static _Atomic int32_t *waiting;
 
 __attribute__((constructor)) static void load(void)
 {
     const char *path = getenv("STALLED_DISK");
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *map =
-        fd >= 0 ? mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    if (map != MAP_FAILED)
-        disk = map;
+    void *map = fd >= 0 ? mmap(NULL, sizeof *waiting, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                        : MAP_FAILED;
+    if (map != MAP_FAILED) {
+        waiting = map;
+        disk = fd;
+    }
 }
 
 static void wait_for_disk(void)
 {
-    if (!disk || !atomic_load(&disk->is_stalled))
+    if (disk < 0)
         return;
-    atomic_fetch_add(&disk->waiting, 1);
-    while (atomic_load(&disk->is_stalled))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    atomic_fetch_sub(&disk->waiting, 1);
+    if (flock(disk, LOCK_SH | LOCK_NB) != 0) {
+        atomic_fetch_add(waiting, 1);
+        while (flock(disk, LOCK_SH) != 0 && errno == EINTR) {
+        }
+        atomic_fetch_sub(waiting, 1);
+    }
+    (void)flock(disk, LOCK_UN);
 }
 
 int fsync(int fd)

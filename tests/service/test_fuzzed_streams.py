@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import zlib
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def test_master_takes_no_harm_from_changed_streams_of_slaves(
             data = mutated(choice, choice.choice(streams).data)
             with calling(siege.master, protocol) as peer:
                 peer.say(data)
-                peer.link.shutdown(socket.SHUT_WR)
+                peer.say_end()
                 peer.hear_end()
             if number % 20 == 0:
                 siege.assert_unharmed()
@@ -95,7 +94,7 @@ def test_slave_takes_no_harm_from_changed_streams_of_masters(
                     break
                 peer = master.accept()
                 peer.say(stream.data if choice.random() < 0.3 else mutated(choice, stream.data))
-                peer.link.shutdown(socket.SHUT_WR)
+                peer.say_end()
                 peer.hear_end()
             status = slave.status()
             assert (status.role, status.failure) == ("slave", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -25,7 +26,6 @@ from tests.waiting import WAIT_S, spin_until
 
 QUICK = HaOptions(heartbeat_ms=200, reconnect_ms=20)
 TWO = Quorum(in_sync=2, timeout_ms=20_000)
-PATIENCE_S = WAIT_S
 COMPARED_BYTES = QUICK.overlap_bytes
 SERVE = """
 import json
@@ -57,14 +57,16 @@ with rmqstore.open(directory, **FILES) as store:
 
 
 class Disk:
-    """Holds the syncs of processes that were started with its environment."""
+    """Holds the syncs of processes that were started with its environment, while it has the lock of
+    a file."""
 
     def __init__(self, root: Path) -> None:
         self._library, self._path = root / "stalled_disk.so", root / "stalled_disk"
         source = Path(__file__).with_name("stalled_disk.c")
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
         subprocess.run([*COMPILER, *flags, "-o", str(self._library), str(source)], check=True)
-        self._path.write_bytes(bytes(8))
+        self._path.write_bytes(bytes(4))
+        self._lock = ExitStack()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -78,11 +80,14 @@ class Disk:
     @property
     def waiting(self) -> int:
         """How many syncs wait."""
-        return int(struct.unpack("=ii", self._path.read_bytes())[1])
+        return int(struct.unpack("=i", self._path.read_bytes())[0])
 
-    def stall(self, *, is_stalled: bool = True) -> None:
-        with self._path.open("r+b") as file:
-            file.write(struct.pack("=i", is_stalled))
+    def stall(self) -> None:
+        fcntl.flock(self._lock.enter_context(self._path.open("rb")), fcntl.LOCK_EX)
+
+    def go_on(self) -> None:
+        """Let the syncs go on, if they are held."""
+        self._lock.close()
 
 
 class Child:
@@ -106,12 +111,12 @@ class Child:
         stdin.flush()
         poller = select.poll()
         poller.register(stdout, select.POLLIN)
-        assert poller.poll(PATIENCE_S * 1000), f"{command[0]} waits for the disk"
+        assert poller.poll(WAIT_S * 1000), f"{command[0]} waits for the disk"
         return json.loads(stdout.readline())
 
     def end(self) -> int:
         """Close the store; return the exit code of the process."""
-        self._process.communicate(timeout=PATIENCE_S)
+        self._process.communicate(timeout=WAIT_S)
         return self._process.returncode
 
     def kill(self) -> None:
@@ -148,7 +153,7 @@ def test_a_slave_that_waits_for_its_disk_tells_how_things_stand_and_changes_its_
     stack.callback(relay.close)
     child = Child(disk, tmp_path / "slave", protocol, relay.address)
     stack.callback(child.kill)
-    stack.callback(disk.stall, is_stalled=False)
+    stack.callback(disk.go_on)
     first = store.put("orders", b"second", copies=2).end_offset
 
     def acked() -> list[int]:
@@ -171,8 +176,8 @@ def test_a_slave_that_waits_for_its_disk_tells_how_things_stand_and_changes_its_
     spin_until(lambda: child.ask("status")["acked"] == -1, "the connection is another")
     spin_until(lambda: child.ask("status")["state"] == "TRANSFER", "it is past its handshake")
     assert child.ask("status")["flushed"] == first
-    disk.stall(is_stalled=False)
-    master.wait_in_sync(2, timeout=PATIENCE_S)
+    disk.go_on()
+    master.wait_in_sync(2, timeout=WAIT_S)
     assert store.put("orders", b"fourth", copies=2).copies == 2
 
     disk.stall()
@@ -184,5 +189,5 @@ def test_a_slave_that_waits_for_its_disk_tells_how_things_stand_and_changes_its_
         child.ask("become_slave", "{}:{}".format(*address))
         assert child.ask("status")["address"] == address
     child.ask("close")
-    disk.stall(is_stalled=False)
+    disk.go_on()
     assert child.end() == 0

@@ -29,8 +29,8 @@ from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, T
 from rmqstore.replication.links import now_ms
 from tests.crash.agreement import FILES
 from tests.effort import rounds
-from tests.service.wire import HOST, WAIT_S, Peer, calling
-from tests.waiting import spin_until, wait_until
+from tests.service.wire import HOST, Peer, calling
+from tests.waiting import WAIT_S, spin_until, wait_until
 
 QUICK = HaOptions(heartbeat_ms=200, reconnect_ms=20)
 MEMBER, JOINER = 2, 4

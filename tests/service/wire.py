@@ -47,6 +47,11 @@ class Peer:
                 b"".join(each if isinstance(each, bytes) else encode(each) for each in what)
             )
 
+    def say_end(self) -> None:
+        """Say that nothing more comes; a connection that was closed meanwhile has no end to say."""
+        with contextlib.suppress(OSError):
+            self.link.shutdown(socket.SHUT_WR)
+
     def hear(self, enough: Callable[[list[Frame]], bool], what: str) -> None:
         """Return once what was heard is *enough*; *what* says it in words."""
         deadline = time.monotonic() + WAIT_S

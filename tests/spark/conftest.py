@@ -1,4 +1,5 @@
-"""One Spark session for all tests of this folder: starting one takes longer than most of them."""
+"""A store for each test of this folder, and one Spark session for all of them: starting one takes
+longer than most tests."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import rmqstore
 from rmqstore.errors import MissingExtraError
 from rmqstore.spark import java_home, session
 
@@ -28,6 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     "ignore:PySpark does not yet fully support pandas:FutureWarning"
                 )
             )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where `store` lies."""
+    return tmp_path / "a.store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[rmqstore.Store]:
+    """Yield an open store of small files."""
+    from tests.spark.streaming import open_store
+
+    with open_store(path) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -170,14 +169,3 @@ class Query:
 def query_all(path: object, **options: object) -> Query:
     """Return a query over all that is written, on the disk or not."""
     return Query(path, **{"startingOffsets": "earliest", "upTo": "max", **options})
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "a.store"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[rmqstore.Store]:
-    with open_store(path) as opened:
-        yield opened

@@ -26,18 +26,7 @@ from rmqstore.errors import ArgumentError
 from rmqstore.spark import follow, stream
 from tests.golden import GoldenCase
 from tests.spark.reading import read
-from tests.spark.streaming import (
-    Query,
-    ends_of_records,
-    messages,
-    numbers,
-    open_store,
-    path,
-    query_all,
-    store,
-)
-
-__all__ = ["path", "store"]
+from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
 
 WAIT_SECONDS = 60
 

@@ -60,21 +60,23 @@ def test_available_now_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path
 def _process(log: Path, module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Run a module of the tests in a group of its own, which is killed at the end."""
     paths = filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH")))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
             [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)],
             cwd=REPOSITORY,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-        )
-    try:
-        yield process
-        assert process.poll() is None, f"{module} ended by itself: {log.read_text()}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        ) as process,
+    ):
+        try:
+            yield process
+            assert process.poll() is None, f"{module} ended by itself: {log.read_text()}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _has_ended(process: subprocess.Popen[bytes], *, within: float) -> bool:

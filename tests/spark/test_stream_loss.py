@@ -17,19 +17,7 @@ import rmqstore
 from rmqstore import Message, NotFoundError, OffsetOutOfRange
 from rmqstore.replication.epoch import EpochEntry, format_epochs
 from tests.reference.checkpoint import Checkpoint
-from tests.spark.streaming import (
-    Query,
-    ends_of_records,
-    messages,
-    numbers,
-    open_store,
-    path,
-    query_all,
-    store,
-)
-
-__all__ = ["path", "store"]
-
+from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
 
 # ---- logs that are cut ----
 
