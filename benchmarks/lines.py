@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
+from benchmarks.bars import Bar
 from benchmarks.limits import BUILD
 from benchmarks.results import Results
 
-__all__ = ["OURS", "Figures", "Run", "options", "parsed", "results_of", "show", "table", "tell"]
+__all__ = [
+    "OURS",
+    "Figures",
+    "Run",
+    "empty_folder",
+    "in_turn",
+    "options",
+    "page",
+    "parsed",
+    "results_of",
+    "show",
+    "table",
+    "tell",
+]
 
 OURS = "rmqstore"
 ERROR_KEPT = 400
 
 Figures = Mapping[str, float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,36 @@ class Run:
         figures = line.get("figures", {})
         shown = " ".join(f"{name}={value:,}" for name, value in figures.items())
         self.tell(f"{number} {workload} {peer}: {line.get('error') or shown}")
+
+    def job(
+        self, peer: str, workload: str, job: Callable[..., Figures], *arguments: object
+    ) -> Callable[[int], None]:
+        """Return what measures a job with these arguments, given the number of a round."""
+        return lambda number: self.measure(number, peer, workload, lambda: job(*arguments))
+
+    def take_turns(self, jobs: Sequence[Callable[[int], None]]) -> None:
+        """Call all jobs with the number of each round; a round begins with another one."""
+        for number in range(1, self.rounds + 1):
+            for job in in_turn(jobs, number):
+                job(number)
+
+
+def in_turn(each: Sequence[T], number: int) -> list[T]:
+    """Return all of them in the order of a round, each of which begins with another one."""
+    turn = number % len(each) if each else 0
+    return [*each[turn:], *each[:turn]]
+
+
+@contextmanager
+def empty_folder(path: Path) -> Iterator[Path]:
+    """Give an empty folder; remove it afterwards, and wait until the disk is at rest."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.sync()
 
 
 def options(
@@ -108,3 +156,20 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
         yield f"| {' | '.join(cells)} |"
         if number == 0:
             yield f"|{'|'.join('-' * (width + 2) for width in widths)}|"
+
+
+def page(results: Results, tables: Iterable[Iterable[str]], bars: Iterable[Bar]) -> str:
+    """Return a run in Markdown: the machine, the lines of *tables*, bars, and what is missing."""
+    machine = (f"{name} {value}" for name, value in results.machine.items() if name != "type")
+    lines = [", ".join(machine)]
+    head = ("bar", "value", "wanted", "verdict", "ours; theirs")
+    for each in (*tables, table(head, map(_row, bars))):
+        lines += ["", *each]
+    lines += [f"left out: {peer}: {reason}" for peer, reason in results.skipped.items()]
+    lines += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
+    return "\n".join(lines)
+
+
+def _row(bar: Bar) -> tuple[str, ...]:
+    value = "" if bar.value is None else f"{bar.value:.3g} {bar.unit}"
+    return (bar.name, value, bar.wanted, str(bar.verdict), bar.detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.bars import Bar
-from benchmarks.lines import OURS, table
+from benchmarks.lines import OURS, page, table
 from benchmarks.replica_pair import BODY, CHUNK, JAVA, PROTOCOLS
 from benchmarks.replica_slaves import SLAVES
 from benchmarks.results import Results
@@ -54,11 +54,11 @@ def _quorum(results: Results, protocol: str) -> Iterator[Bar]:
             name = f"{workload}: one writer, {cores}, p50 against {other}"
             detail = _detail(ours, theirs, "µs")
             yield Bar(name, _ratio(ours, theirs), good, at_most=True, detail=detail)
-    java = results.value(JAVA, workload, "threads_msgs_per_s")
-    for way in ("threads", "tasks"):
+    for way, other in (("threads", "threads"), ("tasks", "threads"), ("tasks", "tasks")):
         many = results.value(OURS, workload, f"{way}_msgs_per_s")
+        java = results.value(JAVA, workload, f"{other}_msgs_per_s")
         detail = _detail(many, java, "messages/s")
-        name = f"{workload}: 32 {way} against Java's 32 threads"
+        name = f"{workload}: 32 {way} against Java's 32 {other}"
         yield Bar(name, _ratio(many, java), 5, detail=detail)
 
 
@@ -101,23 +101,13 @@ def memory(results: Results) -> Iterator[tuple[str, ...]]:
 
 def text(results: Results) -> str:
     """Return figures and bars as tables in Markdown."""
-    machine = ", ".join(
-        f"{name} {value}" for name, value in results.machine.items() if name != "type"
-    )
-    parts = [
-        machine,
-        "",
-        *table(("workload", "way", "figure", "median", "spread"), _figures(results)),
-        "",
-        *table(("limit", "variant", "bytes", "ns", "MB/s", "p50 µs", "p99 µs"), _limits(results)),
-        "",
-        *table(("slaves", "state", "private KiB of the master a slave"), memory(results)),
-        "",
-        *table(("bar", "value", "wanted", "verdict", "ours; theirs"), _verdicts(results)),
+    limits = ("limit", "variant", "bytes", "ns", "spread", "MB/s", "p50 µs", "p99 µs")
+    tables = [
+        table(("workload", "way", "figure", "median", "spread"), _figures(results)),
+        table(limits, _limits(results)),
+        table(("slaves", "state", "KiB a slave"), memory(results)),
     ]
-    parts += [f"left out: {peer}: {reason}" for peer, reason in results.skipped.items()]
-    parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
-    return "\n".join(parts)
+    return page(results, tables, bars(results))
 
 
 def _figures(results: Results) -> Iterator[tuple[str, ...]]:
@@ -131,13 +121,10 @@ def _figures(results: Results) -> Iterator[tuple[str, ...]]:
 def _limits(results: Results) -> Iterator[tuple[str, ...]]:
     for limit, variant, size, ns, moved in results.limits():
         percentiles = (results.limit(limit, variant, size, name) for name in ("p50_us", "p99_us"))
+        sample = results.limit_figure(limit, variant, size)
+        assert sample is not None
         yield (
-            *(limit, variant, f"{size:,}", f"{ns:,.0f}", f"{moved / ns * 1e3:,.0f}"),
+            *(limit, variant, f"{size:,}", f"{ns:,.0f}"),
+            *(f"{sample.spread:.0%}", f"{moved / ns * 1e3:,.0f}"),
             *(f"{value:,.1f}" if value else "" for value in percentiles),
         )
-
-
-def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
-    for bar in bars(results):
-        value = "" if bar.value is None else f"{bar.value:.3g} {bar.unit}"
-        yield (bar.name, value, bar.wanted, str(bar.verdict), bar.detail)

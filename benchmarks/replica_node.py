@@ -129,13 +129,7 @@ class _Node:
             for at in range(len(took)):
                 body = kept[at % len(kept)]
                 began = clock()
-                put(
-                    TOPIC,
-                    body,
-                    queue=(at + number) % QUEUES,
-                    tags=TAG,
-                    durability=REPLICATED,
-                )
+                put(TOPIC, body, queue=(at + number) % QUEUES, tags=TAG, durability=REPLICATED)
                 took[at] = clock() - began
 
         _in_threads(threads, max(1, warm_up // threads), work)

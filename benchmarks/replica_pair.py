@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
-import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from benchmarks import limits, replica_java
-from benchmarks.lines import OURS, Figures, Run
+from benchmarks.java import WARM_UP_LEAST
+from benchmarks.lines import OURS, Figures, Run, empty_folder
 from benchmarks.replica_side import Relay, Side, rmqstore_side
 from benchmarks.spark_data import RECORD
 
@@ -25,8 +24,6 @@ __all__ = [
     "WrongLog",
     "back_memory",
     "compare_logs",
-    "folder",
-    "in_turn",
     "measure_catch_up",
     "measure_quorum",
     "measure_reconnect",
@@ -41,12 +38,19 @@ FED_RECORD = RECORD + 1
 CHUNK = 32 << 10
 """haTransferBatchSize, as both stores have it by default."""
 PINGS = 20_000
-PUTS, WARM_UP = 20_000, 5_000
-"""Of the one writer."""
-MANY_PUTS, MANY_WARM_UP = 200_000, 30_000
-"""Of 32 writers together."""
+PUTS, MANY_PUTS = 20_000, 200_000
+"""Of one writer, and of all writers together."""
 WRITERS = 32
-RECONNECTS = {OURS: 10, JAVA: 1}
+WAYS: Mapping[str, tuple[str, int, int, int]] = {
+    # Many writers come first: when it is the turn of the one, a JVM has compiled what a put is.
+    "threads": ("put", WRITERS, MANY_PUTS, WARM_UP_LEAST),
+    "tasks": ("tasks", WRITERS, MANY_PUTS, WARM_UP_LEAST),
+    "one": ("put", 1, PUTS, PUTS // 4),
+    "apart": ("put", 1, PUTS, PUTS // 4),
+}
+"""A command of the master, writers, puts that count, and puts before them."""
+QUORUM_PUTS = sum(count + warm_up for _, _, count, warm_up in WAYS.values())
+RECONNECTS = {OURS: 5, JAVA: 1}
 """In a round; each of Java's takes up to ten seconds."""
 SETTLED_S = 1.5
 """How old a connection is when it is cut: after one that breaks at once no slave hurries."""
@@ -95,26 +99,6 @@ def compare_logs(left: Path, right: Path, end: int, *, start: int = 0) -> None:
                     raise WrongLog(f"log file {name} differs behind byte {at}")
 
 
-@contextmanager
-def folder(path: Path) -> Iterator[Path]:
-    """An empty folder, removed afterwards with what is in it."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.sync()
-
-
-def in_turn(number: int, jobs: Iterable[Callable[[], None]]) -> None:
-    """Each round begins with another job."""
-    jobs = list(jobs)
-    turn = number % len(jobs)
-    for job in jobs[turn:] + jobs[:turn]:
-        job()
-
-
 def _limit(run: Run, number: int, name: str, *arguments: object) -> None:
     try:
         for line in limits.run("loopback", *arguments):
@@ -130,30 +114,30 @@ def _limit(run: Run, number: int, name: str, *arguments: object) -> None:
 def measure_catch_up(run: Run, peers: Iterable[str], size: int) -> None:
     """Measure how long an empty slave takes for a log of about *size* bytes."""
     with ExitStack() as opened:
-        jobs: list[Callable[[int], None]] = [functools.partial(_limit_stream, run, size)]
+
+        def limit(number: int) -> None:
+            _limit_stream(run, number, size)
+
+        jobs: list[Callable[[int], None]] = [limit]
         for protocol in PROTOCOLS:
             for peer in peers:
                 run.tell(f"writing the log of {peer}, {protocol}")
-                root = opened.enter_context(folder(run.directory / f"{peer}-{protocol}"))
+                root = opened.enter_context(empty_folder(run.directory / f"{peer}-{protocol}"))
                 # Masters stay, warm, and are stopped while others are measured.
                 master = opened.enter_context(SIDES[peer]("master", protocol, root, ""))
                 end = int(master.ask("feed", size // FED_RECORD, BODY)["end"])
                 master.pause()
-                job = functools.partial(_catch_up, run, peer, protocol, master, root, end)
-                jobs.append(functools.partial(_measure, run, peer, f"catch-up, {protocol}", job))
+                workload = f"catch-up, {protocol}"
+                given = (run, peer, protocol, master, root, end)
+                jobs.append(run.job(peer, workload, _catch_up, *given))
         os.sync()
-        for number in range(1, run.rounds + 1):
-            in_turn(number, (functools.partial(job, number) for job in jobs))
+        run.take_turns(jobs)
 
 
-def _measure(run: Run, peer: str, workload: str, job: Callable[[], Figures], number: int) -> None:
-    run.measure(number, peer, workload, job)
-
-
-def _limit_stream(run: Run, size: int, number: int) -> None:
+def _limit_stream(run: Run, number: int, size: int) -> None:
     back_memory(2 * size + size // 4)
     megabytes = max(1, size >> 20)
-    with folder(run.directory / LIMITS) as place:
+    with empty_folder(run.directory / LIMITS) as place:
         _limit(run, number, "loopback", "stream", place, 3, megabytes, CHUNK)
 
 
@@ -169,7 +153,7 @@ def _catch_up(run: Run, peer: str, protocol: str, master: Side, root: Path, end:
 
 
 def _follow(run: Run, peer: str, protocol: str, master: Side, root: Path, end: int) -> Figures:
-    with folder(run.directory / "slave") as copy:
+    with empty_folder(run.directory / "slave") as copy:
         master_cpu = master.cpu_seconds()
         with SIDES[peer]("slave", protocol, copy, master.address) as slave:
             slave_cpu = slave.cpu_seconds()
@@ -194,39 +178,38 @@ def _follow(run: Run, peer: str, protocol: str, master: Side, root: Path, end: i
 
 def measure_quorum(run: Run, peers: Iterable[str]) -> None:
     """Measure puts that both sides of a pair acknowledge, beside bare round trips."""
-    jobs: list[Callable[[int], None]] = [
-        lambda number: _limit(run, number, "round trip", "ping", 3, PINGS, BODY)
+
+    def limit(number: int) -> None:
+        _limit(run, number, "round trip", "ping", 3, PINGS, BODY)
+
+    run.take_turns([limit, *_jobs(run, peers, "quorum", _quorum)])
+
+
+def _jobs(
+    run: Run, peers: Iterable[str], part: str, job: Callable[[Run, str, str], Figures]
+) -> list[Callable[[int], None]]:
+    """One for each protocol and peer."""
+    return [
+        run.job(peer, f"{part}, {protocol}", job, run, peer, protocol)
+        for protocol in PROTOCOLS
+        for peer in peers
     ]
-    for protocol in PROTOCOLS:
-        for peer in peers:
-            job = functools.partial(_quorum, run, peer, protocol)
-            jobs.append(functools.partial(_measure, run, peer, f"quorum, {protocol}", job))
-    for number in range(1, run.rounds + 1):
-        in_turn(number, (functools.partial(job, number) for job in jobs))
 
 
 def _quorum(run: Run, peer: str, protocol: str) -> Figures:
-    back_memory((MANY_PUTS + MANY_WARM_UP) * RECORD * 4)
-    with folder(run.directory / "pair") as place, ExitStack() as opened:
+    back_memory(QUORUM_PUTS * RECORD * 2)
+    with empty_folder(run.directory / "pair") as place, ExitStack() as opened:
         roots = place / "master", place / "slave"
         master = opened.enter_context(SIDES[peer]("master", protocol, roots[0], ""))
         slave = opened.enter_context(SIDES[peer]("slave", protocol, roots[1], master.address))
         master.ask("sync")
-        one = ("put", 1, PUTS, WARM_UP, BODY)
-        ways = {
-            "one": one,
-            "apart": one,
-            "threads": ("put", WRITERS, MANY_PUTS, MANY_WARM_UP, BODY),
-        }
-        if peer == OURS:
-            ways["tasks"] = ("tasks", WRITERS, MANY_PUTS, MANY_WARM_UP, BODY)
         figures = {}
         cores = sorted(os.sched_getaffinity(0))
-        for way, words in ways.items():
+        for way, (command, writers, count, warm_up) in WAYS.items():
             if way == "apart":
                 master.pin({cores[0]})
                 slave.pin({cores[-1]})
-            told = master.ask(*words)
+            told = master.ask(command, writers, count, warm_up, BODY)
             if way == "apart":
                 master.pin(set(cores))
                 slave.pin(set(cores))
@@ -243,18 +226,12 @@ def _quorum(run: Run, peer: str, protocol: str) -> Figures:
 def measure_reconnect(run: Run, peers: Iterable[str]) -> None:
     """Measure how long a slave takes from its lost connection, or from its start, to the first
     byte of log that it did not have."""
-    jobs: list[Callable[[int], None]] = []
-    for protocol in PROTOCOLS:
-        for peer in peers:
-            job = functools.partial(_reconnect, run, peer, protocol)
-            jobs.append(functools.partial(_measure, run, peer, f"reconnect, {protocol}", job))
-    for number in range(1, run.rounds + 1):
-        in_turn(number, (functools.partial(job, number) for job in jobs))
+    run.take_turns(_jobs(run, peers, "reconnect", _reconnect))
 
 
 def _reconnect(run: Run, peer: str, protocol: str) -> Figures:
     start = SIDES[peer]
-    with folder(run.directory / "pair") as place, ExitStack() as opened:
+    with empty_folder(run.directory / "pair") as place, ExitStack() as opened:
         master = opened.enter_context(start("master", protocol, place / "master", ""))
         relay = opened.enter_context(closing(Relay(master.address)))
         slave = start("slave", protocol, place / "slave", relay.address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import signal
 import socket
 import subprocess
@@ -19,12 +18,11 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from benchmarks.limits import ROOT
+from benchmarks.processes import cpu_seconds, status_KiB
 
 __all__ = ["Relay", "Side", "SideFailed", "rmqstore_side"]
 
 PATIENCE_S = 180.0
-_TICKS = os.sysconf("SC_CLK_TCK")
-_UTIME, _STIME = 11, 12  # of the fields behind the name in /proc/PID/stat
 _PIECE = 1 << 16
 
 
@@ -97,22 +95,17 @@ class Side:
 
     def ask(self, *words: object) -> dict[str, Any]:
         """Send a command and return its answer."""
-        self.tell(*words)
+        self._send(*words)
         return self._answer()
 
-    def tell(self, *words: object) -> None:
-        """Send a command; `hear` returns its answer."""
+    def _send(self, *words: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
         self._process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
-        """Return the answer to the oldest command that was told."""
-        return self._answer()
-
     def quit(self) -> None:
         """Let the process end by itself."""
-        self.tell("quit")
+        self._send("quit")
         self._process.wait(timeout=PATIENCE_S)
 
     @property
@@ -136,16 +129,13 @@ class Side:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all its threads."""
-        text = Path("/proc", str(self.pid), "stat").read_text(encoding="utf-8")
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS
+        return cpu_seconds(self.pid)
 
     def private_KiB(self) -> int:
         """Return the memory that belongs to the process alone, mapped files not among it."""
-        text = Path("/proc", str(self.pid), "status").read_text(encoding="utf-8")
-        found = re.search(r"^RssAnon:\s*(\d+) kB", text, re.MULTILINE)
-        assert found is not None
-        return int(found[1])
+        size = status_KiB(self.pid, "RssAnon")
+        assert size is not None
+        return size
 
 
 def rmqstore_side(role: str, protocol: str, root: Path, master: str = "") -> Side:

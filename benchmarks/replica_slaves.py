@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.lines import OURS, Figures, Run
-from benchmarks.replica_pair import BODY, back_memory, folder, in_turn
+from benchmarks.lines import OURS, Figures, Run, empty_folder
+from benchmarks.processes import Peak
+from benchmarks.replica_pair import BODY, back_memory
 from benchmarks.replica_side import Side, rmqstore_side
 from benchmarks.spark_data import RECORD
 
@@ -27,18 +25,13 @@ _PAGE_KiB = 4
 
 def measure_slaves(run: Run) -> None:
     """Measure a master with different numbers of slaves, each in a process of its own."""
-    for number in range(1, run.rounds + 1):
-        in_turn(number, (functools.partial(_one, run, number, slaves) for slaves in SLAVES))
-
-
-def _one(run: Run, number: int, slaves: int) -> None:
-    run.measure(number, OURS, f"{slaves} slaves", functools.partial(_master, run, slaves))
+    run.take_turns([run.job(OURS, f"{slaves} slaves", _master, run, slaves) for slaves in SLAVES])
 
 
 def _master(run: Run, slaves: int) -> Figures:
     back_memory((PACED + BURST) * RECORD * (slaves + 1) + STALLED_BYTES)
     figures: dict[str, float] = {}
-    with folder(run.directory / "group") as root, ExitStack() as opened:
+    with empty_folder(run.directory / "group") as root, ExitStack() as opened:
         master = opened.enter_context(rmqstore_side("master", "autoswitch", root / "master"))
         master.ask("feed", 1000, BODY)
         master.ask("paced", 100, RATE, BODY)
@@ -55,11 +48,11 @@ def _master(run: Run, slaves: int) -> Figures:
             "paced": ("paced", PACED, RATE, BODY),
             "burst": ("burst", BURST, BODY),
         }.items():
-            with _peak(master) as peak:
+            with Peak(master.private_KiB, poll_s=_POLL_S) as peak:
                 told = master.ask(*words)
             for name in ("p50_us", "p99_us", "msgs_per_s"):
                 figures[f"{way}_{name}"] = told[name]
-            figures[f"{way}_KiB"] = peak() - before
+            figures[f"{way}_KiB"] = peak.value - before
             master.ask("sync", slaves + 1)
         if slaves:
             figures |= _stalled(master, group)
@@ -80,25 +73,6 @@ def _stalled(master: Side, group: list[Side]) -> Figures:
         slave.resume()
     master.ask("sync", len(group) + 1)
     return figures
-
-
-@contextmanager
-def _peak(master: Side) -> Iterator[Callable[[], float]]:
-    """Gives what returns the most private memory the process had within the block."""
-    over = threading.Event()
-    seen = [master.private_KiB()]
-
-    def watch() -> None:
-        while not over.wait(_POLL_S):
-            seen.append(master.private_KiB())
-
-    thread = threading.Thread(target=watch, name="peak", daemon=True)
-    thread.start()
-    try:
-        yield lambda: max(seen)
-    finally:
-        over.set()
-        thread.join()
 
 
 def _socket_KiB() -> int:

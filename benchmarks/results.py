@@ -96,8 +96,13 @@ class Results:
         if size is None:
             sizes = [key[2] for key in self._limits if key[:2] == (limit, variant)]
             size = sizes[0] if sizes else 0
+        sample = self.limit_figure(limit, variant, size, name)
+        return sample.median if sample else None
+
+    def limit_figure(self, limit: str, variant: str, size: int, name: str = "ns") -> Sample | None:
+        """Return one figure of a limit, None when it was not measured."""
         values = self._limits.get((limit, variant, size, name))
-        return statistics.median(values) if values else None
+        return Sample(tuple(values)) if values else None
 
     def limits(self) -> list[tuple[str, str, int, float, float]]:
         """Return (limit, variant, size, ns, bytes) of every limit, in the order of the run."""

@@ -13,13 +13,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks import java, limits, machine, peers
+from benchmarks.lines import empty_folder, in_turn
 from benchmarks.peers import Job, product
 from benchmarks.workloads import WORKLOADS, Kind, Workload
 
@@ -123,8 +124,7 @@ class _Measurement:
                 self._limits_of(number, workload)
             last = workload
             able = [name for name in self.ready if peers.peer(name).supports(workload)]
-            turn = number % len(able) if able else 0
-            for name in able[turn:] + able[:turn]:
+            for name in in_turn(able, number):
                 self._run(number, name, workload)
 
     def _run(self, number: int, name: str, workload: Workload) -> None:
@@ -150,17 +150,8 @@ class _Measurement:
             f"{number} {workload.name} {name}: {line.get('error') or _short(line['figures'])}"
         )
 
-    @contextmanager
-    def _empty_directory(self) -> Iterator[Path]:
-        """Gives a directory for one run; removes it, and waits until the disk is at rest."""
-        directory = self.plan.directory / "one"
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        try:
-            yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-            os.sync()
+    def _empty_directory(self) -> AbstractContextManager[Path]:
+        return empty_folder(self.plan.directory / "one")
 
     # -- limits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.bars import Bar
-from benchmarks.lines import OURS, table
+from benchmarks.lines import OURS, page, table
 from benchmarks.results import Results
 from benchmarks.spark_rows import CEILING, PARQUET
 from benchmarks.spark_stores import BIG
@@ -75,21 +75,12 @@ def _streams(results: Results) -> Iterator[Bar]:
 
 def text(results: Results) -> str:
     """Return figures and bars as tables in Markdown."""
-    machine = ", ".join(
-        f"{name} {value}" for name, value in results.machine.items() if name != "type"
-    )
     head = ("workload", "way", "s", "MB/s", "spread", "CPU s", "of the ceiling", "of Parquet")
-    parts = [
-        machine,
-        "",
-        *table(head, _figures(results)),
-        "",
-        *table(("other figure", "of", "value", "spread"), _others(results)),
-        "",
-        *table(("bar", "value", "wanted", "verdict", "ours; theirs"), _verdicts(results)),
+    tables = [
+        table(head, _figures(results)),
+        table(("other figure", "of", "value", "spread"), _others(results)),
     ]
-    parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
-    return "\n".join(parts)
+    return page(results, tables, bars(results))
 
 
 def _figures(results: Results) -> Iterator[tuple[str, ...]]:
@@ -118,9 +109,3 @@ def _others(results: Results) -> Iterator[tuple[str, ...]]:
             sample = results.figure(peer, workload, name)
             assert sample is not None
             yield (f"{workload}: {name}", peer, f"{sample.median:,.2f}", f"{sample.spread:.0%}")
-
-
-def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
-    for bar in bars(results):
-        value = "" if bar.value is None else f"{bar.value:.3g} {bar.unit}"
-        yield (bar.name, value, bar.wanted, str(bar.verdict), bar.detail)

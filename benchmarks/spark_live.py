@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.limits import ROOT
+from benchmarks.lines import OURS, Figures, Run
 from benchmarks.spark_rows import WrongRows
-from benchmarks.spark_run import OURS, Figures, Run, session
+from benchmarks.spark_run import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

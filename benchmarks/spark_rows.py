@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.lines import OURS, Figures, Run, in_turn
 from benchmarks.spark_data import BODY, log_bytes, read_into_cache, write_parquet, write_store
-from benchmarks.spark_run import OURS, Figures, Run, session, timed
+from benchmarks.spark_run import session, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -148,9 +149,7 @@ def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:
                     job()
     for number in range(1, run.rounds + 1):
         for workload, ways in jobs.items():
-            peers = list(ways)
-            turn = number % len(peers)
-            for peer in peers[turn:] + peers[:turn]:
+            for peer in in_turn(list(ways), number):
                 run.measure(number, peer, workload, ways[peer])
 
 

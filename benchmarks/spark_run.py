@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.limits import ROOT
-from benchmarks.lines import OURS, Figures, Run
-from benchmarks.spark_watch import cpu_seconds
+from benchmarks.lines import Figures
+from benchmarks.processes import cpu_seconds_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OURS", "Figures", "Run", "session", "timed"]
+__all__ = ["session", "timed"]
 
 MASTER = "local[2]"
 
@@ -48,12 +48,12 @@ def session(directory: Path, config: Mapping[str, str] | None = None) -> Iterato
 
 def timed(action: Callable[[], object], size: int) -> Figures:
     """Return what *action* took, and the rate for *size* bytes of log."""
-    cpu = cpu_seconds()
+    cpu = cpu_seconds_below()
     began = time.perf_counter()
     action()
     seconds = time.perf_counter() - began
     return {
         "s": seconds,
         "MB_per_s": size / seconds / 1e6,
-        "cpu_s": cpu_seconds() - cpu,
+        "cpu_s": cpu_seconds_below() - cpu,
     }

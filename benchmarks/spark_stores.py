@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rmqstore
+from benchmarks.lines import OURS, Figures, Run
+from benchmarks.processes import Peak, largest_python_KiB
 from benchmarks.spark_data import (
     copy_log,
     forget,
@@ -16,8 +18,7 @@ from benchmarks.spark_data import (
     write_store,
 )
 from benchmarks.spark_rows import OUTSIDE, WrongRows
-from benchmarks.spark_run import OURS, Figures, Run, session, timed
-from benchmarks.spark_watch import Peak
+from benchmarks.spark_run import session, timed
 from benchmarks.workloads import TOPIC
 from rmqstore.spark import pipelines
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["BIG", "measure_big", "measure_pipelines"]
 
 BIG = "big store"
+POLL_S = 0.1
 
 
 def measure_pipelines(run: Run, size: int) -> None:
@@ -116,8 +118,8 @@ def _read(spark: SparkSession, store: Path, messages: int, size: int) -> Figures
         asked = frame.agg(F.count(F.lit(1)), F.sum(F.length("body")))
         told.append(asked.collect()[0][0])
 
-    with Peak() as peak:
+    with Peak(largest_python_KiB, poll_s=POLL_S) as peak:
         figures = timed(read, size)
     if told != [messages]:
         raise WrongRows(f"{told} instead of {messages}")
-    return {**figures, "worker_MiB": peak.bytes / 2**20}
+    return {**figures, "worker_MiB": peak.value / 2**10}

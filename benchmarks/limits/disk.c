@@ -47,12 +47,6 @@ static void stream(const char *variant, int flags, int runs, size_t total)
     print_runs("stream", variant, CHUNK, seconds, runs, (double)(total / CHUNK), (double)CHUNK);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 enum file_kind { GROWING, ALLOCATED, WRITTEN };
 
 static void durable(enum file_kind kind, size_t size, int count)
@@ -78,12 +72,7 @@ static void durable(enum file_kind kind, size_t size, int count)
     }
     double whole = wall_s() - began;
     close(fd);
-    qsort(took, (size_t)count, sizeof *took, compare);
-    printf("{\"limit\":\"durable\",\"variant\":\"%s\",\"size\":%zu,\"bytes_per_op\":%zu,"
-           "\"ns\":[%.0f],\"p50_us\":%.2f,\"p99_us\":%.2f,\"max_us\":%.2f}\n",
-           names[kind], size, size, whole / count * 1e9, took[count / 2] * 1e6,
-           took[(size_t)count * 99 / 100] * 1e6, took[count - 1] * 1e6);
-    fflush(stdout);
+    print_percentiles("durable", names[kind], size, took, count, whole);
     free(took);
 }
 

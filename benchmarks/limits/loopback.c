@@ -10,7 +10,8 @@
  *              zeroed    the same, and zeros are written ahead of it in pieces of 256 KiB: cheaper
  *                        than page faults, and what the store does
  *              nowhere   into one buffer, again and again
- *            The time ends when the sender hears that the last byte is there.
+ *            The time ends when the sender hears that the last byte is there. Of each, one run
+ *            more goes before those that count: its pages are there for the next.
  *   ping     SIZE bytes there and 8 back, COUNT times, one after another; both sides sleep while
  *            they wait. A line holds the percentiles of one run:
  *              scheduled  on what cores the kernel chooses
@@ -132,6 +133,10 @@ static void fill_log(struct log *log, const uint8_t *pool)
         if (pwrite(log->fds[at / log->file_size], pool, POOL_SIZE, (off_t)(at % log->file_size)) !=
             (ssize_t)POOL_SIZE)
             die("pwrite");
+    /* Otherwise the disk would be busy with them while the first runs are measured. */
+    for (size_t i = 0; i < log->count; ++i)
+        if (fsync(log->fds[i]))
+            die("fsync");
 }
 
 /* How much of the chunk at `at` lies in one file. */
@@ -208,6 +213,7 @@ static void stream(const char *directory, int runs, size_t size, size_t chunk)
     make_log(&source, directory, "source", size);
     fill_log(&source, pool);
     for (enum place place = MAPPED; place <= NOWHERE; ++place) {
+        (void)stream_once(&source, directory, chunk, place);
         for (int run = 0; run < runs; ++run)
             seconds[run] = stream_once(&source, directory, chunk, place);
         print_runs("loopback", places[place], chunk, seconds, runs, (double)size / (double)chunk,
@@ -218,12 +224,6 @@ static void stream(const char *directory, int runs, size_t size, size_t chunk)
 }
 
 /* ---- ping ---- */
-
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
 
 static void answer_all(int fd, uint8_t *buffer, size_t size)
 {
@@ -287,12 +287,7 @@ static void ping(int count, size_t size, enum cores cores, const cpu_set_t *allo
     reap(child);
     if (sched_setaffinity(0, sizeof *allowed, allowed))
         die("sched_setaffinity");
-    qsort(took, (size_t)count, sizeof *took, compare);
-    printf("{\"limit\":\"round trip\",\"variant\":\"%s\",\"size\":%zu,\"bytes_per_op\":%zu,"
-           "\"ns\":[%.0f],\"p50_us\":%.2f,\"p99_us\":%.2f,\"max_us\":%.2f}\n",
-           core_names[cores], size, size, whole / count * 1e9, took[count / 2] * 1e6,
-           took[(size_t)count * 99 / 100] * 1e6, took[count - 1] * 1e6);
-    fflush(stdout);
+    print_percentiles("round trip", core_names[cores], size, took, count, whole);
     free(took);
     free(buffer);
 }

@@ -70,6 +70,24 @@ static inline void print_runs(const char *limit, const char *variant, size_t siz
     fflush(stdout);
 }
 
+static inline int compare_times(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* One run of count operations of `size` bytes; took[i] seconds each, sorted here, `whole` all. */
+static inline void print_percentiles(const char *limit, const char *variant, size_t size,
+                                     double *took, int count, double whole)
+{
+    qsort(took, (size_t)count, sizeof *took, compare_times);
+    printf("{\"limit\":\"%s\",\"variant\":\"%s\",\"size\":%zu,\"bytes_per_op\":%zu,"
+           "\"ns\":[%.0f],\"p50_us\":%.2f,\"p99_us\":%.2f,\"max_us\":%.2f}\n",
+           limit, variant, size, size, whole / count * 1e9, took[count / 2] * 1e6,
+           took[(size_t)count * 99 / 100] * 1e6, took[count - 1] * 1e6);
+    fflush(stdout);
+}
+
 static inline uint8_t *make_pool(void)
 {
     uint8_t *pool = aligned_alloc(PAGE, POOL_SIZE);

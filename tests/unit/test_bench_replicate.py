@@ -3,6 +3,8 @@ fast."""
 
 from __future__ import annotations
 
+import io
+import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -15,25 +17,12 @@ import pytest
 import rmqstore
 from benchmarks import limits, replica_bars, replica_java
 from benchmarks.bars import Verdict
-from benchmarks.lines import OURS
+from benchmarks.lines import OURS, Run
 from benchmarks.replica_pair import CHUNK, JAVA, WrongLog, compare_logs
 from benchmarks.replica_side import Relay, Side, SideFailed, rmqstore_side
 from benchmarks.results import Results
 from benchmarks.spark_data import RECORD, write_store
-
-
-def figures(peer: str, workload: str, number: int = 1, **values: float) -> dict[str, Any]:
-    return {
-        "type": "run", "round": number, "peer": peer, "workload": workload, "figures": values,
-    }  # fmt: skip
-
-
-def limit(name: str, variant: str, size: int, *ns: float, **more: float) -> dict[str, Any]:
-    return {
-        "type": "limit", "round": 1, "limit": name, "variant": variant, "size": size,
-        "bytes_per_op": float(size), "ns": list(ns), **more,
-    }  # fmt: skip
-
+from tests.unit.result_lines import figures, limit
 
 LINES: Sequence[dict[str, Any]] = [
     {"type": "machine", "cores": 2},
@@ -48,6 +37,8 @@ LINES: Sequence[dict[str, Any]] = [
     figures(JAVA, "catch-up, autoswitch", s=9.0, MB_per_s=310.0),
     figures(OURS, "quorum, classic", one_p50_us=39.0, apart_p50_us=75.0, threads_msgs_per_s=1e5),
     figures(JAVA, "quorum, classic", one_p50_us=30.0, apart_p50_us=80.0, threads_msgs_per_s=4e4),
+    figures(OURS, "quorum, autoswitch", tasks_msgs_per_s=2.4e5),
+    figures(JAVA, "quorum, autoswitch", threads_msgs_per_s=4e4, tasks_msgs_per_s=8e4),
     figures(OURS, "reconnect, classic", cut_ms=12.0, start_ms=60.0),
     figures(OURS, "0 slaves", paced_p50_us=2.0, burst_p50_us=1.0, idle_KiB=100.0),
     figures(OURS, "8 slaves", paced_p50_us=2.2, burst_p50_us=2.0, idle_KiB=900.0),
@@ -68,6 +59,9 @@ def test_bars_are_ratios_of_medians_of_one_run() -> None:
     assert bars[f"{one}, two cores, p50 against Java"].verdict is Verdict.MET
     many = bars["quorum, classic: 32 threads against Java's 32 threads"]
     assert (many.value, many.verdict) == (pytest.approx(2.5), Verdict.NOT_MET)
+    tasks = "quorum, autoswitch: 32 tasks against Java's 32"
+    assert bars[f"{tasks} threads"].verdict is Verdict.MET
+    assert bars[f"{tasks} tasks"].value == pytest.approx(3)
     assert bars["reconnect, classic: first byte after connection lost"].verdict is Verdict.MET
     assert bars["reconnect, classic: first byte after slave started"].verdict is Verdict.NOT_MET
     assert bars["put with 8 slaves against none: paced, p50"].verdict is Verdict.MET
@@ -79,9 +73,28 @@ def test_tables_have_every_figure_every_bar_and_what_failed() -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines()]
     assert ["catch-up, autoswitch", OURS, "MB_per_s", "3,100.00", "6%"] in rows
     assert ["8", "idle", "100"] in rows
-    assert ["round trip", "two cores", "1,024", "50,000", "20", "50.0", "90.0"] in rows
+    assert ["round trip", "two cores", "1,024", "50,000", "0%", "20", "50.0", "90.0"] in rows
+    mapped = ["loopback", "mapped", "32,768", "16,384", "133%", "2,000", "", ""]
+    assert mapped in rows
     assert "left out: lmdb: is not asked" in told
     assert "FAILED rmqstore 1 slaves: no memory" in told
+
+
+def test_every_round_measures_all_and_begins_with_another(tmp_path: Path) -> None:
+    out = io.StringIO()
+    run = Run(tmp_path, 3, out, lambda text: None)
+
+    def measure(value: float) -> dict[str, float]:
+        if value == 2.0:
+            raise ValueError(f"nothing in {tmp_path}")
+        return {"s": value}
+
+    run.take_turns([run.job(peer, "w", measure, value) for peer, value in (("a", 1.0), ("b", 2.0))])
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    order = [(1, "b"), (1, "a"), (2, "a"), (2, "b"), (3, "b"), (3, "a")]
+    assert [(line["round"], line["peer"]) for line in lines] == order
+    assert [line["figures"]["s"] for line in lines if line["peer"] == "a"] == [1.0] * 3
+    assert {line.get("error") for line in lines} == {None, "ValueError: nothing in DIR"}
 
 
 def test_logs_that_differ_in_one_byte_are_found_out(tmp_path: Path) -> None:
@@ -106,12 +119,13 @@ def side_of(program: str) -> Callable[[], Side]:
 def test_a_side_that_fails_says_why() -> None:
     with pytest.raises(SideFailed, match="no such thing"):
         side_of("import sys; sys.exit('no such thing')")()
-    with side_of("print('{}', flush=True); input(); print('{\"error\": \"no room\"}')")() as side:
+    answer = "print('{%s}', flush=True); input();"
+    with side_of(answer % "" + answer % '"error": "no room"')() as side:
         assert side.private_KiB() > 0
         with pytest.raises(SideFailed, match="no room"):
             side.ask("put", 1)
         with pytest.raises(SideFailed, match="ended"):
-            side.hear()
+            side.ask("put", 1)
 
 
 def test_a_relay_passes_holds_and_cuts() -> None:

@@ -14,17 +14,11 @@ import pytest
 import rmqstore
 from benchmarks import spark_bars, spark_data, spark_live
 from benchmarks.bars import Verdict
+from benchmarks.lines import OURS
 from benchmarks.results import Results
 from benchmarks.spark_rows import CEILING, PARQUET, WrongRows
-from benchmarks.spark_run import OURS
 from tests.house import tree
-
-
-def figures(peer: str, workload: str, number: int = 1, **values: float) -> dict[str, Any]:
-    return {
-        "type": "run", "round": number, "peer": peer, "workload": workload, "figures": values,
-    }  # fmt: skip
-
+from tests.unit.result_lines import figures
 
 LINES: Sequence[dict[str, Any]] = [
     {"type": "machine", "cores": 2},

@@ -17,27 +17,9 @@ from benchmarks.bars import Bar, Verdict
 from benchmarks.peers import Figures, Job, WrongAnswer, driver
 from benchmarks.results import Results
 from benchmarks.workloads import BODIES, BY_NAME, QUEUES, STORES, WORKLOADS, bodies, body_at
+from tests.unit.result_lines import figures, limit
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=|url\(|@import""")
-
-
-def limit(name: str, variant: str, size: int, *ns: float, **more: float) -> dict[str, Any]:
-    return {
-        "type": "limit",
-        "round": 1,
-        "limit": name,
-        "variant": variant,
-        "size": size,
-        "bytes_per_op": float(size),
-        "ns": list(ns),
-        **more,
-    }
-
-
-def figures(peer: str, workload: str, number: int = 1, **values: float) -> dict[str, Any]:
-    return {
-        "type": "run", "round": number, "peer": peer, "workload": workload, "figures": values,
-    }  # fmt: skip
 
 
 LINES: Sequence[dict[str, Any]] = [

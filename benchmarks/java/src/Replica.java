@@ -30,6 +30,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * Replica master|slave classic|autoswitch DIR [MASTER_HOST:PORT]
  *
  * put THREADS COUNT WARMUP SIZE   synchronous puts, each acknowledged by both sides
+ * tasks MOST COUNT WARMUP SIZE    the same asynchronously from one thread, so many under way
  * feed COUNT SIZE                 puts that wait for nobody
  * sync                            waits until the slave has all
  * arm                             looks out for the next byte of the log
@@ -53,7 +54,19 @@ public final class Replica {
     private final long beganNs;
     private volatile long firstNs;
 
-    public static void main(String[] args) throws Exception {
+    /** Threads of the store would keep a process alive whose main thread has failed. */
+    public static void main(String[] args) {
+        int status = 0;
+        try {
+            serve(args);
+        } catch (Exception error) {
+            error.printStackTrace();
+            status = 1;
+        }
+        Runtime.getRuntime().halt(status);
+    }
+
+    private static void serve(String[] args) throws Exception {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true);
         System.setOut(System.err);
         boolean isMaster = args[0].equals("master");
@@ -65,7 +78,6 @@ public final class Replica {
         }
         // A clean shutdown sleeps for seconds, and nobody reads these files again but as bytes.
         replica.store.flush();
-        Runtime.getRuntime().halt(0);
     }
 
     private Replica(PrintStream out, boolean isMaster, boolean switches, String root, String master)
@@ -163,7 +175,7 @@ public final class Replica {
 
     private void obey(String[] words) throws Exception {
         switch (words[0]) {
-            case "put" -> Puts.run(store, this, numbers(words));
+            case "put", "tasks" -> Puts.run(store, this, words[0].equals("tasks"), numbers(words));
             case "feed" -> feed(numbers(words));
             case "sync" -> sync();
             case "arm" -> {
@@ -191,9 +203,11 @@ public final class Replica {
         say("\"end\":%d", store.getMaxPhyOffset());
     }
 
+    /** A slave that has not told its offset counts as one in sync, and acknowledges nothing yet. */
     private void sync() {
         HAService service = store.getHaService();
         await(() -> service.inSyncReplicasNums(store.getMaxPhyOffset()) >= 2
+            && service.getConnectionList().stream().allMatch(each -> each.getSlaveAckOffset() >= 0)
             && service.getPush2SlaveMaxOffset().get() >= store.getMaxPhyOffset());
         say("\"end\":%d", store.getMaxPhyOffset());
     }
