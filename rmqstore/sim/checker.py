@@ -6,7 +6,8 @@ ever grows, so these hold at once and not only at the end:
 - A confirmed byte is the same on all replicas, and on each member of the sync-state set it is there
   to stay: any of them may be elected.
 - A put that waited for all members is confirmed when it is acknowledged, so it is never lost. One
-  that waited for a number of copies has them.
+  that waited for a number of copies has them, on members, and is lost only where a replica is
+  elected that is not the best of enough of them (`promises`).
 - Numbers of puts are in the truth once, each queue's offsets without a gap, in the order of the
   log, under the epoch of the master that wrote them.
 - The confirm offset of a replica goes back only with a cut, and no cut takes confirmed bytes.
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterable
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.epoch import epoch_at
 from rmqstore.sim.controller import View
+from rmqstore.sim.promises import Promise, Promises
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.witness import Put
@@ -52,7 +54,10 @@ class Checker:
         self._queue_offsets: dict[int, int] = {}
         self._records: list[tuple[int, int]] = []
         self._rotten: set[int] = set()
-        self._was_emptied = False
+        self._lost: set[int] = set()
+        """Replicas that do not hold any more, perhaps, what they acknowledged."""
+        self._promises = Promises(replicas)
+        self._epoch = 0
         self.is_void = False
         """Whether a loss that nobody promised to survive has happened."""
         self.acknowledged = 0
@@ -114,8 +119,18 @@ class Checker:
         learners = [each for each in sorted(view.members) if self._replicas[each].is_learner]
         if learners:
             raise Violation(f"learner {learners[0]} is a member of the set")
-        if not self.is_void:
-            self._held_by(view.members, 0)
+        is_election, self._epoch = view.epoch != self._epoch, view.epoch
+        self._promises.let_in(view.members)
+        if self.is_void:
+            return
+        self._held_by(view.members, 0)
+        if is_election:
+            broken = self._promises.elected(view.master, lost=self._lost)
+            if broken is not None:
+                raise Violation(
+                    f"put {broken.number} was acknowledged with {broken.copies} copies; "
+                    f"{view.master} is the best of enough replicas and lacks it"
+                )
 
     def lost_power(self, replica: Replica, *, held: int) -> None:
         """Take note of a loss of power, after the disk lost what it did; *held* is where the log
@@ -127,12 +142,13 @@ class Checker:
     def rotted(self, replica: Replica) -> None:
         """Take note that what a replica's disk holds is of no use any more."""
         self._rotten.add(replica.number)
+        self._lost.add(replica.number)
 
     def emptied(self, replica: Replica) -> None:
         """Take note that an operator gave a replica an empty disk."""
         self._rotten.discard(replica.number)
         self._visible[replica.number] = 0
-        self._was_emptied = True
+        self._lost.add(replica.number)
 
     def died(self, replica: Replica) -> None:
         """Look at what a replica's disk holds after its process ended."""
@@ -144,10 +160,15 @@ class Checker:
         if put.status is not PutStatus.PUT_OK:
             return
         self.acknowledged += 1
-        assert put.record is not None
+        record, view = put.record, self._view()
+        assert record is not None
+        if self._shape.lease_ms and not self._reigns(replica):
+            raise Violation(
+                f"put {put.number} of epoch {record.epoch} is acknowledged by {replica.number}; "
+                f"{view.master} was elected in epoch {view.epoch}"
+            )
         if put.durability is Durability.MEMORY or self.is_void:
             return
-        record = put.record
         end = record.physical_offset + record.size
         if replica.log.whole_end < end:
             raise Violation(f"put {put.number} is acknowledged and not in the log")
@@ -158,36 +179,30 @@ class Checker:
             self._replicated(replica, put, record.physical_offset, end, copies)
 
     def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
-        quorum, view = self._shape.quorum, self._view()
-        reigns = (view.master, view.epoch) == (replica.number, replica.epoch)
-        if self._shape.lease_ms and not reigns:
-            raise Violation(
-                f"put {put.number} of epoch {put_epoch(put)} is acknowledged by {replica.number}; "
-                f"{view.master} was elected in epoch {view.epoch}"
-            )
-        if quorum.all_ack and put.copies is None and len(self._truth) < end:
+        quorum, members = self._shape.quorum, self._view().members
+        if quorum.all_ack and len(self._truth) < end:
             raise Violation(
                 f"put {put.number} is acknowledged by all; confirmed is only {len(self._truth)}"
             )
-        if view.epoch != put_epoch(put) or self._rotten or self._was_emptied:
-            # Who held it may follow another master by now, or have another disk.
+        if not self._reigns(replica) or replica.log.start_offset > start:
+            # Who held it may follow another master by now, or have deleted it by its age.
             return
         needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
-        # What was deleted by its age in the meantime was held.
-        holders = sum(
-            each.log.whole_end >= end
-            and (
-                max(each.log.start_offset, replica.log.start_offset) > start
-                or each.log.read(start, end - start) == replica.log.read(start, end - start)
-            )
-            for each in self._replicas.values()
-            if not each.is_learner
-        )
-        if holders < needed or copies < needed:
+        data = replica.log.read(start, end - start)
+        promise = Promise(put.number, start, data, needed, set(members))
+        holders = {
+            each
+            for each in members
+            if self._held_end(self._replicas[each]) >= end
+            and promise.is_in(self._replicas[each].log)
+        }
+        if len(holders | self._lost) < needed or copies < needed:
             raise Violation(
                 f"put {put.number} needs {needed} copies; it was told that there are {copies}, and "
-                f"there are {holders}"
+                f"there are those of {sorted(holders)}"
             )
+        if len(self._truth) < end:
+            self._promises.add(promise)
 
     # ---- at the end
 
@@ -262,6 +277,9 @@ class Checker:
             self._queue_offsets[record.queue] = expected + 1
             self._records.append((record.physical_offset, record.epoch))
             self.confirmed += 1
+        broken = self._promises.confirmed(self._truth)
+        if broken is not None:
+            raise Violation(f"put {broken.number} was acknowledged; another is in its place")
         self._held_by(self._view().members, begin)
 
     def _held_by(self, members: Iterable[int], begin: int) -> None:
@@ -271,9 +289,9 @@ class Checker:
             replica = self._replicas[number]
             if number in self._rotten:
                 continue
-            if replica.log.whole_end < end:
+            if self._held_end(replica) < end:
                 raise Violation(
-                    f"{number} is a member of the set and holds {replica.log.whole_end} of {end} "
+                    f"{number} is a member of the set and holds {self._held_end(replica)} of {end} "
                     "confirmed bytes"
                 )
             self._same(replica, max(begin, replica.log.start_offset), end)
@@ -289,11 +307,14 @@ class Checker:
     def _is_same(self, replica: Replica, begin: int, end: int) -> bool:
         return replica.log.read(begin, end - begin) == self._truth[begin:end]
 
+    def _held_end(self, replica: Replica) -> int:
+        """Return the end of what a replica holds as acknowledgements mean it."""
+        log = replica.log
+        return min(log.whole_end, log.flushed_offset) if self._shape.is_durable else log.whole_end
+
+    def _reigns(self, replica: Replica) -> bool:
+        view = self._view()
+        return (view.master, view.epoch) == (replica.number, replica.epoch)
+
     def _is_member(self, replica: Replica) -> bool:
         return replica.number in self._view().members
-
-
-def put_epoch(put: Put) -> int:
-    """Return the epoch in which a stored put was."""
-    assert put.record is not None
-    return put.record.epoch

@@ -186,6 +186,8 @@ class Fate:
         connections = self._world.network.connections()
         if connections:
             end = self._rng.choice(connections)
+            # What leaves the end that opened it are acknowledgements; the log goes the other way.
+            end = end if self._rng.random() < 0.3 else end.peer
             end.is_slow = True
             self._later(setattr, end, "is_slow", False)
 

@@ -8,7 +8,9 @@ between two replicas is blocked, what is under way waits there, as TCP's repetit
 A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, in the body of a
 frame: heads carry nothing by which a reader could find that out, and are left to TCP's checksum.
 
-Single messages, to and from the controller, may be lost, and may overtake each other.
+Single messages, to and from the controller, may be lost, and may overtake each other. They are not
+doubled on the way: proposals and their answers are calls. Masters repeat proposals, replicas ask
+for the controller's word over and over.
 """
 
 from __future__ import annotations

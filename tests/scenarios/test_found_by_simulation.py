@@ -78,6 +78,12 @@ def test_bytes_behind_a_damaged_size_are_no_fork() -> None:
     assert slave.letters() == "abcdef"
 
 
+def test_beginning_of_a_record_is_not_acknowledged_since_its_size_may_be_damaged() -> None:
+    play = switch_pair(ModelLog().begin(1).put("abcdef"), HalfLog()).connect()
+    acks = [line for line in play.lines if line.startswith("slave > ack")]
+    assert acks == ["slave > ack 0", "slave > ack 200"]
+
+
 def test_comparisons_that_the_wire_damages_one_after_another_are_no_fork() -> None:
     """The same byte came damaged twice, each time to another one, and the slave halted."""
     master, slave = ModelLog().begin(1).put("abcdef"), ModelLog().begin(1).put("abc")

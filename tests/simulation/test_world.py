@@ -17,6 +17,7 @@ from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
     Append,
     Effect,
+    HaState,
     Restart,
     SaveEpochs,
     Send,
@@ -25,9 +26,11 @@ from rmqstore.replication.events import (
 )
 from rmqstore.replication.frames import Ack
 from rmqstore.replication.group import MasterGroup
-from rmqstore.replication.quorum import Lease, Quorum, Standing
+from rmqstore.replication.node import steps_to_master
+from rmqstore.replication.quorum import Lease, Quorum, QuorumWriter, Standing
 from rmqstore.replication.slave import SlaveMachine
 from rmqstore.replication.sync_state_set import SyncStateSet
+from rmqstore.sim import replica as sim_replica
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
 from tests.house import tree
@@ -99,6 +102,7 @@ def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
 receive = SlaveMachine._receive
 look = MasterGroup._look
 begin = EpochList.begin
+settle = SyncStateSet._settle
 check = ModelLog.check
 
 
@@ -129,6 +133,28 @@ def waits_for_no_proposal(self: SyncStateSet) -> None:
     self.waited = self.counted = self.members
 
 
+def counts_everybody(self: MasterGroup[int]) -> Standing:
+    standing = look(self)
+    return replace(standing, counted=frozenset(each.broker_id for each in self.replicas))
+
+
+def counts_who_may_have_left(self: SyncStateSet) -> None:
+    settle(self)
+    self.counted = self.members
+
+
+def asks_for_no_lease(self: QuorumWriter[int], standing: Standing, now_ms: int) -> list[Any]:
+    return self._waiters.satisfied(standing)
+
+
+def keeps_what_is_confirmed(log: ModelLog, *, epoch: int, whole_end: int) -> list[Effect]:
+    return steps_to_master(log, epoch=epoch, whole_end=log.whole_below(log.confirm_offset))
+
+
+def keeps_half_a_record(log: ModelLog, *, epoch: int, whole_end: int) -> list[Effect]:
+    return steps_to_master(log, epoch=epoch, whole_end=log.end_offset)
+
+
 def refuses_an_equal_start(self: EpochList, epoch: int, *, log_end: int) -> EpochList:
     if self.last is not None and self.last.start_offset == log_end:
         return self
@@ -152,6 +178,14 @@ def forgets_who_is_away(self: Standing) -> int:
     return min([self.end_offset, *there])
 
 
+def reports_what_is_in_memory(
+    self: SlaveMachine, now_ms: int, *, first: bool = False
+) -> list[Effect]:
+    if self.state is not HaState.TRANSFER:
+        return []
+    return [self._send_report(min(self._log.whole_end, self._same_until), now_ms)]
+
+
 def leaves_puts_waiting(self: MasterGroup[int]) -> list[Any]:
     self.is_master = False
     return []
@@ -161,7 +195,7 @@ def leaves_puts_waiting(self: MasterGroup[int]) -> list[Any]:
 class Sabotage:
     """Something made wrong, and the kind of world that is to notice it soon."""
 
-    place: type
+    place: Any
     name: str
     deed: Callable[..., Any]
     faults: sim.Faults | None = None
@@ -175,6 +209,7 @@ class Sabotage:
 
 
 QUIET = sim.Faults.none()
+TWO_COPIES = {"quorum": Quorum(total=3, in_sync=2, timeout_ms=1000, lag_ms_max=400)}
 SABOTAGE = {
     "a slave acknowledges before it appends": Sabotage(
         place=SlaveMachine, name="_receive", deed=acks_before_appending
@@ -185,6 +220,26 @@ SABOTAGE = {
     ),
     "a replica joins with anything": Sabotage(
         place=SyncStateSet, name="_is_eligible", deed=lets_anybody_join
+    ),
+    "a replica outside the set counts": Sabotage(
+        place=MasterGroup, name="_look", deed=counts_everybody, settings=TWO_COPIES
+    ),
+    "a member that may have left counts": Sabotage(
+        place=SyncStateSet,
+        name="_settle",
+        deed=counts_who_may_have_left,
+        faults=replace(QUIET, cut=4, loss=3, one_way=1, mean_gap_ms=100),
+        settings=TWO_COPIES,
+    ),
+    "a new master cuts what is not confirmed": Sabotage(
+        place=sim_replica, name="steps_to_master", deed=keeps_what_is_confirmed, settings=TWO_COPIES
+    ),
+    "a new master keeps half a record": Sabotage(
+        place=sim_replica,
+        name="steps_to_master",
+        deed=keeps_half_a_record,
+        faults=replace(QUIET, election=2, slow_reader=3, mean_gap_ms=100),
+        options={"batch_bytes": 50, "window_bytes": 200, "bytes_per_second": 0},
     ),
     "a proposal is not waited for": Sabotage(
         place=SyncStateSet, name="_settle", deed=waits_for_no_proposal
@@ -210,6 +265,20 @@ SABOTAGE = {
         deed=lambda self, now_ms: True,
         faults=replace(QUIET, pause=1, partition=2),
         settings={"lease_ms": 600, "quorum": Quorum(total=3, timeout_ms=1000)},
+    ),
+    "a put that has its copies is answered without a lease": Sabotage(
+        place=QuorumWriter,
+        name="progress",
+        deed=asks_for_no_lease,
+        faults=replace(QUIET, one_way=2, partition=2, delay=3, mean_gap_ms=300),
+        settings={"lease_ms": 600, "quorum": Quorum(total=3, in_sync=2, timeout_ms=3000)},
+    ),
+    "a slave acknowledges before its disk does": Sabotage(
+        place=SlaveMachine,
+        name="_report",
+        deed=reports_what_is_in_memory,
+        options={"ack_flushed": True},
+        settings={"is_durable": True, "sync_ms": 100, "flush_ms": 1000},
     ),
     "a master counts its own copy in memory": Sabotage(
         place=MasterGroup,
