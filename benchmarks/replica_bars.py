@@ -32,14 +32,17 @@ def _detail(ours: float | None, theirs: float | None, unit: str) -> str:
 
 
 def _catch_up(results: Results, protocol: str) -> Iterator[Bar]:
-    workload, name = f"catch-up, {protocol}", "MB_per_s"
-    ours, java = (results.value(peer, workload, name) for peer in (OURS, JAVA))
+    workload, figure = f"catch-up, {protocol}", "MB_per_s"
+    unflushed = f"catch-up unflushed, {protocol}"
+    ours, java = (results.value(peer, workload, figure) for peer in (OURS, JAVA))
     for variant in ("mapped", "zeroed"):
         ns = results.limit("loopback", variant, CHUNK)
         limit = CHUNK / ns * 1e3 if ns else None
-        name = f"{workload}: against a socket, {variant}"
-        detail = _detail(ours, limit, "MB/s")
-        yield Bar(name, _ratio(ours, limit, 100), 70, "%", detail=detail)
+        for way in (workload, unflushed):
+            value = results.value(OURS, way, figure)
+            detail = _detail(value, limit, "MB/s")
+            name = f"{way}: against a socket, {variant}"
+            yield Bar(name, _ratio(value, limit, 100), 70, "%", detail=detail)
     detail = _detail(ours, java, "MB/s")
     yield Bar(f"{workload}: against Java", _ratio(ours, java), 3, detail=detail)
 

@@ -1,6 +1,8 @@
 """A store of rmqstore as a side of a pair, measured by commands on the standard input.
 
-    python -m benchmarks.replica_node master|slave classic|autoswitch DIR [MASTER_HOST:PORT]
+    python -m benchmarks.replica_node ROLE classic|autoswitch DIR [MASTER_HOST:PORT]
+
+ROLE is master, slave, or unflushed: a slave that syncs its log when it closes, and no earlier.
 
     put THREADS COUNT WARMUP SIZE   synchronous puts, each acknowledged by both sides
     tasks TASKS COUNT WARMUP SIZE   the same from tasks of one asyncio loop
@@ -14,7 +16,8 @@
     quit
 
 Answers are lines of JSON. Times are time.monotonic_ns(), which on Linux is the clock that all
-processes share. Settings are the store's own but for quorum and port: flushing is asynchronous.
+processes share. Else settings are the store's own but for quorum and port: flushing is
+asynchronous.
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ __all__: list[str] = []
 FIRST_POLL_S, END_POLL_S = 0.0005, 0.002
 PATIENCE_S = 120.0
 BATCH = 500
+UNFLUSHED = dict.fromkeys(
+    ("flush_commit_log_interval_ms", "flush_commit_log_thorough_interval_ms"), 600_000
+)
+"""Later than any command ends."""
 REPLICATED = Durability.REPLICATED
 """Looking a member of an Enum up takes some 0.1 µs of each put."""
 
@@ -238,7 +245,7 @@ def _in_threads(threads: int, calls: int, work: Callable[[int, array[int]], None
 async def main(arguments: list[str]) -> None:
     """Take the role, then obey until the input ends."""
     role, protocol, root, *master = arguments
-    async with AsyncStore(root) as opened:
+    async with AsyncStore(root, **(UNFLUSHED if role == "unflushed" else {})) as opened:
         # Commands block, and what serves the pair does not depend on this loop.
         await asyncio.to_thread(_obey, _Node(opened, role, protocol, *master or [""]))
 

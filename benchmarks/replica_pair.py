@@ -127,9 +127,12 @@ def measure_catch_up(run: Run, peers: Iterable[str], size: int) -> None:
                 master = opened.enter_context(SIDES[peer]("master", protocol, root, ""))
                 end = int(master.ask("feed", size // FED_RECORD, BODY)["end"])
                 master.pause()
-                workload = f"catch-up, {protocol}"
                 given = (run, peer, protocol, master, root, end)
-                jobs.append(run.job(peer, workload, _catch_up, *given))
+                jobs.append(run.job(peer, f"catch-up, {protocol}", _catch_up, *given, "slave"))
+                if peer == OURS:
+                    # A bare connection's receiver syncs nothing either.
+                    workload = f"catch-up unflushed, {protocol}"
+                    jobs.append(run.job(peer, workload, _catch_up, *given, "unflushed"))
         os.sync()
         run.take_turns(jobs)
 
@@ -141,21 +144,25 @@ def _limit_stream(run: Run, number: int, size: int) -> None:
         _limit(run, number, "loopback", "stream", place, 3, megabytes, CHUNK)
 
 
-def _catch_up(run: Run, peer: str, protocol: str, master: Side, root: Path, end: int) -> Figures:
+def _catch_up(
+    run: Run, peer: str, protocol: str, master: Side, root: Path, end: int, role: str
+) -> Figures:
     back_memory(end + end // 4)
     master.resume()
     try:
         # The pages that the first slave used are there for the second one, which counts.
-        _follow(run, peer, protocol, master, root, end)
-        return _follow(run, peer, protocol, master, root, end)
+        _follow(run, peer, protocol, master, root, end, role)
+        return _follow(run, peer, protocol, master, root, end, role)
     finally:
         master.pause()
 
 
-def _follow(run: Run, peer: str, protocol: str, master: Side, root: Path, end: int) -> Figures:
+def _follow(
+    run: Run, peer: str, protocol: str, master: Side, root: Path, end: int, role: str
+) -> Figures:
     with empty_folder(run.directory / "slave") as copy:
         master_cpu = master.cpu_seconds()
-        with SIDES[peer]("slave", protocol, copy, master.address) as slave:
+        with SIDES[peer](role, protocol, copy, master.address) as slave:
             slave_cpu = slave.cpu_seconds()
             told = slave.ask("follow", end)
             # An empty slave of the classic protocol begins at its master's last file.

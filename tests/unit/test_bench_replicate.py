@@ -34,6 +34,7 @@ LINES: Sequence[dict[str, Any]] = [
     limit("round trip", "two cores", 1024, 50_000.0, p50_us=50.0, p99_us=90.0, max_us=99.0),
     figures(OURS, "catch-up, autoswitch", s=1.0, MB_per_s=3000.0),
     figures(OURS, "catch-up, autoswitch", 2, s=1.0, MB_per_s=3200.0),
+    figures(OURS, "catch-up unflushed, autoswitch", s=0.5, MB_per_s=4000.0),
     figures(JAVA, "catch-up, autoswitch", s=9.0, MB_per_s=310.0),
     figures(OURS, "quorum, classic", one_p50_us=39.0, apart_p50_us=75.0, threads_msgs_per_s=1e5),
     figures(JAVA, "quorum, classic", one_p50_us=30.0, apart_p50_us=80.0, threads_msgs_per_s=4e4),
@@ -50,6 +51,7 @@ def test_bars_are_ratios_of_medians_of_one_run() -> None:
     bars = {bar.name: bar for bar in replica_bars.bars(Results(LINES))}
     assert bars["catch-up, autoswitch: against a socket, mapped"].value == pytest.approx(155)
     assert bars["catch-up, autoswitch: against a socket, zeroed"].value == pytest.approx(77.5)
+    assert bars["catch-up unflushed, autoswitch: against a socket, zeroed"].value == 100
     assert bars["catch-up, autoswitch: against Java"].value == pytest.approx(10)
     assert bars["catch-up, classic: against Java"].verdict is Verdict.NOT_MEASURED
     one = "quorum, classic: one writer"
