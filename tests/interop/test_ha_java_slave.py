@@ -144,11 +144,13 @@ def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_foll
         "autoswitch-slave", tmp_path / "java", master=ours.address, broker_id=2, epoch=1
     )
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
-    ours.tell(f"put 4000 {MESSAGE_BYTES} 2")
-    ours.wait_told("acked", 301)
+    # The log ends within the eighth file, of 39 records like all others: at the border of two files
+    # Java's promotion ends with an IndexOutOfBoundsException.
+    ours.tell(f"put 310 {MESSAGE_BYTES} 2")
+    ours.wait_told("acked", 280)
     java.ask("disconnect")
     ours.wait_state(lambda state: not state["replicas"], "the end of the connection")
-    # The put that waits for its copy is stored here alone.
+    # A put that still waits for its copy is stored here alone.
     ours.kill()
     acked = {each["number"]: each["offset"] for each in ours.told("acked")}
     java.ask("promote 2 1,2")
