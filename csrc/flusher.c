@@ -6,6 +6,7 @@
 
 #define RMQ_FLUSH_PAGE 4096
 #define RMQ_CHECKPOINT_INTERVAL_MS 1000
+
 /* ---- the checkpoint ---- */
 
 /* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint under way. */

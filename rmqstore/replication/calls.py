@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 
 from rmqstore.errors import StoreTimeout
@@ -43,12 +43,9 @@ class Waiting:
 
     def result(self, timeout: float, what: str) -> None:
         """Wait. Raises StoreTimeout that names *what*, and what the condition raised."""
-        try:
-            self._future.result(timeout)
-        except TimeoutError:
-            if not self._future.done():
-                raise StoreTimeout(f"waited {timeout} s for {what}") from None
-            self._future.result()
+        if wait([self._future], timeout).not_done:
+            raise StoreTimeout(f"waited {timeout} s for {what}")
+        self._future.result()
 
 
 class Waits:

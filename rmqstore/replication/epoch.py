@@ -150,6 +150,22 @@ class EpochList:
             raise damage
         return cls()
 
+    @classmethod
+    def recover(cls, files: EpochFiles, *, log_start: int, log_end: int) -> EpochList:
+        """Return the list that *files* hold, limited to the log from *log_start* to *log_end*.
+
+        Afterwards both files hold the returned list.
+
+        A death in the middle of `save` leaves a copy of before, as RocketMQ always does. Entries
+        behind the log's end would be true again once it is long enough. Raises as `load`.
+        """
+        loaded = cls.load(files)
+        kept = loaded.restored(log_end=log_end).trim_before(log_start)
+        copy = format_epochs(kept.entries) if kept.entries else None
+        if kept != loaded or files.read(".bak") != copy:
+            kept.save(files)
+        return kept
+
     def save(self, files: EpochFiles) -> None:
         """Write both files, durably; where the list is empty, remove them.
 

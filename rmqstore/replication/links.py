@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqstore.errors import ArgumentError, StoreClosedError
@@ -354,14 +354,10 @@ class LoopThread:
                 future.set_exception(error)
 
         self._hand_over(run)
-        while True:
-            try:
-                return future.result(_ALIVE_S)
-            except TimeoutError:
-                if future.done():
-                    return future.result()
-                if not self._thread.is_alive():
-                    raise StoreClosedError("replication of the store was closed") from None
+        while wait([future], _ALIVE_S).not_done:
+            if not (self._thread.is_alive() or future.done()):
+                raise StoreClosedError("replication of the store was closed")
+        return future.result()
 
     def stop(self) -> None:
         """End the thread. Not from the thread itself. Twice is harmless."""

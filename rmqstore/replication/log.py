@@ -17,7 +17,7 @@ from typing import Self
 
 from rmqstore.directory import EPOCH_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
-from rmqstore.replication.epoch import EpochEntry, EpochList, format_epochs
+from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
     Append,
     Effect,
@@ -248,7 +248,9 @@ class StoreLog:
 
     def _load_epochs(self) -> EpochList:
         try:
-            loaded = EpochList.load(self._files)
+            return EpochList.recover(
+                self._files, log_start=self.start_offset, log_end=self.end_offset
+            )
         except CorruptionError as error:
             path = Path(self._store.path, EPOCH_FILE)
             raise CorruptionError(
@@ -259,12 +261,6 @@ class StoreLog:
                 kind=error.kind,
                 suggested_command=f"rmqstore epoch {self._store.path}",
             ) from error
-        kept = loaded.restored(log_end=self.end_offset).trim_before(self.start_offset)
-        copy = format_epochs(kept.entries) if kept.entries else None
-        # A death in the middle of `save` leaves a copy of before, as RocketMQ always does.
-        if kept != loaded or self._files.read(".bak") != copy:
-            kept.save(self._files)
-        return kept
 
     def _save(self, epochs: EpochList) -> None:
         with self._lock:

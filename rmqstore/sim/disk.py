@@ -264,12 +264,9 @@ class ModelLog:
             raise RotError(f"the record at {self.whole_end} is damaged")
         self.cut(self.whole_end)
         self.flushed_offset = self._flushed_whole = self.end_offset
-        saved = EpochList.load(self._files)
-        kept = saved.restored(log_end=self.end_offset)
-        if kept != saved:
-            # Or entries would come back once the log is long enough again.
-            kept.save(self._files)
-        self.epochs = kept.entries
+        self.epochs = EpochList.recover(
+            self._files, log_start=self.start_offset, log_end=self.end_offset
+        ).entries
         self.confirm_offset = Watermark(
             confirm_offset=self._saved_confirm,
             start_offset=self.start_offset,

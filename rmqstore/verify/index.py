@@ -35,7 +35,8 @@ class IndexCheck:
         self._every = 1 if full else _SAMPLE_EVERY
         self._seen = 0
         self._lost: list[Finding] = []
-        self._behind = 0  # records with keys behind the last one in the index
+        self._behind_at = -1
+        """The first record looked at that has keys and lies behind the last one in the index."""
         self.keys = 0
         """Keys looked up."""
         self._files = list(self._headers())
@@ -66,7 +67,8 @@ class IndexCheck:
         unique = record.unique_key
         keys = ([unique] if unique else []) + record.keys
         if keys and record.physical_offset > self._end:
-            self._behind += 1
+            if self._behind_at < 0:
+                self._behind_at = record.physical_offset
         elif self._is_usable and self._begin is not None and record.physical_offset >= self._begin:
             for key in keys:
                 self._look_up(record, key, view)
@@ -102,18 +104,22 @@ class IndexCheck:
             )
         )
 
-    def findings(self, *, was_closed: bool, log_end: int) -> Iterator[Finding]:
-        """Yield what is wrong, after the last record was seen."""
-        if not self._files and self._behind:
+    def findings(self, *, built_to: int, log_end: int) -> Iterator[Finding]:
+        """Yield what is wrong, after the last record was seen.
+
+        The keys of records below *built_to* should be in the index.
+        """
+        is_behind = self._behind_at >= 0
+        if not self._files and is_behind:
             text = "there is none, though records have keys: these cannot be looked up"
             cure = "repair --rebuild builds one"
             yield Finding(Kind.INDEX, str(self._folder), text, cure, Level.NOTE)
-        elif self._is_usable and self._behind and was_closed:
+        elif self._is_usable and is_behind and self._behind_at < built_to:
             text = f"ends at {self._end}, though records behind that have keys"
             yield Finding(Kind.INDEX, str(self._folder), text, _REBUILT, offset=self._end)
         if not self._folder.is_dir():
             return
-        yield from self._file_findings(log_end, was_closed)
+        yield from self._file_findings(log_end)
         yield from self._lost[:_FINDINGS_MAX]
         if len(self._lost) > _FINDINGS_MAX:
             yield Finding(
@@ -123,7 +129,7 @@ class IndexCheck:
                 _REBUILT,
             )
 
-    def _file_findings(self, log_end: int, was_closed: bool) -> Iterator[Finding]:
+    def _file_findings(self, log_end: int) -> Iterator[Finding]:
         for path in sorted(self._folder.iterdir()):
             if path.is_file() and not path.name.isdecimal():
                 cure = "repair moves it to cut/"
@@ -148,7 +154,7 @@ class IndexCheck:
             elif header is not None and not self._is_sane(header):
                 yield Finding(Kind.INDEX, str(path), "its header contradicts itself", _REBUILT)
             elif header is not None and header[3] >= log_end:
-                level = Level.DAMAGE if was_closed else Level.NOTE
+                level = Level.DAMAGE if self._facts.was_closed else Level.NOTE
                 text = f"has entries up to {header[3]}, but the log ends at {log_end}"
                 yield Finding(Kind.INDEX, str(path), text, _REBUILT, level, header[3])
 

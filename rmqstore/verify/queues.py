@@ -111,6 +111,9 @@ class _Queue:
         self.units = {file.start: file for file in self.files if file.size >= self.unit.size}
         self.matched = 0
         self.lagging: tuple[int, int] | None = None
+        """The units behind the last one that have a record, and where that of the first one is:
+        `lagging_at`."""
+        self.lagging_at = -1
         self.troubles = _Troubles()
         self._end: int | None = None
         self._batches: dict[int, tuple[int, ...]] | None = None
@@ -179,8 +182,7 @@ class _Queue:
             data = self.bytes_of(entry.offset)
         if not data.strip(b"\0"):
             if is_behind:
-                first = self.lagging[0] if self.lagging else entry.offset
-                self.lagging = (min(first, entry.offset), entry.offset)
+                self._lag(entry, entry.offset)
             else:
                 self.troubles.add("is missing", entry.offset, entry.offset)
             return
@@ -192,6 +194,12 @@ class _Queue:
             self.troubles.add("is missing", entry.offset, entry.offset)
         else:
             self.troubles.add("does not fit its record", entry.offset, entry.offset)
+
+    def _lag(self, entry: _Entry, last: int) -> None:
+        if self.lagging is None:
+            self.lagging_at = entry.physical_offset
+        first = self.lagging[0] if self.lagging else entry.offset
+        self.lagging = (min(first, entry.offset), last)
 
     def _code_of(self, stored: int) -> int | None:
         """The tags code, which may lie in the extension; None where it has no whole unit there."""
@@ -215,8 +223,7 @@ class _Queue:
         if fields is None:
             past = max((each[0] for each in self._batches.values()), default=-1)
             if entry.physical_offset > past:
-                first = self.lagging[0] if self.lagging else entry.offset
-                self.lagging = (first, last)
+                self._lag(entry, last)
             else:
                 self.troubles.add("is missing", entry.offset, last)
         elif (fields[1], fields[2], fields[4], fields[5]) == (
@@ -366,14 +373,15 @@ class QueueCheck:
         return record.store_timestamp + self._delays_ms[min(level, len(self._delays_ms)) - 1]
 
     def findings(
-        self, view: Store, *, was_closed: bool, log_start: int, log_limit: int
+        self, view: Store, *, built_to: int, log_start: int, log_limit: int
     ) -> Iterator[Finding]:
         """Yield what is wrong, after the last record was seen.
 
-        What lies at or behind *log_limit* was written meanwhile.
+        Records below *built_to* should be in their queues. What lies at or behind *log_limit* was
+        written meanwhile.
         """
         for name, queue in sorted(self._queues.items()):
-            found = list(self._judge(name, queue, view, was_closed, (log_start, log_limit)))
+            found = list(self._judge(name, queue, view, built_to, (log_start, log_limit)))
             if any(finding.level is Level.DAMAGE for finding in found):
                 has_records = queue.matched or queue.lagging or queue.troubles.ranges
                 (self.bad if has_records else self.orphans).add(name)
@@ -384,7 +392,7 @@ class QueueCheck:
         name: QueueName,
         queue: _Queue,
         view: Store,
-        was_closed: bool,
+        built_to: int,
         log_range: tuple[int, int],
     ) -> Iterator[Finding]:
         place = f"{name[0]}/{name[1]}"
@@ -393,10 +401,13 @@ class QueueCheck:
             yield Finding(Kind.QUEUE, place, _units_text(first, last, text), _REBUILT, offset=first)
         if queue.lagging:
             first, last = queue.lagging
-            text = _units_text(first, last, "is missing" if was_closed else "is not built yet")
-            cure = _REBUILT if was_closed else "opening the store builds what is missing"
-            level = Level.DAMAGE if was_closed else Level.NOTE
-            yield Finding(Kind.QUEUE, place, text, cure, level, first)
+            if queue.lagging_at < built_to:
+                text = _units_text(first, last, "is missing")
+                yield Finding(Kind.QUEUE, place, text, _REBUILT, offset=first)
+            else:
+                text = _units_text(first, last, "is not built yet")
+                cure = "an open store builds what is missing, a replica what is confirmed of it"
+                yield Finding(Kind.QUEUE, place, text, cure, Level.NOTE, first)
         if queue.troubles.ranges:
             return
         strays = _Troubles()

@@ -77,12 +77,11 @@ def verify(
             index.see(record, view)
         later = LogFiles.find(root, config=config, file_size=files.file_size)
         log_limit = files.end if later.end > files.end else _NO_LIMIT
+        built_to = _built_to(facts, checkpoint)
         findings = [
             *_log_findings(files, walk, facts),
-            *queues.findings(
-                view, was_closed=facts.was_closed, log_start=files.start, log_limit=log_limit
-            ),
-            *index.findings(was_closed=facts.was_closed, log_end=walk.end),
+            *queues.findings(view, built_to=built_to, log_start=files.start, log_limit=log_limit),
+            *index.findings(built_to=built_to, log_end=walk.end),
             *_checkpoint_findings(root / "checkpoint", checkpoint, walk.end, last_timestamp),
             *_config_findings(root),
         ]
@@ -134,6 +133,20 @@ def _log_findings(files: LogFiles, walk: LogWalk, facts: Directory) -> Iterator[
         text = f"the log ends in {walk.last_byte - walk.end} bytes that are no record"
         cure = "repair copies them to cut/ and ends the log before them"
         yield Finding(Kind.LOG, place, text, cure, offset=walk.end)
+
+
+def _built_to(facts: Directory, checkpoint: bytes | None) -> int:
+    """Return up to where the log must be in queues and index.
+
+    A store that was not closed may lag behind its log by anything; a replica that was holds back
+    what is not confirmed (docs/replication.md, "Confirm offset").
+    """
+    if not facts.was_closed:
+        return 0
+    if not facts.has_epochs or checkpoint is None or len(checkpoint) < _CHECKPOINT_5_3.size:
+        return _NO_LIMIT
+    confirm = _CHECKPOINT_5_3.unpack_from(checkpoint)[4]
+    return _NO_LIMIT if confirm == 0 else max(confirm, 0)
 
 
 def _read(path: Path) -> bytes | None:

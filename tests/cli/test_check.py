@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqstore
-from rmqstore import repair
+from rmqstore import Durability, repair
 from rmqstore.errors import StoreError, StoreLockedError
+from rmqstore.replication import Master, Quorum
 from rmqstore.verify import Kind, Level, verify
 from tests.cli.conftest import ROOT, Run
 from tests.cli.damage import DAMAGES
@@ -217,6 +218,27 @@ def test_queue_entries_that_a_crash_left_out_are_a_note(tmp_path: Path) -> None:
     (finding,) = [each for each in verify(path).findings if each.kind is Kind.QUEUE]
     assert (finding.level, finding.place) == (Level.NOTE, "t/0")
     assert "units 0 to 9" in finding.text
+
+
+def test_what_a_replica_holds_back_is_a_note_and_what_it_lacks_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "replica.store"
+    keyed = [rmqstore.Message("t", b"x", keys=[f"key-{number}"]) for number in range(10)]
+    with rmqstore.open(path) as store:
+        store.put_many(keyed)
+        with Master(store, listen=("127.0.0.1", 0), quorum=Quorum(total=2, in_sync=2)):
+            store.put_many(keyed, durability=Durability.MEMORY)
+    report = verify(path, full=True)
+    (finding,) = report.findings
+    assert (finding.level, finding.place) == (Level.NOTE, "t/0")
+    assert "units 10 to 19 are not built yet" in finding.text
+    assert not report.bad_queues
+    (units,) = (path / "consumequeue" / "t" / "0").iterdir()
+    with units.open("r+b") as file:
+        file.seek(9 * 20)
+        file.write(bytes(20))
+    (finding,) = verify(path).findings
+    assert (finding.level, finding.place) == (Level.DAMAGE, "t/0")
+    assert "units 9 to 19 are missing" in finding.text
 
 
 def test_a_sound_store_gives_an_empty_plan(small: Path, run: Run) -> None:
