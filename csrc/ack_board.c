@@ -479,14 +479,20 @@ static bool is_settled(struct rmq_ack_board *board, struct rmq_ack_waiter *waite
     bool has_copies = need->copies <= 1 && !need->needs_all;
     if (!has_copies && !board->is_frozen) {
         int64_t end = own_end(board);
-        has_copies = waiter->end_offset <= end_of_need(board, need->copies, need->needs_all, end) &&
-                     holds_lease(board);
+        has_copies = waiter->end_offset <= end_of_need(board, need->copies, need->needs_all, end);
     }
-    if (has_copies)
+    bool is_over = has_copies && holds_lease(board);
+    if (is_over)
         settle(board, waiter, RMQ_PUT_OK);
     else
         stand_in_line(board, waiter);
-    return has_copies;
+    return is_over;
+}
+
+int rmq_ack_board_acknowledge(struct rmq_ack_board *board, const struct rmq_ack_need *need)
+{
+    bool is_in_office = need->term == atomic_load(&board->term);
+    return is_in_office && holds_lease(board) ? RMQ_PUT_OK : RMQ_PUT_FLUSH_SLAVE_TIMEOUT;
 }
 
 struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board)

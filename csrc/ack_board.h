@@ -48,7 +48,8 @@ struct rmq_ack_rule {
     bool is_flushed;        /* the master's own copy counts once it is on the disk */
     int32_t present;        /* -1, or: a put that needs more copies than this is refused */
     int32_t available;      /* -1, or: one in vain that asked for more gets SLAVE_NOT_AVAILABLE */
-    int64_t lease_end_ms;   /* INT64_MAX for none; rmq_monotonic_ms */
+    int64_t lease_end_ms;   /* from then on no put is admitted or acknowledged; INT64_MAX for no
+                               lease; rmq_monotonic_ms */
     int64_t waiting_max;
     int64_t timeout_ms;
 };
@@ -103,6 +104,11 @@ struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board);
  * standing for the rule's. Returns an enum rmq_put_status, and how many copies there were. */
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
                        int64_t end_offset, int64_t timeout_ms, int32_t *copies);
+/* Whether an appended put that has all it waited for may be acknowledged: RMQ_PUT_OK, or
+ * RMQ_PUT_FLUSH_SLAVE_TIMEOUT when the role or the lease under which it was admitted has ended. The
+ * last check of every put, whatever its durability: another master may have been elected while the
+ * put was appended, flushed or woken. Takes no lock. */
+int rmq_ack_board_acknowledge(struct rmq_ack_board *board, const struct rmq_ack_need *need);
 /* Lets waiter (need, end_offset, inbox, owner are set) be told through its inbox, at once when it
  * has its copies already: false then. The board knows no time limit for it. */
 bool rmq_ack_board_begin(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);

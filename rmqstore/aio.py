@@ -279,8 +279,8 @@ class AsyncStore:
         """
         store = self.store
         wanted = asked_durability(store, durability, copies)
-        # Leave to append what waits for copies has to come before the append.
-        admission = store._admit(copies) if wanted is _REPLICATED else None
+        # Leave to append has to come before the append.
+        admission = None if wanted is _MEMORY else store._admit(copies, wanted)
         receipt = store.put(
             topic,
             body,
@@ -293,19 +293,15 @@ class AsyncStore:
             born_timestamp=born_timestamp,
             durability=_MEMORY,
         )
-        if wanted is _MEMORY:
-            return receipt
         if admission is None:
-            await self._acknowledged(receipt.end_offset, timeout, receipt)
-            return receipt._with_durability(wanted)
+            return receipt
         if admission.is_flushed:
             timeout = await self._flushed(receipt.end_offset, timeout, receipt)
-        waiting = self._expect(admission, receipt, timeout)
-        try:
-            await waiting.token
-        except BaseException:
-            waiting.withdraw()
-            raise
+        if wanted is _REPLICATED:
+            await self._replicated(admission, receipt, timeout)
+        else:
+            receipt = receipt._with_durability(wanted)
+        admission.check(receipt)
         return receipt
 
     async def put_many(
@@ -324,23 +320,29 @@ class AsyncStore:
         """
         store = self.store
         wanted = asked_durability(store, durability, copies)
-        admission = store._admit(copies) if wanted is _REPLICATED else None
+        admission = None if wanted is _MEMORY else store._admit(copies, wanted)
         receipts = store.put_many(messages, topic=topic, queue=queue, durability=_MEMORY)
-        if wanted is _MEMORY or not receipts:
+        if admission is None or not receipts:
             return receipts
-        end_offset = receipts[-1].end_offset
-        if admission is None:
-            await self._acknowledged(end_offset, timeout, receipts)
-            return [receipt._with_durability(wanted) for receipt in receipts]
         if admission.is_flushed:
-            timeout = await self._flushed(end_offset, timeout, receipts)
-        waiting = self._expect(admission, receipts, timeout)
+            timeout = await self._flushed(receipts[-1].end_offset, timeout, receipts)
+        if wanted is _REPLICATED:
+            await self._replicated(admission, receipts, timeout)
+        else:
+            receipts = [receipt._with_durability(wanted) for receipt in receipts]
+        admission.check(receipts)
+        return receipts
+
+    async def _replicated(
+        self, admission: Admission, receipt: Receipt | list[Receipt], timeout: float | None
+    ) -> None:
+        """Waits for the copies that were admitted; the receipts then say so."""
+        waiting = self._expect(admission, receipt, timeout)
         try:
             await waiting.token
         except BaseException:
             waiting.withdraw()
             raise
-        return receipts
 
     async def _flushed(
         self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]

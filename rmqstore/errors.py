@@ -239,7 +239,8 @@ class InSyncReplicasNotEnough(PutError):
 
 
 class ReplicaTimeout(PutError, TimeoutError):
-    """The message is in the local log and was not acknowledged by enough replicas in time."""
+    """The message is in the local log and was not acknowledged by enough replicas in time, or the
+    master's role or lease ended before the put returned."""
 
     status = "FLUSH_SLAVE_TIMEOUT"
     stored = True

@@ -220,11 +220,22 @@ cdef class Admission:
     """Leave to append a put, and what it then waits for."""
 
     cdef rmq_ack_need need
-    cdef readonly AckBoard board
+    cdef readonly AckBoard board  # None: the store is no master
     cdef readonly bint is_flushed  # the put also waits for this store's own disk
 
     def __init__(self, *args, **kwargs):
         raise TypeError("admissions come from Store._admit")
+
+    def check(self, receipts):
+        """Raise ReplicaTimeout with *receipts* when the appended put, which has all it waited for, may not be
+        acknowledged: the role or the lease under which it was admitted has ended."""
+        cdef int status
+        if self.board is None:
+            return
+        status = rmq_ack_board_acknowledge(self.board.board, &self.need)
+        if status != RMQ_PUT_OK:
+            raise replica_timeout(self.board.store, PUT_STATUSES[status], self.need.copies, False, self.need.copies,
+                                  receipts)
 
     @property
     def copies(self):

@@ -509,6 +509,7 @@ cdef extern from "ack_board.h" nogil:
     void rmq_ack_board_reason(rmq_ack_board *board, int status, const rmq_ack_need *need, char *reason)
     int rmq_ack_board_wait(rmq_ack_board *board, const rmq_ack_need *need, int64_t end_offset, int64_t timeout_ms,
                            int32_t *copies)
+    int rmq_ack_board_acknowledge(rmq_ack_board *board, const rmq_ack_need *need)
     bint rmq_ack_board_begin(rmq_ack_board *board, rmq_ack_waiter *waiter)
     void rmq_ack_board_hurry(rmq_ack_board *board)
     bint rmq_ack_board_withdraw(rmq_ack_board *board, rmq_ack_waiter *waiter)

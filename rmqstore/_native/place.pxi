@@ -152,11 +152,12 @@ def place_records(Store store, data, *, least_timestamp=None):
     cdef rmq_run run
     cdef rmq_error err
     cdef Py_buffer view
+    cdef AckBoard board = store._board
     cdef Waited waited
     cdef int status
     memset(&run, 0, sizeof(run))
     try:
-        admit(store, store._board, MEMORY, 0, None, &waited)
+        admit(store, board, MEMORY, 0, None, &waited)
         if least_timestamp is not None:
             run.keeps_timestamps = True
             run.least_timestamp = least_timestamp
@@ -168,7 +169,10 @@ def place_records(Store store, data, *, least_timestamp=None):
                 status = rmq_store_place(handle, &run, &err)
         finally:
             PyBuffer_Release(&view)
+        check(status, &err)
+        reached(store, handle, board, 0, MEMORY, &waited, &err)
+        if waited.replicas != RMQ_PUT_OK:
+            raise put_failed(store, &waited, &err, None)
     finally:
         store.leave()
-    check(status, &err)
     return run.records, run.least_timestamp

@@ -125,6 +125,7 @@ cdef struct Waited:
     int disk                # enum rmq_status
     int replicas            # enum rmq_put_status
     int32_t copies
+    bint is_out_of_office   # the role or the lease ended before the put could be acknowledged
 
 
 cdef int admit(Store store, AckBoard board, object durability, int32_t copies, object timeout,
@@ -134,6 +135,7 @@ cdef int admit(Store store, AckBoard board, object durability, int32_t copies, o
     waited.timeout_ms = milliseconds(store, timeout)
     waited.is_limited = timeout is not None
     waited.disk, waited.replicas, waited.copies = RMQ_OK, RMQ_PUT_OK, 1
+    waited.is_out_of_office = False
     if board is None:
         if durability is REPLICATED:
             refuse_replicated(store)
@@ -159,13 +161,21 @@ cdef object not_admitted(Store store, AckBoard board, int status, const rmq_ack_
 
 cdef object reached(Store store, rmq_store *handle, AckBoard board, int64_t end_offset, object wanted, Waited *waited,
                     rmq_error *err):
-    """Waits for the durability, with the GIL let go of. A store that flushes every message waits for that, too, while
-    replicas get theirs."""
+    """Wait for the durability, then see whether the put may still be acknowledged; return what was reached."""
+    cdef object found = MEMORY if wanted is MEMORY else wait_for(store, handle, board, end_offset, wanted, waited, err)
+    if board is not None and waited.disk == RMQ_OK and waited.replicas == RMQ_PUT_OK:
+        waited.replicas = rmq_ack_board_acknowledge(board.board, &waited.need)
+        waited.is_out_of_office = waited.replicas != RMQ_PUT_OK
+    return found
+
+
+cdef object wait_for(Store store, rmq_store *handle, AckBoard board, int64_t end_offset, object wanted, Waited *waited,
+                     rmq_error *err):
+    """Wait for the disk, the replicas or both, without the GIL. A store that flushes every message waits for that, too,
+    while replicas get theirs."""
     cdef int64_t timeout_ms = waited.timeout_ms
     cdef int64_t until_ms = rmq_monotonic_ms() + timeout_ms if wanted is REPLICATED else 0
     cdef object so_far = MEMORY
-    if wanted is MEMORY:
-        return MEMORY
     if wanted is DISK or store.default_durability is DISK or rmq_ack_board_is_flushed(board.board):
         with nogil:
             waited.disk = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
@@ -211,7 +221,7 @@ cdef object put_failed(Store store, const Waited *waited, const rmq_error *err, 
     cdef int status = waited.disk
     if status == RMQ_OK:
         return replica_timeout(store, PUT_STATUSES[waited.replicas], waited.need.copies,
-                               waited.need.needs_all, waited.copies, receipt)
+                               waited.need.needs_all and not waited.is_out_of_office, waited.copies, receipt)
     error = error_of(err)
     if isinstance(error, PutError):
         error.receipt = receipt
@@ -223,7 +233,7 @@ cdef object put_failed(Store store, const Waited *waited, const rmq_error *err, 
 
 
 cdef object replica_timeout(Store store, object status, int needed, bint needs_all, int copies, object receipt):
-    """The exception of a put that is stored and did not get its copies in time."""
+    """The exception of a put that is stored and did not get its copies in time, or may not be acknowledged any more."""
     if copies < needed:
         why = f"{copies} of {needed} copies were acknowledged in time (slaveTimeout)"
     elif needs_all:
@@ -351,7 +361,7 @@ cdef class Writer(Store):
                     status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
             if status != RMQ_OK:
                 raise put_refused(self, &err)
-            if durability is MEMORY:
+            if durability is MEMORY and board is None:
                 return make_receipt(topic, message, &stored, durability, 1)
             durability = reached(self, handle, board, stored.physical_offset + stored.size, durability, &waited, &err)
             receipt = make_receipt(topic, message, &stored, durability, waited.copies)
@@ -366,8 +376,9 @@ cdef class Writer(Store):
             raise TypeError(f"put takes a topic and a body, or a Message; got {type(message).__name__}")
         return self._put_all([message], None, 0, durability, copies, timeout, False)[0]
 
-    def _admit(self, copies=None):
-        """Return leave to append a message that is to have copies, for who waits for them elsewhere.
+    def _admit(self, copies=None, durability=REPLICATED):
+        """Return leave to append a message that is to be on the disk or to have copies, for a caller that waits for that
+        itself.
 
         Raises as put does when it refuses one.
         """
@@ -375,9 +386,12 @@ cdef class Writer(Store):
         cdef AckBoard board = self._board
         cdef Waited waited
         self.alive()
-        admit(self, board, REPLICATED, judge_copies(copies), None, &waited)
-        admission.board, admission.need = board, waited.need
-        admission.is_flushed = self.default_durability is DISK or rmq_ack_board_is_flushed(board.board)
+        admit(self, board, durability, judge_copies(copies), None, &waited)
+        admission.is_flushed = durability is DISK or self.default_durability is DISK
+        if board is not None:
+            admission.board, admission.need = board, waited.need
+            if durability is REPLICATED and rmq_ack_board_is_flushed(board.board):
+                admission.is_flushed = True
         return admission
 
     def put_many(self, messages, *, topic=None, int queue=0, durability=None, copies=None, timeout=None):

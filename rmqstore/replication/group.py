@@ -286,6 +286,13 @@ class MasterGroup(Generic[T]):
         )
         return effects + [Resolved(each) for each in resolutions]
 
+    def acknowledge(self, now_ms: int) -> PutStatus:
+        """Return the status of an appended put that has all it waited for; see
+        `QuorumWriter.acknowledge`."""
+        if not self.is_master:
+            return PutStatus.FLUSH_SLAVE_TIMEOUT
+        return self.writer.acknowledge(now_ms)
+
     def confirm_set(
         self, members: Collection[int], *, set_epoch: int, now_ms: int
     ) -> list[Effect[T]]:

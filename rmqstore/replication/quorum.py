@@ -4,7 +4,8 @@ A put passes `QuorumWriter.admit` before anything is appended, waits with `wait`
 the acknowledgement that completes its copies, by its deadline, or by the end of the master's role:
 
     PUT_OK                        as many copies exist as were asked for
-    FLUSH_SLAVE_TIMEOUT           stored; the copies did not come in time
+    FLUSH_SLAVE_TIMEOUT           stored; the copies did not come in time, or the role or the lease
+                                  ended first
     SLAVE_NOT_AVAILABLE           stored; in plain mode, the replicas for the copies are not there
     IN_SYNC_REPLICAS_NOT_ENOUGH   not stored: too few replicas keep up
     SERVICE_NOT_AVAILABLE         not stored: the master's lease has run out
@@ -188,8 +189,13 @@ class Lease:
     """The time for which a master may take it that no other was elected.
 
     Whoever elects waits *duration_ms*, and what its clock may differ, after the last renewal
-    before it elects another. Time counts from the moment a renewal was asked for, because the
-    granter counts from a later one. A *duration_ms* of 0 is no lease: always held, as in RocketMQ.
+    before it elects another: with clocks that run up to 10 % apart, 1.1 times *duration_ms*. Time
+    counts from the moment a renewal was asked for, because the granter counts from a later one. A
+    *duration_ms* of 0 is no lease: always held, as in RocketMQ.
+
+    Every put needs it twice, whatever its durability: before the append, and when the put is
+    acknowledged. A lease bounds the time of acknowledgements. It makes no copies, and it does not
+    bound reads.
     """
 
     __slots__ = ("_asked_ms", "duration_ms")
@@ -426,7 +432,7 @@ class QuorumWriter(Generic[T]):
     ) -> list[Resolution[T]]:
         """Let an appended put wait; return what can be resolved now, itself perhaps among it."""
         assert admission.status is PutStatus.PUT_OK, "a refused put is not appended"
-        if not admission.is_waiting:
+        if not admission.is_waiting and self.lease.is_held(now_ms):
             return [Resolution(token, PutStatus.PUT_OK, standing.copies_of(end_offset))]
         wait_ms = self.quorum.timeout_ms if timeout_ms is None else timeout_ms
         self._waiters.add(
@@ -437,6 +443,15 @@ class QuorumWriter(Generic[T]):
             deadline_ms=now_ms + wait_ms,
         )
         return self.progress(standing, now_ms)
+
+    def acknowledge(self, now_ms: int) -> PutStatus:
+        """Return the status of an appended put that has all it waited for, the disk included.
+
+        Called when the put is acknowledged, not before: the lease may have run out while the put
+        was appended, flushed or woken.
+        """
+        is_held = self.lease.is_held(now_ms)
+        return PutStatus.PUT_OK if is_held else PutStatus.FLUSH_SLAVE_TIMEOUT
 
     def progress(self, standing: Standing, now_ms: int) -> list[Resolution[T]]:
         """Return the puts that have their copies, after an acknowledgement or a change of the set.

@@ -508,7 +508,7 @@ class Replica(Host):
         put.master, put.life = self.number, self.life
         self._witness.on_moment(self, "put")
         if put.durability is Durability.MEMORY:
-            self._answer(put, PutStatus.PUT_OK, 1)
+            self._answer(put, node.group.acknowledge(self.clock.monotonic_ms()), 1)
         elif put.durability is Durability.DISK:
             self._now.disk_waits.append(DiskWait(put))
         else:
@@ -547,10 +547,8 @@ class Replica(Host):
         now_ms = self.clock.monotonic_ms()
         if isinstance(node, MasterNode):
             self._do(node.log_grew(now_ms))
-            is_held = node.group.writer.lease.is_held(now_ms)
             for wait in waits:
-                status = PutStatus.PUT_OK if is_held else PutStatus.FLUSH_DISK_TIMEOUT
-                self._answer(wait.put, status, wait.copies)
+                self._answer(wait.put, node.group.acknowledge(now_ms), wait.copies)
         elif node is not None:
             self._do_slave(node.tell(LogGrew(), now_ms))
 

@@ -37,6 +37,8 @@ class Shape:
     """Between two flushes that nobody waits for."""
     sync_ms: int
     """How long a flush takes that puts wait for."""
+    drift_ppm_max: int
+    """By how much the monotonic clock of a machine is faster or slower than the world."""
 
     @classmethod
     def drawn(cls, rng: Random, *, replicas: int) -> Shape:
@@ -81,4 +83,5 @@ class Shape:
             patience_ms=700,
             flush_ms=rng.choice((20, 200, 1000)),
             sync_ms=rng.choice((1, 5, 100)),
+            drift_ppm_max=rng.choice((2000, 2000, 2000, 90_000)),
         )

@@ -82,7 +82,7 @@ class World:
             clock = MachineClock(
                 self.timeline,
                 begin_ms=rng.randrange(1_000_000),
-                drift_ppm=rng.randrange(-2000, 2001),
+                drift_ppm=rng.randint(-self.shape.drift_ppm_max, self.shape.drift_ppm_max),
             )
             replica = Replica(
                 number,

@@ -296,6 +296,27 @@ def test_lease_that_is_over_refuses_every_put_and_resolves_none(board: Board) ->
     assert board.wait(board.end, need=need) == (OK, 2)
 
 
+def test_put_that_needs_no_copies_is_acknowledged_under_its_lease_and_role_alone(
+    board: Board,
+) -> None:
+    acknowledge = board.lib.rmq_ack_board_acknowledge
+    slot = board.open_slot()
+    board.thaw([slot])
+    alone, one_copy = board.admit(is_replicated=False)[1], board.admit(1)[1]
+    assert acknowledge(board.board, alone) == OK
+    assert board.wait(board.end, need=one_copy) == (OK, 1)
+
+    board.thaw([slot], lease_end_ms=1)
+    assert acknowledge(board.board, alone) == FLUSH_SLAVE_TIMEOUT
+    assert board.wait(board.end, need=one_copy, timeout_ms=0) == (FLUSH_SLAVE_TIMEOUT, 1)
+
+    board.thaw([slot])
+    assert acknowledge(board.board, alone) == OK
+    board.lib.rmq_ack_board_abandon(board.board)
+    board.thaw([slot])
+    assert acknowledge(board.board, alone) == FLUSH_SLAVE_TIMEOUT
+
+
 def test_admission_says_why_not(board: Board, inbox: Any) -> None:
     board.thaw([], status=IN_SYNC_REPLICAS_NOT_ENOUGH, reason=board.ffi.new("char[]", b"x" * 999))
     status, need = board.admit()

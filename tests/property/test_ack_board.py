@@ -182,7 +182,10 @@ class Pair:
         if self.setting.mode is Mode.ACTING_MASTER:
             self.thaw()
 
-    def put(self, copies: int | None) -> None:
+    def put_at_the_end_of_the_lease(self, copies: int | None) -> None:
+        self.put(copies, is_last=True)
+
+    def put(self, copies: int | None, *, is_last: bool = False) -> None:
         number = len(self.outcomes) + len(self.waits)
         self.review()
         admission = self.writer.admit(self.standing, now_ms=self.now_ms, copies=copies)
@@ -195,6 +198,8 @@ class Pair:
         end_offset = self.store.put("t", b"%d" % number).end_offset
         self.review()
         self.evaluate()
+        if is_last:
+            self.renew(False)
         self.waits[number] = self.board._begin(self.inbox, admitted, end_offset, number)
         if not self.is_frozen or not admission.is_waiting:
             self.outcomes += self.writer.wait(
@@ -321,6 +326,7 @@ steps = st.one_of(
     _step("ack", st.sampled_from(IDS), st.just(0)),
     _step("put", st.sampled_from((None, None, 1, 2, 3, 6, 5000))),
     _step("put", st.just(None)),
+    _step("put_at_the_end_of_the_lease", st.sampled_from((None, 1))),
     _step("put_alone"),
     _step("flush"),
     _step("flush"),

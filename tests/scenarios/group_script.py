@@ -9,6 +9,7 @@ it and returns it with what was really printed. Lines that begin with # are for 
     connect 2 on=7 learner       a handshake of broker 2 on connection 7
     ack 500 on=7                 an acknowledgement;  sent on=7: a batch went out;  close on=7
     put NAME 100 copies=2 unreplicated                      admit, append 100 bytes, wait
+    put NAME 100 disk            admit, append 100 bytes;  flushed NAME: its sync is over
     at 3000                      the clock, and a tick
     controller set=1,2 epoch=2   the controller's set;  refuse 1, lose 1: answers to a proposal
     lease asked=0                a lease was renewed;  alive 2: as the nameserver counts
@@ -177,7 +178,9 @@ class Stage:
         name, size = words[0], int(words[1])
         copies = int(values["copies"]) if "copies" in values else None
         admission = self.group.admit(
-            now_ms=self.now_ms, is_replicated="unreplicated" not in words, copies=copies
+            now_ms=self.now_ms,
+            is_replicated=not {"unreplicated", "disk"} & set(words),
+            copies=copies,
         )
         if admission.status is not PutStatus.PUT_OK:
             yield f"{name} {admission.status}, not stored: {admission.reason}"
@@ -185,10 +188,17 @@ class Stage:
         needs = f"{admission.copies} {'copy' if admission.copies == 1 else 'copies'}"
         needs += " and every member" if admission.needs_all else ""
         start = self.group.end_offset
+        if "disk" in words:
+            yield f"{name} stored at {start} to {start + size}, needs a sync"
+            yield from self.tell(self.group.log_grew(start + size))
+            return
         yield f"{name} stored at {start} to {start + size}, needs {needs}"
         yield from self.tell(
             self.group.wait(name, admission, end_offset=start + size, now_ms=self.now_ms)
         )
+
+    def do_flushed(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
+        return [f"{words[0]} {self.group.acknowledge(self.now_ms)}"]
 
     def do_at(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
         self.now_ms = int(words[0])

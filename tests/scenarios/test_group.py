@@ -45,6 +45,10 @@ def test_h18_isolated_master_refuses_without_its_lease() -> None:
     play("h18_isolated_master_refuses_without_its_lease")
 
 
+def test_h18_sync_that_ends_after_the_lease_acknowledges_nothing() -> None:
+    play("h18_sync_that_ends_after_the_lease_acknowledges_nothing")
+
+
 def test_h19_bytes_of_former_epochs_are_confirmed_with_the_present_one() -> None:
     play("h19_bytes_of_former_epochs_are_confirmed_with_the_present_one")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqstore import sim
+from rmqstore.message import PutStatus
 from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
 from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
@@ -30,6 +31,7 @@ from rmqstore.replication.node import steps_to_master
 from rmqstore.replication.quorum import Lease, Quorum, QuorumWriter, Standing
 from rmqstore.replication.slave import SlaveMachine
 from rmqstore.replication.sync_state_set import SyncStateSet
+from rmqstore.sim import controller as sim_controller
 from rmqstore.sim import replica as sim_replica
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
@@ -147,6 +149,10 @@ def asks_for_no_lease(self: QuorumWriter[int], standing: Standing, now_ms: int) 
     return self._waiters.satisfied(standing)
 
 
+def acknowledges_without_a_lease(self: QuorumWriter[int], now_ms: int) -> PutStatus:
+    return PutStatus.PUT_OK
+
+
 def keeps_what_is_confirmed(log: ModelLog, *, epoch: int, whole_end: int) -> list[Effect]:
     return steps_to_master(log, epoch=epoch, whole_end=log.whole_below(log.confirm_offset))
 
@@ -197,7 +203,7 @@ class Sabotage:
 
     place: Any
     name: str
-    deed: Callable[..., Any]
+    deed: Any
     faults: sim.Faults | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -272,6 +278,20 @@ SABOTAGE = {
         deed=asks_for_no_lease,
         faults=replace(QUIET, one_way=2, partition=2, delay=3, mean_gap_ms=300),
         settings={"lease_ms": 600, "quorum": Quorum(total=3, in_sync=2, timeout_ms=3000)},
+    ),
+    "a flushed put is acknowledged without a lease": Sabotage(
+        place=QuorumWriter,
+        name="acknowledge",
+        deed=acknowledges_without_a_lease,
+        faults=replace(QUIET, pause=2, partition=2, mean_gap_ms=300),
+        settings={"lease_ms": 600, "sync_ms": 100, "flush_ms": 1000},
+    ),
+    "a controller waits for a lease by its own clock alone": Sabotage(
+        place=sim_controller,
+        name="_LEASE_MARGIN",
+        deed=1.0,
+        faults=replace(QUIET, election=3, mean_gap_ms=200),
+        settings={"lease_ms": 600, "drift_ppm_max": 90_000},
     ),
     "a slave acknowledges before its disk does": Sabotage(
         place=SlaveMachine,

@@ -179,6 +179,31 @@ def test_lease_counts_from_when_it_was_asked_for(now_ms: int, is_held: bool) -> 
     assert not lease.is_held(now_ms)
 
 
+@pytest.mark.parametrize(("master_rate", "granter_rate"), [(1, 1), (10, 11), (11, 10)])
+def test_lease_is_over_before_a_granter_whose_clock_runs_apart_elects(
+    master_rate: int, granter_rate: int
+) -> None:
+    # Rates are tenths of a millisecond of each clock in one of the world's.
+    duration_ms = 5000
+    elected_at = duration_ms * 11 // granter_rate + 1
+    lease = Lease(duration_ms)
+    lease.renewed(asked_ms=0)
+    assert not lease.is_held(elected_at * master_rate // 10)
+
+
+def test_put_that_needs_no_copies_waits_for_a_lease_that_ran_out_after_its_append() -> None:
+    lease = Lease(50)
+    writer: QuorumWriter[str] = QuorumWriter(Quorum(), Mode.PLAIN, lease=lease)
+    standing = Standing(100, {}, ())
+    lease.renewed(asked_ms=0)
+    admission = writer.admit(standing, now_ms=49)
+    assert writer.wait("a", admission, standing, end_offset=100, now_ms=50) == []
+    assert writer.acknowledge(50) is PutStatus.FLUSH_SLAVE_TIMEOUT
+    lease.renewed(asked_ms=40)
+    assert writer.progress(standing, 60) == [Resolution("a", PutStatus.PUT_OK, 1)]
+    assert writer.acknowledge(60) is PutStatus.PUT_OK
+
+
 def test_no_lease_is_always_held() -> None:
     assert Lease().is_held(0)
     with pytest.raises(ArgumentError, match="-1 ms"):
