@@ -111,7 +111,7 @@ class MasterGroup(Generic[T]):
 
     def _look(self) -> Standing:
         acks = {each.broker_id: each.ack_offset for each in self.replicas}
-        voters = frozenset(each.broker_id for each in self.replicas if not each.is_learner)
+        voters = self.replicas.countable()
         if not self.has_set:
             return Standing(self._own_end, acks, voters)
         # A member without a connection is a copy nobody can count on.
@@ -166,14 +166,25 @@ class MasterGroup(Generic[T]):
         return [Resolved(each) for each in self.writer.stop(standing)]
 
     def connected(
-        self, broker_id: int, *, connection: int, is_learner: bool = False, now_ms: int
+        self,
+        broker_id: int,
+        *,
+        connection: int,
+        is_learner: bool = False,
+        address: str | None = None,
+        now_ms: int,
     ) -> list[Effect[T]]:
-        """Take in a replica whose handshake is complete."""
+        """Take in a replica whose handshake is complete; one that has no name in its protocol comes
+        with the *address* it counts by."""
         if not self.is_master:
             return [CloseConnection(connection, "this store is no master")]
         try:
             replaced = self.replicas.connected(
-                broker_id, connection=connection, is_learner=is_learner, now_ms=now_ms
+                broker_id,
+                connection=connection,
+                is_learner=is_learner,
+                address=address,
+                now_ms=now_ms,
             )
         except ArgumentError as error:
             return [CloseConnection(connection, str(error))]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Generic, Literal, TypeVar
 
 from rmqstore.replication import group as of_group
@@ -122,26 +123,34 @@ class MasterNode(Generic[T]):
         return self._machines[connection]
 
     def accepted(
-        self, connection: int, now_ms: int, *, classic_id: int | None = None
+        self, connection: int, now_ms: int, *, address: str | None = None
     ) -> list[NodeEffect[T]]:
-        """Take a connection in.
+        """Take a connection in. Connections are numbered in the order in which they were opened.
 
-        Slaves of the classic protocol do not name themselves: *classic_id* is the broker id that
-        this one counts as.
+        Slaves of the classic protocol do not name themselves and count by their *address*.
         """
         effects = self._follow_log(now_ms)
         if self._protocol == "classic":
-            assert classic_id is not None, "a classic slave gets its id from who accepts it"
+            assert address is not None, "a classic slave counts by its address"
+            broker_id = self._free_id()
             self._machines[connection] = ClassicMaster(
-                self._log, broker_id=classic_id, options=self._options
+                self._log, broker_id=broker_id, options=self._options
             )
-            joined = self.group.connected(classic_id, connection=connection, now_ms=now_ms)
+            joined = self.group.connected(
+                broker_id, connection=connection, address=address, now_ms=now_ms
+            )
             effects += self._of_group(joined)
         else:
             self._machines[connection] = AutoSwitchMaster(
                 self._log, broker_id=self._broker_id, options=self._options
             )
         return effects + self.tell(connection, Opened(), now_ms)
+
+    def _free_id(self) -> int:
+        replicas = self.group.replicas
+        return next(
+            each for each in count(1) if each != replicas.self_id and replicas.get(each) is None
+        )
 
     def received(self, connection: int, frame: Frame, now_ms: int) -> list[NodeEffect[T]]:
         """Take a frame of a slave."""

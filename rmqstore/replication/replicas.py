@@ -2,8 +2,8 @@
 
 A replica counts by its broker id, once, whatever number of connections it opens: the newest takes
 the place of the one before. An acknowledgement is taken only behind a handshake and only for bytes
-the master has. The classic protocol names no replica, so there whoever accepts the connections
-gives the ids, one for each slave and not for each connection.
+the master has. The classic protocol names no replica: there each connection has an id of its own,
+and of the connections from one address only one counts (`Replicas.countable`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Replica:
         "_mark",
         "_next_mark",
         "ack_offset",
+        "address",
         "broker_id",
         "caught_up_ms",
         "connected_ms",
@@ -40,12 +41,20 @@ class Replica:
     )
 
     def __init__(
-        self, broker_id: int, *, connection: int, is_learner: bool, connected_ms: int
+        self,
+        broker_id: int,
+        *,
+        connection: int,
+        is_learner: bool,
+        connected_ms: int,
+        address: str | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.connection = connection
         self.is_learner = is_learner
         self.connected_ms = connected_ms
+        self.address = address
+        """Where a replica without a name of its own connects from, None for one with a name."""
         self.ack_offset = -1
         self.caught_up_ms: int | None = None
         """The latest moment of which it is known to hold all that the master had then."""
@@ -101,10 +110,36 @@ class Replicas:
         replaced."""
         return self._by_connection.get(connection)
 
+    def countable(self) -> frozenset[int]:
+        """Return the ids of the replicas whose copies may count: no learners, and of the
+        connections from one address the newest that has acknowledged anything.
+
+        A slave that connects again while its former connection is not known to be dead would
+        otherwise be two copies. Several slaves behind one address are one copy at least.
+        """
+        newest: dict[str, Replica] = {}
+        found = set()
+        for each in self._by_id.values():
+            if each.address is None:
+                if not each.is_learner:
+                    found.add(each.broker_id)
+            elif each.ack_offset >= 0:
+                other = newest.get(each.address)
+                if other is None or other.connection < each.connection:
+                    newest[each.address] = each
+        return frozenset(found.union(each.broker_id for each in newest.values()))
+
     def connected(
-        self, broker_id: int, *, connection: int, is_learner: bool = False, now_ms: int
+        self,
+        broker_id: int,
+        *,
+        connection: int,
+        is_learner: bool = False,
+        address: str | None = None,
+        now_ms: int,
     ) -> int | None:
         """Take a replica in after its handshake; return the connection it replaces, to be closed.
+        Connections are numbered in the order in which they were opened.
 
         Nothing that was acknowledged over the former connection counts any more: a replica that
         comes back may have lost what it had. Raises ArgumentError for an id no replica can have,
@@ -128,7 +163,11 @@ class Replicas:
         if former is not None:
             del self._by_connection[former.connection]
         replica = Replica(
-            broker_id, connection=connection, is_learner=is_learner, connected_ms=now_ms
+            broker_id,
+            connection=connection,
+            is_learner=is_learner,
+            connected_ms=now_ms,
+            address=address,
         )
         self._by_connection[connection] = self._by_id[broker_id] = replica
         return None if former is None else former.connection

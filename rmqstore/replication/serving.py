@@ -60,7 +60,6 @@ __all__ = ["MasterSide", "Owner"]
 _READ_BYTES = 16 * 1024
 _REVIEW_MS = 250
 _WAITING_MAX = 1 << 20
-_CLASSIC_IDS_MAX = 4096
 
 
 class Owner(Protocol):
@@ -121,7 +120,6 @@ class MasterSide:
         self._is_flushed = options.ack_flushed
         self._served: dict[int, _Served] = {}
         self._connections = 0
-        self._classic_ids: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self.node = node
@@ -457,29 +455,8 @@ class MasterSide:
         except StoreError as error:
             self._owner.failed(error)
             return
-        classic_id = self._classic_id(connection, peer) if is_classic else None
-        self._event(lambda now: self.node.accepted(connection, now, classic_id=classic_id))
-
-    def _classic_id(self, connection: int, peer: Address) -> int:
-        """Return the id of a classic slave, which does not name itself.
-
-        It is that of its address: a slave whose old connection is not known to be dead yet must not
-        count as two copies. Slaves behind the loopback address are several at one address, so there
-        each connection is one; those who run them on one machine must tell them apart themselves.
-        """
-        address = ip_of(peer[0])
-        key = f"connection {connection}" if address.is_loopback else str(address)
-        if len(self._classic_ids) >= _CLASSIC_IDS_MAX:
-            present = {each.broker_id for each in self.group.replicas}
-            self._classic_ids = {
-                name: number for name, number in self._classic_ids.items() if number in present
-            }
-        found = self._classic_ids.get(key)
-        if found is None:
-            taken = {self.group.replicas.self_id, *self._classic_ids.values()}
-            found = next(each for each in range(1, len(taken) + 2) if each not in taken)
-            self._classic_ids[key] = found
-        return found
+        address = str(ip_of(peer[0]))
+        self._event(lambda now: self.node.accepted(connection, now, address=address))
 
     def _received(self, connection: int, data: bytes) -> None:
         served = self._served[connection]

@@ -114,14 +114,32 @@ def test_acknowledgement_above_the_log_closes_the_connection_and_counts_for_noth
     assert node.group.standing.acks == {}
 
 
-def test_classic_slave_counts_as_the_broker_its_acceptor_names():
-    log = ModelLog().put("a")
-    node = master_of(log, protocol="classic")
-    node.accepted(7, 0, classic_id=40)
+def classic_master(*addresses: str) -> MasterNode[str]:
+    """Return a master with a connection 7, 8, ... from each of *addresses*, none acknowledged."""
+    node = master_of(ModelLog().put("a"), protocol="classic")
+    for connection, address in enumerate(addresses, 7):
+        node.accepted(connection, 0, address=address)
+    return node
+
+
+def test_classic_connections_from_one_address_are_one_copy():
+    node = classic_master("10.0.0.1", "10.0.0.1", "10.0.0.2")
+    copies = []
+    for connection in (7, 8, 9):
+        node.received(connection, Report(100), 0)
+        copies.append(node.group.standing.copies_of(100))
+    assert copies == [2, 2, 3]
+    assert list(node.connections) == [7, 8, 9]
+
+
+def test_of_classic_connections_from_one_address_the_newest_that_has_reported_counts():
+    node = classic_master("127.0.0.1", "127.0.0.1")
     node.received(7, Report(100), 0)
-    assert node.group.standing.acks == {40: 100}
-    effects = node.accepted(8, 1, classic_id=40)
-    assert [type(each) for each in sent_to(effects, 7)] == [Close]
+    assert node.group.standing.copies_of(100) == 2
+    node.received(8, Report(50), 0)
+    assert node.group.standing.copies_of(100) == 1
+    node.closed(8, 1)
+    assert node.group.standing.copies_of(100) == 2
 
 
 def test_member_without_anything_to_acknowledge_keeps_up():

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import socket
+import struct
 from pathlib import Path
 
 import pytest
 
-from rmqstore import CorruptionError
+import rmqstore
+from rmqstore import CorruptionError, PutStatus, ReplicaTimeout, StoreTimeout
 from rmqstore.replication import HaOptions, HaState, Slave, Status
 from tests.crash.agreement import FILES
 from tests.crash.replica_group import Relay
 from tests.effort import rounds
 from tests.unit.service_group import QUICK, TWO, Group, assert_equal, group, log_bytes, put
+from tests.waiting import wait_until
 
 __all__ = ["group"]
 
@@ -48,6 +52,45 @@ def test_a_connection_that_had_worked_is_made_anew_at_once(group: Group) -> None
         relay.drop()
         put(master, b"2", copies=2)
         slave.close()
+
+
+def classic_report(sock: socket.socket, end: int) -> None:
+    """Say, as a classic slave, that the log ends at *end*."""
+    sock.sendall(struct.pack(">q", end))
+
+
+def test_a_classic_slave_that_comes_back_while_its_connection_is_half_dead_is_one_copy(
+    group: Group,
+) -> None:
+    master = group.master(protocol="classic", quorum=TWO)
+    assert master.address is not None
+    put(master, b"1")
+    end = master.end_offset
+    with contextlib.ExitStack() as stack:
+        here, again, other = (
+            stack.enter_context(
+                socket.create_connection(master.address, timeout=20, source_address=(host, 0))
+            )
+            for host in ("127.0.0.1", "127.0.0.1", "127.0.0.2")
+        )
+        classic_report(here, end)
+        master.wait_in_sync(2, timeout=20)
+        classic_report(again, end)
+        counted = [False, True, False]
+        wait_until(
+            master,
+            lambda: [each.is_counted for each in master.replicas] == counted,
+            "the newer connection counts, the older one does not",
+        )
+        classic_report(other, end)
+        master.wait_in_sync(3, timeout=20)
+        for sock in (here, again):
+            classic_report(sock, end)
+        with pytest.raises(StoreTimeout):
+            master.wait_in_sync(4, timeout=0.3)
+        with pytest.raises(ReplicaTimeout) as caught:
+            master.store.put(rmqstore.Message("orders", b"2"), copies=4, timeout=0.3)
+        assert caught.value.status is PutStatus.SLAVE_NOT_AVAILABLE
 
 
 # -- restarts
