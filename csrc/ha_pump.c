@@ -323,6 +323,35 @@ void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked)
     free_pump(pump);
 }
 
+void rmq_ha_pump_before_fork(struct rmq_ha_pump *pump)
+{
+    rmq_ha_enter(pump);
+}
+
+void rmq_ha_pump_go_on(struct rmq_ha_pump *pump)
+{
+    rmq_ha_leave(pump);
+}
+
+static void disown_fd(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+void rmq_ha_pump_disown(struct rmq_ha_pump *pump)
+{
+    /* The epoll instance is the parent's as well: nothing is taken out of it. */
+    for (size_t i = 0; i < pump->count; ++i)
+        disown_fd(&pump->links[i]->fd);
+    disown_fd(&pump->wakeup.fd);
+    disown_fd(&pump->epoll_fd);
+    disown_fd(&pump->wake_fd);
+    disown_fd(&pump->notice_fd);
+    pthread_mutex_unlock(&pump->lock);
+}
+
 int rmq_ha_pump_notice_fd(const struct rmq_ha_pump *pump)
 {
     return pump->notice_fd;

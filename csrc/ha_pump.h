@@ -124,6 +124,13 @@ int rmq_ha_pump_open(const struct rmq_ha_pump_options *options, struct rmq_ha_pu
  * In a forked child, where there is no thread, descriptors and memory go. */
 void rmq_ha_pump_close(struct rmq_ha_pump *pump, bool is_forked);
 
+/* Around a fork: on return of the first the pump stands still, until the parent lets it go on and
+ * the child disowns its copy: that closes the child's descriptors, connections among them. The
+ * parent's stay. The pump is not closed meanwhile. */
+void rmq_ha_pump_before_fork(struct rmq_ha_pump *pump);
+void rmq_ha_pump_go_on(struct rmq_ha_pump *pump);
+void rmq_ha_pump_disown(struct rmq_ha_pump *pump);
+
 /* Readable when there is something to poll. */
 int rmq_ha_pump_notice_fd(const struct rmq_ha_pump *pump);
 

@@ -36,6 +36,15 @@ static void free_fork_mark(volatile uint8_t *mark)
         (void)munmap((void *)(uintptr_t)mark, (size_t)sysconf(_SC_PAGESIZE));
 }
 
+void rmq_store_disown(struct rmq_store *store)
+{
+    if (store->fork_mark)
+        *store->fork_mark = 0;
+    if (store->lock_fd >= 0)
+        store->vfs->close_inherited(store->vfs, store->lock_fd);
+    store->lock_fd = -1;
+}
+
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err)
 {
     if (store->fork_mark && *store->fork_mark == 0)

@@ -51,7 +51,11 @@ struct rmq_vfs {
     int (*open)(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
                 struct rmq_error *err);
     /* The descriptor is gone whatever the result. */
+    /* A lock of the file goes with it, also where a forked child still has the open file. */
     int (*close)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
+    /* Closes a descriptor in a forked child, which shares the open file with its parent: the lock
+     * stays the parent's. Takes no lock of the process. */
+    void (*close_inherited)(struct rmq_vfs *vfs, int fd);
     int (*stat)(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info,
                 struct rmq_error *err);
     /* Reads up to size bytes; *got is smaller only at the end of the file. */

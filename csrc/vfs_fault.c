@@ -81,6 +81,11 @@ static int fault_open(struct rmq_vfs *vfs, const char *path, unsigned flags, int
     COUNTED(RMQ_CALL_OPEN, open, path, flags, fd);
 }
 
+static void fault_close_inherited(struct rmq_vfs *vfs, int fd)
+{
+    inner_of(vfs)->close_inherited(inner_of(vfs), fd);
+}
+
 static int fault_close(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     return inner_of(vfs)->close(inner_of(vfs), fd, err);
@@ -211,6 +216,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
     fault->vfs = (struct rmq_vfs){
         .open = fault_open,
         .close = fault_close,
+        .close_inherited = fault_close_inherited,
         .stat = fault_stat,
         .read = fault_read,
         .write = fault_write,

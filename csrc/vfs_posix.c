@@ -75,6 +75,12 @@ static int close_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
     return close(fd) == -1 && errno != EINTR ? fail_fd(err, "close", fd) : RMQ_OK;
 }
 
+static void close_inherited_file(struct rmq_vfs *vfs, int fd)
+{
+    (void)vfs;
+    (void)close(fd);
+}
+
 static int stat_path(struct rmq_vfs *vfs, const char *path, struct rmq_file_info *info,
                      struct rmq_error *err)
 {
@@ -430,6 +436,7 @@ struct rmq_vfs *rmq_vfs_posix(void)
     static const struct rmq_vfs posix = {
         .open = open_file,
         .close = close_file,
+        .close_inherited = close_inherited_file,
         .stat = stat_path,
         .read = read_at,
         .write = write_at,

@@ -250,6 +250,11 @@ static int record_open(struct rmq_vfs *vfs, const char *path, unsigned flags, in
     return end(recorder, status);
 }
 
+static void record_close_inherited(struct rmq_vfs *vfs, int fd)
+{
+    inner_of(vfs)->close_inherited(inner_of(vfs), fd);
+}
+
 static int record_close(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     struct recorder *recorder = begin(vfs);
@@ -466,6 +471,7 @@ struct rmq_vfs *rmq_vfs_record_new(struct rmq_vfs *inner)
     recorder->vfs = (struct rmq_vfs){
         .open = record_open,
         .close = record_close,
+        .close_inherited = record_close_inherited,
         .stat = record_stat,
         .read = record_read,
         .write = record_write,

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
+from rmqstore import forks
 from rmqstore._native import core
 from rmqstore._native.core import LogScan, Record
 from rmqstore.config import StoreConfig
@@ -171,6 +172,7 @@ class Store(core.Reader):
                 keep_confirm_offset=keep_confirm_offset and not read_only,
             ),
         )
+        forks.watch(self, Store._disown)
         self.body_size_max = config.message_size_bytes_max
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:

@@ -254,6 +254,7 @@ cdef class LogWatch:
 
     cdef rmq_wakeup wakeup
     cdef Store store
+    cdef object __weakref__
 
     def __cinit__(self):
         self.wakeup.fd = -1
@@ -301,3 +302,8 @@ cdef class LogWatch:
     def close(self):
         """Let the descriptor go. Twice is harmless."""
         self.let_go()
+
+    def _disown(self):
+        """Let the descriptor of a forked child go."""
+        if self.wakeup.fd >= 0:
+            rmq_wakeup_abandon(&self.wakeup)

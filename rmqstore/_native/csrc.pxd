@@ -377,6 +377,7 @@ cdef extern from "store.h" nogil:
     int rmq_store_open(const rmq_store_options *options, rmq_store **store, rmq_error *err)
     int rmq_store_close(rmq_store *store, rmq_error *err)
     void rmq_store_abandon(rmq_store *store)
+    void rmq_store_disown(rmq_store *store)
     int rmq_store_check(const rmq_store *store, rmq_error *err)
     int rmq_store_put(rmq_store *store, const rmq_message *messages, size_t count, bint together,
                       rmq_receipt *receipts, size_t *stored, rmq_error *err)

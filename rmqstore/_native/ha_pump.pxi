@@ -63,6 +63,9 @@ cdef extern from "ha_pump.h" nogil:
 
     int rmq_ha_pump_open(const rmq_ha_pump_options *options, rmq_ha_pump **pump, rmq_error *err)
     void rmq_ha_pump_close(rmq_ha_pump *pump, bint is_forked)
+    void rmq_ha_pump_before_fork(rmq_ha_pump *pump)
+    void rmq_ha_pump_go_on(rmq_ha_pump *pump)
+    void rmq_ha_pump_disown(rmq_ha_pump *pump)
     int rmq_ha_pump_notice_fd(const rmq_ha_pump *pump)
     int rmq_ha_pump_send(rmq_ha_pump *pump, const rmq_ha_send_options *options, int64_t *link, rmq_error *err)
     int rmq_ha_pump_receive(rmq_ha_pump *pump, const rmq_ha_receive_options *options, int64_t *link, rmq_error *err)
@@ -167,6 +170,8 @@ cdef class HaPump:
     cdef Store store
     cdef AckBoard board
     cdef int calls  # of this object that are under way outside of the GIL
+    cdef rmq_ha_pump *held  # over a fork
+    cdef object __weakref__
 
     def __init__(self, Store store not None, AckBoard board=None):
         cdef rmq_ha_pump_options options
@@ -220,6 +225,31 @@ cdef class HaPump:
 
     def __exit__(self, *exception):
         self.end()
+
+    def _before_fork(self):
+        """Let the pump stand still until `_go_on` in the parent and `_disown` in the child."""
+        cdef rmq_ha_pump *pump = self.pump
+        if pump == NULL:
+            return
+        self.calls += 1
+        with nogil:
+            rmq_ha_pump_before_fork(pump)
+        self.held = pump
+
+    def _go_on(self):
+        if self.held == NULL:
+            return
+        rmq_ha_pump_go_on(self.held)
+        self.held = NULL
+        self.calls -= 1
+
+    def _disown(self):
+        """Close the descriptors of a forked child."""
+        if self.held == NULL:
+            return
+        rmq_ha_pump_disown(self.held)
+        self.held = NULL
+        self.calls = 0
 
     def fileno(self):
         """The descriptor that is readable when there is something to `poll`."""

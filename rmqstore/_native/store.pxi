@@ -59,6 +59,11 @@ cdef class Store:
         there, with the locks they held."""
         return self.handle != NULL and rmq_store_check(self.handle, NULL) == RMQ_FORKED
 
+    def _disown(self):
+        """Let the lock go in a forked child, where the parent has it."""
+        if self.handle != NULL:
+            rmq_store_disown(self.handle)
+
     cdef void give(self, rmq_store *handle) noexcept:
         self.handle = handle
 

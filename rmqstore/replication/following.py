@@ -10,7 +10,7 @@ import asyncio
 import socket
 from contextlib import suppress
 
-from rmqstore._native.core import HaPump, HaReport
+from rmqstore._native.core import HaReport
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.replication.events import (
     Append,
@@ -46,7 +46,15 @@ from rmqstore.replication.frames import (
     Transfer,
     encode,
 )
-from rmqstore.replication.links import Address, Link, log, now_ms, told
+from rmqstore.replication.links import (
+    Address,
+    Link,
+    close_in_child,
+    log,
+    make_pump,
+    now_ms,
+    told,
+)
 from rmqstore.replication.log import StoreLog
 from rmqstore.replication.node import HaProtocol, SlaveNode
 from rmqstore.replication.serving import Owner
@@ -85,7 +93,7 @@ class SlaveSide:
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_over = False
-        self._pump = HaPump(store)
+        self._pump = make_pump(store)
         self._pumped: int | None = None
         """The pump's link while the connection is its."""
         self._awaited: Receive | None = None
@@ -152,7 +160,7 @@ class SlaveSide:
             async with asyncio.timeout(self._options.handshake_ms / 1000):
                 found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 family, kind, number, _, address = found[0]
-                sock = socket.socket(family, kind, number)
+                sock = close_in_child(socket.socket(family, kind, number))
                 sock.setblocking(False)
                 await self._loop.sock_connect(sock, address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

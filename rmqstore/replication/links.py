@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import itertools
 import os
+import selectors
 import socket
 import threading
 import time
@@ -19,8 +20,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqstore import forks
+from rmqstore._native.core import AckBoard, HaPump, LogWatch
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.replication.frames import Body
+from rmqstore.store import Store
 
 if TYPE_CHECKING:
     import logging
@@ -32,9 +36,12 @@ __all__ = [
     "Listener",
     "LoopThread",
     "Seldom",
+    "close_in_child",
     "ip_of",
     "listen_on",
     "log",
+    "make_pump",
+    "make_watch",
     "now_ms",
     "parse_address",
     "told",
@@ -108,6 +115,26 @@ def told(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def close_in_child(sock: socket.socket) -> socket.socket:
+    """Return *sock*, which a forked child will not keep: ports and connections are its parent's."""
+    forks.watch(sock, socket.socket.close)
+    return sock
+
+
+def make_pump(store: Store, board: AckBoard | None = None) -> HaPump:
+    """Return a pump of *store*, which a forked child will not keep."""
+    pump = HaPump(store, board)
+    forks.watch(pump, HaPump._disown, before=HaPump._before_fork, in_parent=HaPump._go_on)
+    return pump
+
+
+def make_watch(store: Store) -> LogWatch:
+    """Return a watch of the log of *store*, which a forked child will not keep."""
+    watch = LogWatch(store)
+    forks.watch(watch, LogWatch._disown)
+    return watch
+
+
 def listen_on(place: Address) -> socket.socket:
     """Return a socket that listens at *place*, non-blocking. Raises ArgumentError with the reason
     where that cannot be."""
@@ -115,7 +142,7 @@ def listen_on(place: Address) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, number, _, address = found[0]
-        listener = socket.socket(family, kind, number)
+        listener = close_in_child(socket.socket(family, kind, number))
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
@@ -313,7 +340,7 @@ class Listener:
                 self._loop.remove_reader(self._socket)
                 self._loop.call_later(_ACCEPT_PAUSE_S, self._go_on)
                 return
-            self._take(sock, peer[:2])
+            self._take(close_in_child(sock), peer[:2])
 
     def _go_on(self) -> None:
         if self._is_open:
@@ -327,7 +354,12 @@ class LoopThread:
     """A daemon thread that runs an event loop."""
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        try:
+            self.loop = asyncio.SelectorEventLoop(self._selector)
+        except BaseException:
+            self._selector.close()
+            raise
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -335,6 +367,7 @@ class LoopThread:
         except BaseException:
             self.loop.close()
             raise
+        forks.watch(self, LoopThread._close_in_child)
 
     @property
     def is_current(self) -> bool:
@@ -365,6 +398,15 @@ class LoopThread:
             self._hand_over(self.loop.stop)
         if self._process_id == os.getpid():
             self._thread.join()
+
+    def _close_in_child(self) -> None:
+        """Closes the descriptors of the loop in a forked child, where it never runs."""
+        # Not loop.close(): that would take sockets out of the selector, which is the parent's too.
+        self._selector.close()
+        for name in ("_ssock", "_csock"):
+            sock: socket.socket | None = getattr(self.loop, name, None)
+            if sock is not None:
+                sock.close()
 
     def _hand_over(self, work: Callable[[], None]) -> None:
         if self._process_id != os.getpid():

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rmqstore._native.core import AckBoard, HaPump, HaReport, LogWatch
+from rmqstore._native.core import AckBoard, HaReport
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.message import PutStatus
 from rmqstore.replication.autoswitch_master import AutoSwitchMaster
@@ -47,7 +47,16 @@ from rmqstore.replication.frames import (
     encode_head,
 )
 from rmqstore.replication.group import MasterGroup, Propose
-from rmqstore.replication.links import Address, Link, ip_of, log, now_ms, told
+from rmqstore.replication.links import (
+    Address,
+    Link,
+    ip_of,
+    log,
+    make_pump,
+    make_watch,
+    now_ms,
+    told,
+)
 from rmqstore.replication.log import StoreLog
 from rmqstore.replication.node import HaProtocol, MasterNode, NodeEffect, To
 from rmqstore.replication.quorum import Mode
@@ -124,10 +133,10 @@ class MasterSide:
         self._is_over = False
         self.node = node
         self.board = AckBoard(store)
-        self._pump = HaPump(store, self.board)
+        self._pump = make_pump(store, self.board)
         self._pumped: dict[int, int] = {}
         """Connections by the pump's links."""
-        self._watch = LogWatch(store)
+        self._watch = make_watch(store)
         self._is_watching = self._is_frozen = False
         loop.add_reader(self._watch.fileno(), self._log_grew)
         loop.add_reader(self._pump.fileno(), self._pump_told)

@@ -19,6 +19,7 @@ LAYERS = {
     "rmqstore.config": 1,
     "rmqstore.message": 1,
     "rmqstore.compression": 1,
+    "rmqstore.forks": 1,
     "rmqstore.metrics": 1,
     "rmqstore._native": 2,
     "rmqstore.replication.": 2,

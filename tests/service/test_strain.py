@@ -133,7 +133,7 @@ def out_of_descriptors(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("what", "failure"),
     [
-        (asyncio, ("new_event_loop", out_of_descriptors)),
+        (asyncio, ("SelectorEventLoop", out_of_descriptors)),
         (threading.Thread, ("start", out_of_threads)),
     ],
 )
