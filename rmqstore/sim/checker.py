@@ -21,7 +21,7 @@ alone has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.epoch import epoch_at
@@ -58,6 +58,8 @@ class Checker:
         """Replicas that do not hold any more, perhaps, what they acknowledged."""
         self._promises = Promises(replicas)
         self._epoch = 0
+        self._has_twins = False
+        """Whether an operator promoted two replicas under one epoch."""
         self.is_void = False
         """Whether a loss that nobody promised to survive has happened."""
         self.acknowledged = 0
@@ -91,10 +93,12 @@ class Checker:
 
     def cut(self, replica: Replica, offset: int) -> None:
         """Look at a cut that is about to be made."""
-        log = replica.log
-        visible = min(self._visible[replica.number], offset)
-        self._visible[replica.number] = visible
-        if self.is_void or log.end_offset <= offset:
+        log, before = replica.log, self._visible[replica.number]
+        self._visible[replica.number] = min(before, offset)
+        if log.end_offset <= offset:
+            return
+        self._no_twins(replica, offset)
+        if self.is_void:
             return
         if offset < len(self._truth) and self._is_member(replica):
             raise Violation(
@@ -102,11 +106,31 @@ class Checker:
                 f"{len(self._truth)} it is confirmed"
             )
 
+    def _no_twins(self, replica: Replica, offset: int) -> None:
+        """Look whether a slave cuts its log for a master with one of its epochs at another
+        start."""
+        master = self._replicas.get(replica.master)
+        if master is None or master is replica:
+            return
+        first = max(replica.log.start_offset, master.log.start_offset)
+        theirs = {each.epoch: each.start_offset for each in master.log.epochs}
+        for each in replica.log.epochs:
+            start = theirs.get(each.epoch, each.start_offset)
+            if start != each.start_offset and min(start, each.start_offset) > first:
+                raise Violation(
+                    f"replica {replica.number} cuts its log at {offset} to follow {master.number}; "
+                    f"epoch {each.epoch} begins at {each.start_offset} here and at {start} there"
+                )
+
+    def erred(self) -> None:
+        """Take note that two replicas are masters of one epoch by an operator's mistake."""
+        self._has_twins = self.is_void = True
+
     def reigns(self, replica: Replica) -> None:
         """Look at a replica that takes office."""
         epoch = replica.epoch
         former = self._masters.setdefault(epoch, replica.number)
-        if former != replica.number:
+        if former != replica.number and not self._has_twins:
             raise Violation(f"epoch {epoch} has the masters {former} and {replica.number}")
         last = replica.log.epochs[-1]
         if last.epoch != epoch:
@@ -123,9 +147,12 @@ class Checker:
         self._promises.let_in(view.members)
         if self.is_void:
             return
-        self._held_by(view.members, 0)
+        has_set = self._shape.has_set
+        self._held_by(view.members if has_set else (view.master,), 0)
         if is_election:
-            broken = self._promises.elected(view.master, lost=self._lost)
+            broken = self._promises.elected(
+                view.master, lost=self._lost, asked=None if has_set else view.asked
+            )
             if broken is not None:
                 raise Violation(
                     f"put {broken.number} was acknowledged with {broken.copies} copies; "
@@ -143,6 +170,10 @@ class Checker:
         """Take note that what a replica's disk holds is of no use any more."""
         self._rotten.add(replica.number)
         self._lost.add(replica.number)
+
+    def is_rotten(self, replica: Replica) -> bool:
+        """Tell whether a bit of a replica's disk has turned, and nobody has replaced the disk."""
+        return replica.number in self._rotten
 
     def emptied(self, replica: Replica) -> None:
         """Take note that an operator gave a replica an empty disk."""
@@ -179,12 +210,12 @@ class Checker:
             self._replicated(replica, put, record.physical_offset, end, copies)
 
     def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
-        quorum, members = self._shape.quorum, self._view().members
+        quorum, members = self._shape.quorum, self._electorate()
         if quorum.all_ack and len(self._truth) < end:
             raise Violation(
                 f"put {put.number} is acknowledged by all; confirmed is only {len(self._truth)}"
             )
-        if not self._reigns(replica) or replica.log.start_offset > start:
+        if replica.log.start_offset > start or (self._shape.has_set and not self._reigns(replica)):
             # Who held it may follow another master by now, or have deleted it by its age.
             return
         needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
@@ -196,7 +227,8 @@ class Checker:
             if self._held_end(self._replicas[each]) >= end
             and promise.is_in(self._replicas[each].log)
         }
-        if len(holders | self._lost) < needed or copies < needed:
+        is_held = len(holders | self._lost) >= needed or not self._reigns(replica)
+        if not is_held or copies < needed:
             raise Violation(
                 f"put {put.number} needs {needed} copies; it was told that there are {copies}, and "
                 f"there are those of {sorted(holders)}"
@@ -223,9 +255,9 @@ class Checker:
 
     def has_parted(self, replica: Replica, master: Replica) -> bool:
         """Tell whether a replica holds whole records that are not those that were confirmed or,
-        after a loss that nobody promised to survive, not those of *master*."""
+        without a set and after a loss that nobody promised to survive, not those of *master*."""
         log = replica.log
-        if self.is_void:
+        if self.is_void or not self._shape.has_set:
             start = max(log.start_offset, master.log.start_offset)
             size = min(log.whole_end, master.log.whole_end) - start
             return size <= 0 or log.read(start, size) != master.log.read(start, size)
@@ -315,6 +347,12 @@ class Checker:
     def _reigns(self, replica: Replica) -> bool:
         view = self._view()
         return (view.master, view.epoch) == (replica.number, replica.epoch)
+
+    def _electorate(self) -> Collection[int]:
+        """Return whom an election may choose."""
+        if self._shape.has_set:
+            return self._view().members
+        return [each.number for each in self._replicas.values() if not each.is_learner]
 
     def _is_member(self, replica: Replica) -> bool:
         return replica.number in self._view().members

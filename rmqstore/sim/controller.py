@@ -7,7 +7,7 @@ words about who is master, may come late, out of order, or never.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rmqstore.replication.sync_state_set import Proposal
@@ -24,13 +24,18 @@ _LEASE_MARGIN = 1.1
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who is master, and the sync-state set; *asked_ms* echoes the question that this answers."""
+    """Who is master, and the sync-state set."""
 
     epoch: int
     master: int
     members: frozenset[int]
     set_epoch: int
     asked_ms: int = -1
+    """Echoes the question that this answers."""
+    order: int = 0
+    """Greater in each view that names a master, whatever its epoch."""
+    asked: frozenset[int] = frozenset()
+    """Who was compared before *master* was chosen; empty where a set says who may be."""
 
 
 class Subject(Protocol):
@@ -42,8 +47,15 @@ class Subject(Protocol):
     def on_view(self, life: int, view: View) -> None:
         """Take the controller's word."""
 
+    def on_late_view(self, view: View) -> None:
+        """Take a word of the controller that was under way since an earlier life, perhaps."""
+
     def on_refused_set(self, life: int, epoch: int, number: int) -> None:
         """Learn that a proposal was turned down, for good."""
+
+    def on_asked(self, life: int, ballot: int, *, ends_masters: bool) -> None:
+        """Be compared with others: end the role of a slave, and of a master where *ends_masters*,
+        and return what the log holds to `Operator.answer`."""
 
 
 @dataclass(slots=True)
@@ -72,6 +84,10 @@ class Controller:
         self._subjects = subjects
         self._decided = decided
         self._words: dict[int, _Word] = {}
+        self._late: dict[int, int] = {}
+        """Until when a replica gets no order."""
+        self._next_late_ms = 0
+        self._given: list[View] = []
         self._buried: set[int] = set()
         self._lease_until_us = 0
         self._wants_election = False
@@ -122,12 +138,32 @@ class Controller:
                 proposal.number,
             )
             return
-        self._decide(View(epoch, number, proposal.members, view.set_epoch + 1))
+        self._decide(replace(view, members=proposal.members, set_epoch=view.set_epoch + 1))
         self._tell(number, life, -1)
 
     def elect(self) -> None:
         """Elect a master, again or another, as soon as that is safe."""
         self._wants_election = True
+
+    def reappoint(self, life: int) -> None:
+        """Let the master, which began a new life, go on in a new epoch without asking anybody."""
+        self._restart(life, epoch=self.view.epoch + 1)
+
+    def delay_orders(self, number: int, ms: int) -> None:
+        """Give a replica no order for a while, or an earlier one again, whatever life it lives."""
+        self._late[number] = self._timeline.now_us + ms * 1000
+        if self._given and self._network.rng.random() < 0.5:
+            earlier = self._network.rng.choice(self._given[-3:])
+            self._timeline.after(
+                int(ms * 1000 * self._network.rng.random()),
+                self._deliver,
+                number,
+                earlier,
+            )
+
+    def delay_next_order(self, ms: int) -> None:
+        """Let the replica elected next learn of that late, unlike the others."""
+        self._next_late_ms = ms
 
     def bury(self, number: int) -> None:
         """Take a replica for dead, whatever is still heard of it, until `unbury`."""
@@ -141,7 +177,7 @@ class Controller:
             others = view.members - {number}
             if not others or number == view.master:
                 return False
-            self._decide(View(view.epoch, view.master, others, view.set_epoch + 1))
+            self._decide(replace(view, members=others, set_epoch=view.set_epoch + 1))
         self.bury(number)
         return True
 
@@ -166,7 +202,30 @@ class Controller:
         else:
             chosen = self._network.rng.choice(fit)
         members = self.view.members if self._shape.keeps_members else frozenset((chosen,))
-        self._decide(View(self.view.epoch + 1, chosen, members, self.view.set_epoch + 1))
+        self._appoint(chosen, members, epoch=self.view.epoch + 1)
+
+    def _restart(self, life: int, *, epoch: int) -> None:
+        view = self.view
+        if view.master in self._words:
+            self._words[view.master].life = life
+        self._wants_election = False
+        self._appoint(view.master, view.members, epoch=epoch)
+
+    def _appoint(
+        self,
+        chosen: int,
+        members: frozenset[int],
+        *,
+        epoch: int,
+        asked: frozenset[int] = frozenset(),
+    ) -> None:
+        view = self.view
+        order, set_epoch = view.order + 1, view.set_epoch + 1
+        if self._next_late_ms:
+            self._late[chosen] = self._timeline.now_us + self._next_late_ms * 1000
+            self._next_late_ms = 0
+        self._decide(View(epoch, chosen, members, set_epoch, order=order, asked=asked))
+        self._given.append(self.view)
         for number, word in self._words.items():
             self._tell(number, word.life, -1)
 
@@ -175,9 +234,13 @@ class Controller:
         self._decided(view)
 
     def _tell(self, number: int, life: int, asked_ms: int) -> None:
-        view = self.view
-        told = View(view.epoch, view.master, view.members, view.set_epoch, asked_ms)
+        if self._timeline.now_us < self._late.get(number, 0):
+            return
+        told = replace(self.view, asked_ms=asked_ms)
         self._network.send(CONTROLLER, number, self._subjects[number].on_view, life, told)
+
+    def _deliver(self, number: int, view: View) -> None:
+        self._subjects[number].on_late_view(view)
 
     def _is_alive(self, number: int) -> bool:
         word = self._words.get(number)

@@ -1,13 +1,15 @@
 """A replica's disk and the commit log on it, as replication sees a store, in a few bytes of memory.
 
-Records carry a CRC and their own place, as a store's do; a blank fills a log file that the next
-record does not fit. Everything a file holds, and the bytes of the log behind `flushed_offset`, is
-in the page cache alone: `power_loss` takes it away by sectors, `crash` leaves it.
+Records carry a CRC and their own place, as a store's do. Like a store's, the CRC covers the body
+alone, unless *checks_all* (enabledAppendPropCRC) has it cover all that follows it. A blank fills a
+log file that the next record does not fit. Everything a file holds, and the bytes of the log behind
+`flushed_offset`, is in the page cache alone: `power_loss` takes it away by sectors, `crash` leaves
+it.
 
     at  size  field            (integers are big-endian)
     0   4     magic
     4   4     record size in bytes, magic included
-    8   4     CRC-32 of what follows
+    8   4     CRC-32 of the body, or of all that follows
     12  8     physical offset of the record
     20  4     epoch of the master that wrote it
     24  4     queue
@@ -93,8 +95,9 @@ class _EpochFiles:
 class ModelLog:
     """The log of one replica through all its lives; implements LogView."""
 
-    def __init__(self, *, file_size: int) -> None:
+    def __init__(self, *, file_size: int, checks_all: bool = True) -> None:
         self.file_size = file_size
+        self._checked_from = 12 if checks_all else _HEAD.size
         self.start_offset = 0
         self.flushed_offset = 0
         self.confirm_offset = 0
@@ -201,7 +204,8 @@ class ModelLog:
         tail = _HEAD.pack(
             _MAGIC, size, 0, offset, epoch, queue, queue_offset, number, wall_ms
         ).ljust(size, bytes((97 + number % 26,)))
-        self._data += tail[:8] + struct.pack(">I", zlib.crc32(tail[12:])) + tail[12:]
+        crc = zlib.crc32(tail[self._checked_from :])
+        self._data += tail[:8] + struct.pack(">I", crc) + tail[12:]
         assert self.check() is None
         return ModelRecord(offset, size, epoch, queue, queue_offset, number)
 
@@ -355,5 +359,5 @@ class ModelLog:
         if size > held:
             return None
         crc, offset = _CRC_AND_OFFSET.unpack_from(data, begin + _BLANK.size)
-        found = zlib.crc32(data[begin + 12 : begin + size])
+        found = zlib.crc32(data[begin + self._checked_from : begin + size])
         return size if found == crc and offset == border else 0

@@ -12,14 +12,21 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from rmqstore.replication.frames import Frame, Transfer
 from rmqstore.sim.controller import CONTROLLER
 from rmqstore.sim.disk import Died
 
 if TYPE_CHECKING:
+    from rmqstore.sim.network import End
     from rmqstore.sim.replica import Replica
+    from rmqstore.sim.shape import Shape
     from rmqstore.sim.world import World
 
 __all__ = ["Fate", "Faults"]
+
+_LEAD_WEIGHT = 20
+_LIKELY = {"rot": 0.15, "err": 0.0, "hold": 0.0, "late_order": 0.0, "restart_master": 0.0}
+_STOPPABLE = ("append", "put", "flushed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,8 @@ class Faults:
     """A side of a connection takes a few bytes at a time."""
     pause: int = 3
     """A process gets no turn; its clock goes on."""
+    stop: int = 2
+    """The same, between two steps of a put."""
     clock_jump: int = 2
     """The time of day is set forward or back."""
     full_disk: int = 2
@@ -64,6 +73,14 @@ class Faults:
     """A bit turns on a disk."""
     expire: int = 3
     """A replica deletes its oldest log file."""
+    hold: int = 3
+    """A frame, often the first one of an epoch, and those after it come seconds later."""
+    late_order: int = 2
+    """A replica gets its orders late, or an earlier order again."""
+    restart_master: int = 2
+    """The master's machine loses its power, and its program starts again as the master."""
+    err: int = 0
+    """An operator promotes two replicas under one epoch."""
 
     @classmethod
     def none(cls) -> Faults:
@@ -72,16 +89,19 @@ class Faults:
         return cls(**{**quiet, "mean_gap_ms": 1000})
 
     @classmethod
-    def drawn(cls, rng: Random, *, is_durable: bool) -> Faults:
+    def drawn(cls, rng: Random, shape: Shape) -> Faults:
         """Return a mixture: about half of all kinds, some often."""
         kept = {}
         for each in fields(cls)[2:]:
-            likely = 0.15 if each.name == "rot" else 0.55
+            likely = _LIKELY.get(each.name, 0.55)
             usual = max(getattr(cls(), each.name), 1)
             kept[each.name] = usual if rng.random() < likely else 0
-        if not is_durable and rng.random() < 0.8:
+        if not shape.is_durable and rng.random() < 0.8:
             # Nobody promises that memory survives this, so little could be checked.
-            kept["power_loss"] = kept["blackout"] = 0
+            kept["power_loss"] = kept["blackout"] = kept["restart_master"] = 0
+        # Without a set nobody knows which copies a lost disk takes along; with one a controller
+        # counts epochs.
+        kept["err" if shape.has_set else "rot"] = 0
         return replace(
             cls(**kept),
             mean_gap_ms=rng.choice((250, 700, 2000)),
@@ -97,6 +117,10 @@ class Fate:
         self._rng = rng
         self._faults = faults
         self._is_over = False
+        self._stops = 0
+        """Processes that are still to be stopped in the middle of something."""
+        self._holds = 0
+        """Connections of which a frame is still to be held back."""
         self._kinds = [each.name for each in fields(faults)[2:]]
         self._weights = [getattr(faults, each) for each in self._kinds]
 
@@ -111,7 +135,12 @@ class Fate:
 
     def moment(self, replica: Replica, what: str) -> None:
         """Strike, perhaps, at a bad moment in the work of a replica. May raise Died."""
-        if self._is_over or self._rng.random() >= self._faults.worst_moments:
+        if self._stops and what in _STOPPABLE and not self._is_over:
+            self._stops -= 1
+            self._pause(replica)
+        # Nobody knows a new epoch yet but the master that begins it.
+        likely = self._faults.worst_moments * (_LEAD_WEIGHT if what == "lead" else 1)
+        if self._is_over or self._rng.random() >= likely:
             return
         world, rng = self._world, self._rng
         world.say(f"-- bad moment for replica {replica.number}: {what}")
@@ -126,6 +155,18 @@ class Fate:
             world.controller.elect()
         else:
             self._partition(replica.number)
+
+    def frame(self, replica: Replica, frame: Frame, end: End) -> None:
+        """Hold back, perhaps, a frame that a master is about to write."""
+        if not self._holds or end.has_output:
+            return
+        entries = replica.log.epochs
+        is_news = isinstance(frame, Transfer) and bool(entries) and frame.epoch == entries[-1].epoch
+        if self._rng.random() < (0.5 if is_news else 0.1):
+            self._holds -= 1
+            ms = self._rng.choice((400, 1500, 3000))
+            self._world.say(f"   {ms} ms: connection {end.number} from {frame}")
+            end.hold(self._world.timeline.now_us + ms * 1000)
 
     def _plan(self) -> None:
         gap_ms = self._rng.expovariate(1 / self._faults.mean_gap_ms)
@@ -191,11 +232,14 @@ class Fate:
             end.is_slow = True
             self._later(setattr, end, "is_slow", False)
 
-    def _pause(self) -> None:
-        replica = self._anyone()
+    def _pause(self, replica: Replica | None = None) -> None:
+        replica = self._anyone() if replica is None else replica
         ms = self._rng.choice((50, 500, 2500))
         self._world.say(f"   replica {replica.number} for {ms} ms")
         replica.pause(ms)
+
+    def _stop(self) -> None:
+        self._stops += 1
 
     def _clock_jump(self) -> None:
         replica = self._anyone()
@@ -217,6 +261,26 @@ class Fate:
     def _expire(self) -> None:
         replica = self._anyone()
         replica.disturb(replica.expire)
+
+    def _hold(self) -> None:
+        self._holds += 1
+
+    def _late_order(self) -> None:
+        controller, ms = self._world.controller, self._rng.choice((400, 1500, 3000))
+        if self._rng.random() < 0.5:
+            self._world.say(f"   the one elected next, {ms} ms")
+            controller.delay_next_order(ms)
+            return
+        replica = self._anyone()
+        self._world.say(f"   replica {replica.number}, {ms} ms")
+        controller.delay_orders(replica.number, ms)
+
+    def _restart_master(self) -> None:
+        self._world.restart_master()
+
+    def _err(self) -> None:
+        self._world.err()
+        self._later(self._world.controller.elect)
 
     # ---- what they share
 

@@ -44,6 +44,8 @@ class Process:
 
     node: MasterNode[int] | SlaveNode | None = None
     epoch: int = -1
+    order: int = -1
+    """Of the view that it follows."""
     master: int = 0
     links: dict[int, Link] = field(default_factory=dict)
     puts: dict[int, Put] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Host(ABC):
     ) -> None:
         self.number = number
         self.is_learner = is_learner
-        self.log = ModelLog(file_size=shape.file_size)
+        self.log = ModelLog(file_size=shape.file_size, checks_all=shape.checks_all)
         self.clock = clock
         self.life = 0
         """How often the process was started."""
@@ -78,6 +80,9 @@ class Host(ABC):
         """Whether recovery refuses the log; an operator must act."""
         self.paused_until_us = 0
         """Until then the process gets no turn."""
+        self.asked_for = -1
+        """The ballot for which the operator ended this replica's role; kept on the machine, not by
+        the process, until an order of that ballot or a later one arrives."""
         self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
         self._shape = shape
         self._timeline = timeline
@@ -98,6 +103,11 @@ class Host(ABC):
         """The node of a slave, None in other roles."""
         node = self._now.node
         return node if isinstance(node, SlaveNode) else None
+
+    @property
+    def master(self) -> int:
+        """The replica that it follows, or itself; 0 before it has a role."""
+        return self._now.master
 
     @property
     def epoch(self) -> int:
@@ -173,7 +183,8 @@ class Host(ABC):
     def replace_disk(self) -> None:
         """Begin with an empty log, after the process was ended."""
         assert not self.is_up
-        self.log = ModelLog(file_size=self._shape.file_size)
+        shape = self._shape
+        self.log = ModelLog(file_size=shape.file_size, checks_all=shape.checks_all)
         self.has_rotten = False
 
     def pause(self, ms: int) -> None:
@@ -189,7 +200,7 @@ class Host(ABC):
         """Give the process its turn, in the life it was meant for."""
         if life != self.life or not self.is_up:
             return
-        if self._timeline.now_us < self.paused_until_us or self._put_off:
+        if self._is_stopped():
             self._put_off.append((life, action, args))
             return
         self._act(action, *args)
@@ -199,9 +210,15 @@ class Host(ABC):
         if self._timeline.now_us < self.paused_until_us:
             return
         put_off, self._put_off = self._put_off, []
-        for life, action, args in put_off:
+        while put_off and not self._is_stopped():
+            life, action, args = put_off.pop(0)
             if life == self.life and self.is_up:
                 self._act(action, *args)
+        self._put_off += put_off
+
+    def _is_stopped(self) -> bool:
+        """Tell whether what the process would do now has to wait."""
+        return self._timeline.now_us < self.paused_until_us or bool(self._put_off)
 
     @abstractmethod
     def _begin(self) -> None:

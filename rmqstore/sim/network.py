@@ -111,6 +111,11 @@ class End:
             self._bodies.append((len(self._outbox), len(data)))
         self._outbox += data
 
+    def hold(self, until_us: int) -> None:
+        """Let what is written from now on arrive at *until_us* at the earliest."""
+        assert not self._outbox, "bytes written earlier would be held too"
+        self._arrives_us = max(self._arrives_us, until_us)
+
     def flush(self) -> bool:
         """Send what was written; return whether all of it has left."""
         if not self.is_open:

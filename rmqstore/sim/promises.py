@@ -55,17 +55,22 @@ class Promises:
         for each in self._open:
             each.electorate.update(members)
 
-    def elected(self, number: int, *, lost: Collection[int]) -> Promise | None:
+    def elected(
+        self, number: int, *, lost: Collection[int], asked: Collection[int] | None = None
+    ) -> Promise | None:
         """Return a promise that the replica elected should hold and does not.
 
-        What those in *lost* once held may be gone from them.
+        What those in *lost* once held may be gone from them. *asked* are those of whom it is the
+        best; None where any one was chosen.
         """
         chosen = self._replicas[number]
         kept = []
         for each in self._open:
             if each.is_in(chosen.log):
                 kept.append(each)
-            elif self._is_best(chosen, each, lost):
+            elif asked is None and self._is_best(chosen, each, lost):
+                return each
+            elif asked is not None and _are_enough(asked, each, lost):
                 return each
         self._open = kept
         return None
@@ -89,6 +94,10 @@ class Promises:
         if chosen not in asked or len(asked) <= len(voters) - promise.copies:
             return False
         return _standing(chosen) == max(map(_standing, asked))
+
+
+def _are_enough(asked: Collection[int], promise: Promise, lost: Collection[int]) -> bool:
+    return len(set(asked).difference(lost)) > len(promise.electorate) - promise.copies
 
 
 def _standing(replica: Replica) -> tuple[int, int]:

@@ -40,12 +40,13 @@ from rmqstore.replication.frames import (
 )
 from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resolved
 from rmqstore.replication.node import MasterNode, NodeEffect, SlaveNode, To, steps_to_master
-from rmqstore.replication.quorum import Lease, Mode, Resolution
+from rmqstore.replication.quorum import Admission, Lease, Resolution
 from rmqstore.replication.watermark import Watermark
 from rmqstore.sim.controller import CONTROLLER, Controller, View
 from rmqstore.sim.disk import Died, DiskError
 from rmqstore.sim.host import DiskWait, Host, Link
 from rmqstore.sim.network import End
+from rmqstore.sim.operator import Answer, Operator
 from rmqstore.sim.witness import Put
 
 __all__ = ["Replica"]
@@ -73,6 +74,14 @@ class Replica(Host):
             self._witness.on_death(self)
         except Exception as error:
             self._witness.on_error(self, error)
+
+    def _go_on(self, what: str, action: Callable[..., None], *args: Any) -> None:
+        """Do the last thing of a turn, unless the process is stopped before it."""
+        self._witness.on_moment(self, what)
+        if self._is_stopped():
+            self._put_off.append((self.life, action, args))
+        else:
+            action(*args)
 
     def _arm(self) -> None:
         process = self._now
@@ -124,21 +133,35 @@ class Replica(Host):
         """Take the controller's word."""
         self._enter(life, self._follow_view, view)
 
+    def on_late_view(self, view: View) -> None:
+        """Take an order that may be meant for an earlier life."""
+        self._enter(self.life, self._follow_view, view)
+
+    def on_asked(self, life: int, ballot: int, ends_masters: bool) -> None:
+        """Be compared with other replicas."""
+        self._enter(life, self._compare, ballot, ends_masters)
+
     def on_refused_set(self, life: int, epoch: int, number: int) -> None:
         """Learn that a proposal was turned down."""
         self._enter(life, self._refuse_set, epoch, number)
 
     def _follow_view(self, view: View) -> None:
         process = self._now
-        if view.master == 0 or view.epoch < process.epoch:
+        if view.master == 0 or view.epoch < max(process.epoch, self.asked_for):
             return
         node = process.node
-        if view.epoch > process.epoch:
+        self.asked_for = -1
+        is_other = (view.epoch, view.master) != (process.epoch, process.master)
+        if view.order > process.order and is_other:
             if view.master == self.number:
                 self._become_master(view)
             else:
                 self._become_slave(view)
-        elif isinstance(node, MasterNode) and view.set_epoch > node.group.sync_state_set.set_epoch:
+        elif (
+            self._shape.has_set
+            and isinstance(node, MasterNode)
+            and view.set_epoch > node.group.sync_state_set.set_epoch
+        ):
             now_ms = self.clock.monotonic_ms()
             confirmed = node.group.confirm_set(
                 view.members, set_epoch=view.set_epoch, now_ms=now_ms
@@ -147,6 +170,20 @@ class Replica(Host):
         node = self._now.node
         if isinstance(node, MasterNode) and view.asked_ms >= 0 and view.epoch == self.epoch:
             node.group.writer.lease.renewed(asked_ms=view.asked_ms)
+
+    def _compare(self, ballot: int, ends_masters: bool) -> None:
+        operator, log = self.controller, self.log
+        assert isinstance(operator, Operator)
+        if ballot < max(self._now.epoch, self.asked_for):
+            return
+        if self.master_node is None or ends_masters:
+            self._leave()
+        self.asked_for = ballot
+        last_epoch = log.epochs[-1].epoch if log.epochs else -1
+        found = Answer(last_epoch, log.end_offset, self.master_node is not None)
+        self._network.send(
+            self.number, CONTROLLER, operator.answer, self.number, self.life, ballot, found
+        )
 
     def _refuse_set(self, epoch: int, number: int) -> None:
         node = self._now.node
@@ -180,7 +217,7 @@ class Replica(Host):
                     end_offset=log.end_offset,
                 ),
                 self._shape.quorum,
-                Mode.SYNC_STATE_SET,
+                self._shape.mode,
                 lease=Lease(self._shape.lease_ms),
             )
             node = MasterNode(
@@ -191,7 +228,9 @@ class Replica(Host):
                 options=self._shape.options,
             )
         process.node, process.epoch, process.master = node, view.epoch, self.number
+        process.order = view.order
         self._witness.on_master(self)
+        self._witness.on_moment(self, "lead")
         begun = node.group.become_master(
             view.epoch,
             end_offset=log.end_offset,
@@ -204,6 +243,7 @@ class Replica(Host):
 
     def _become_slave(self, view: View) -> None:
         process = self._now
+        process.order = view.order
         if isinstance(process.node, SlaveNode) and process.master == view.master:
             process.epoch = view.epoch
             return
@@ -389,10 +429,12 @@ class Replica(Host):
         match effect:
             case SendLog(offset, size, header):
                 if link is not None:
+                    self._witness.on_frame(self, header, link.end)
                     link.end.write(encode_head(header, body_size=size))
                     link.end.write(self.log.read(offset, size), is_body=True)
             case Send(frame):
                 if link is not None:
+                    self._witness.on_frame(self, frame, link.end)
                     link.end.write(encode(frame))
             case Close(reason):
                 self._witness.say(f"master {self.number} closes {connection}: {reason}")
@@ -476,8 +518,9 @@ class Replica(Host):
             for put in puts:
                 self._answer(put, PutStatus.SERVICE_NOT_AVAILABLE, 0)
             return
-        for put in puts:
-            self._put(node, put)
+        if puts:
+            self._admit(node, puts[0], puts[1:])
+            return
         self._do(node.log_grew(self.clock.monotonic_ms()))
         is_wanted = self._shape.is_durable or bool(self._now.disk_waits)
         if is_wanted and not self._now.is_flush_due:
@@ -485,15 +528,22 @@ class Replica(Host):
             sync_us = self._shape.sync_ms * 1000
             self._timeline.after(sync_us, self._enter, self.life, self._flush, False)
 
-    def _put(self, node: MasterNode[int], put: Put) -> None:
-        now_ms = self.clock.monotonic_ms()
+    def _admit(self, node: MasterNode[int], put: Put, others: list[Put]) -> None:
         is_replicated = put.durability is Durability.REPLICATED
         admission = node.group.admit(
-            now_ms=now_ms, is_replicated=is_replicated, copies=put.copies if is_replicated else None
+            now_ms=self.clock.monotonic_ms(),
+            is_replicated=is_replicated,
+            copies=put.copies if is_replicated else None,
         )
         if admission.status is not PutStatus.PUT_OK:
             self._answer(put, admission.status, 0)
+            self.put(others)
             return
+        self._go_on("append", self._append, node, put, admission, others)
+
+    def _append(
+        self, node: MasterNode[int], put: Put, admission: Admission, others: list[Put]
+    ) -> None:
         try:
             put.record = self.log.put(
                 number=put.number,
@@ -504,9 +554,16 @@ class Replica(Host):
             )
         except DiskError:
             self._answer(put, PutStatus.SERVICE_NOT_AVAILABLE, 0)
+            self.put(others)
             return
         put.master, put.life = self.number, self.life
-        self._witness.on_moment(self, "put")
+        self._go_on("put", self._wait, node, put, admission, others)
+
+    def _wait(
+        self, node: MasterNode[int], put: Put, admission: Admission, others: list[Put]
+    ) -> None:
+        assert put.record is not None
+        now_ms = self.clock.monotonic_ms()
         if put.durability is Durability.MEMORY:
             self._answer(put, node.group.acknowledge(self.clock.monotonic_ms()), 1)
         elif put.durability is Durability.DISK:
@@ -520,6 +577,7 @@ class Replica(Host):
                 now_ms=now_ms,
             )
             self._carry_out_master(node.apply(waiting))
+        self.put(others)
 
     def _resolve(self, resolution: Resolution[int]) -> None:
         put = self._now.puts.pop(resolution.token)
@@ -542,6 +600,9 @@ class Replica(Host):
             return
         self.log.flush()
         self._witness.on_confirmed(self)
+        self._go_on("flushed", self._flushed)
+
+    def _flushed(self) -> None:
         waits, self._now.disk_waits = self._now.disk_waits, []
         node = self._now.node
         now_ms = self.clock.monotonic_ms()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from rmqstore.replication.events import HaOptions
-from rmqstore.replication.quorum import Quorum
+from rmqstore.replication.quorum import Mode, Quorum
 
 __all__ = ["Shape"]
 
@@ -18,6 +18,9 @@ class Shape:
     replicas: int
     learners: int
     """The last replicas are; they never vote."""
+    mode: Mode
+    """SYNC_STATE_SET: a controller keeps the set and elects from it. PLAIN: an operator elects, as
+    docs/replication.md says ("Which replica to promote")."""
     quorum: Quorum
     options: HaOptions
     is_durable: bool
@@ -28,6 +31,8 @@ class Shape:
     """An elected master begins with all members of the set, not with itself alone."""
     elects_longest: bool
     """Of the members that live the one with the longest log is elected, not any."""
+    checks_all: bool
+    """The CRC of a record covers all of it, not its body alone."""
     file_size: int
     heartbeat_ms: int
     """Between two words of a replica to the controller."""
@@ -39,6 +44,16 @@ class Shape:
     """How long a flush takes that puts wait for."""
     drift_ppm_max: int
     """By how much the monotonic clock of a machine is faster or slower than the world."""
+
+    @property
+    def has_set(self) -> bool:
+        """Whether a sync-state set says who may be elected."""
+        return self.mode is Mode.SYNC_STATE_SET
+
+    @property
+    def voters(self) -> int:
+        """How many replicas are no learners."""
+        return self.replicas - self.learners
 
     @classmethod
     def drawn(cls, rng: Random, *, replicas: int) -> Shape:
@@ -69,7 +84,8 @@ class Shape:
             overlap_bytes=rng.choice((1, 200, 4096)),
             ack_flushed=is_durable,
         )
-        return cls(
+        shape = cls(
+            mode=Mode.SYNC_STATE_SET,
             replicas=replicas,
             learners=learners,
             quorum=quorum,
@@ -78,6 +94,7 @@ class Shape:
             lease_ms=rng.choice((0, 600)),
             keeps_members=rng.random() < 0.5,
             elects_longest=rng.random() < 0.5,
+            checks_all=True,
             file_size=rng.choice((1024, 4096, 16384)),
             heartbeat_ms=150,
             patience_ms=700,
@@ -85,3 +102,12 @@ class Shape:
             sync_ms=rng.choice((1, 5, 100)),
             drift_ppm_max=rng.choice((2000, 2000, 2000, 90_000)),
         )
+        return shape if rng.random() < 0.7 else shape.without_set(rng)
+
+    def without_set(self, rng: Random) -> Shape:
+        """Return this shape for a group whose master is elected by an operator."""
+        in_sync = min(2, self.voters) if self.voters < 4 else rng.choice((2, 3))
+        quorum = replace(
+            self.quorum, total=self.voters, in_sync=in_sync, min_in_sync=1, all_ack=False
+        )
+        return replace(self, mode=Mode.PLAIN, quorum=quorum)

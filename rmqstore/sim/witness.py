@@ -10,6 +10,8 @@ from rmqstore.replication.events import Effect
 from rmqstore.sim.disk import ModelRecord
 
 if TYPE_CHECKING:
+    from rmqstore.replication.frames import Frame
+    from rmqstore.sim.network import End
     from rmqstore.sim.replica import Replica
 
 __all__ = ["Put", "Witness"]
@@ -37,6 +39,9 @@ class Witness(Protocol):
 
     def on_moment(self, replica: Replica, what: str) -> None:
         """Learn that *what* is about to happen. May raise Died."""
+
+    def on_frame(self, replica: Replica, frame: Frame, end: End) -> None:
+        """Learn that a master is about to write *frame*."""
 
     def on_change(self, replica: Replica, effect: Effect) -> None:
         """Learn that *effect* is about to change the log. May raise Died."""

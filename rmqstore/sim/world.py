@@ -12,11 +12,13 @@ from random import Random
 
 from rmqstore.message import PutStatus
 from rmqstore.replication.events import Append, Effect
+from rmqstore.replication.frames import Frame
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controller import Controller, View
 from rmqstore.sim.faults import Fate, Faults
-from rmqstore.sim.network import Network
+from rmqstore.sim.network import End, Network
+from rmqstore.sim.operator import Operator
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.witness import Put
@@ -73,7 +75,7 @@ class World:
         rng = Random(seed)
         self.seed = seed
         self.shape = shape or Shape.drawn(rng, replicas=replicas)
-        drawn = Faults.drawn(rng, is_durable=self.shape.is_durable)
+        drawn = Faults.drawn(rng, self.shape)
         self.faults = drawn if faults is None else faults
         self.timeline = Timeline()
         self.network = Network(self.timeline, Random(rng.random()))
@@ -95,7 +97,8 @@ class World:
             )
             self.replicas[number] = replica
             self.network.add(replica)
-        self.controller = Controller(
+        elector = Controller if self.shape.has_set else Operator
+        self.controller = elector(
             self.timeline, self.network, self.shape, self.replicas, self.on_decision
         )
         for replica in self.replicas.values():
@@ -103,6 +106,8 @@ class World:
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
         self.workload = Workload(self, self.timeline, Random(rng.random()), self.shape, steps=steps)
         self.fate = Fate(self, Random(rng.random()), self.faults)
+        self._unattended: set[int] = set()
+        """Replicas whose program becomes master again when it starts."""
         self._rng = Random(rng.random())
         self._lines: list[str] | None = [] if is_traced else None
         self._digest = 0
@@ -157,6 +162,23 @@ class World:
         ms = self._rng.choice((10, 300, 2500))
         self.timeline.after(ms * 1000, self._restart, replica)
 
+    def restart_master(self) -> None:
+        """Take the power of the master's machine; then its program starts as it did before, as the
+        master, and asks nobody."""
+        replica = self.replicas.get(self.controller.view.master)
+        if replica is None or replica.master_node is None:
+            return
+        self.kill(replica, loses_power=True)
+        self._unattended.add(replica.number)
+
+    def err(self) -> None:
+        """Let an operator promote a second replica under the present epoch."""
+        assert isinstance(self.controller, Operator), "a controller counts its epochs"
+        chosen = self.controller.err()
+        if chosen is not None:
+            self.say(f"   replica {chosen} in epoch {self.controller.view.epoch} as well")
+            self.checker.erred()
+
     def rot(self, replica: Replica) -> None:
         """Let a replica's machine come back with a bit of its disk turned, where others of the set
         hold what it held."""
@@ -173,6 +195,9 @@ class World:
 
     def on_moment(self, replica: Replica, what: str) -> None:
         self.fate.moment(replica, what)
+
+    def on_frame(self, replica: Replica, frame: Frame, end: End) -> None:
+        self.fate.frame(replica, frame, end)
 
     def on_change(self, replica: Replica, effect: Effect) -> None:
         self.fate.moment(replica, type(effect).__name__)
@@ -235,7 +260,15 @@ class World:
             return
         replica.start()
         if replica.is_up:
+            if self.checker.is_rotten(replica):
+                # The bit is one that no CRC covers: nobody notices.
+                self.checker.is_void = True
+                self.controller.unbury(replica.number)
             self.checker.born(replica)
+            if replica.number in self._unattended:
+                self._unattended.discard(replica.number)
+                if replica.number == self.controller.view.master:
+                    self.controller.reappoint(replica.life)
         elif replica.has_rotten:
             self._replace_disk(replica)
         else:
@@ -300,9 +333,14 @@ class World:
         master = self.replicas[self.controller.view.master]
         for replica in self.replicas.values():
             node = replica.slave_node
-            if node is None or not self.checker.has_parted(replica, master):
+            if node is None:
                 continue
-            if node.halt_reason is not None or "no epoch in common" in node.reason:
+            has_halted = node.halt_reason is not None
+            if self.checker.has_parted(replica, master):
+                has_halted |= "no epoch in common" in node.reason
+            elif not self.checker.is_void:
+                continue
+            if has_halted:
                 self._replace_disk(replica)
 
     def _apart(self) -> str:
@@ -311,6 +349,6 @@ class World:
         if not master.is_up or master.master_node is None:
             return f"the master {view.master} does not reign"
         voters = [each for each in self.replicas.values() if not each.is_learner]
-        if view.members != {each.number for each in voters}:
+        if self.shape.has_set and view.members != {each.number for each in voters}:
             return f"only {sorted(view.members)} are members of the set"
         return self.checker.settled(master, self.replicas.values())

@@ -28,7 +28,7 @@ from rmqstore.replication.events import (
 from rmqstore.replication.frames import Ack
 from rmqstore.replication.group import MasterGroup
 from rmqstore.replication.node import steps_to_master
-from rmqstore.replication.quorum import Lease, Quorum, QuorumWriter, Standing
+from rmqstore.replication.quorum import Lease, Mode, Quorum, QuorumWriter, Standing
 from rmqstore.replication.slave import SlaveMachine
 from rmqstore.replication.sync_state_set import SyncStateSet
 from rmqstore.sim import controller as sim_controller
@@ -79,6 +79,18 @@ def test_a_quiet_world_acknowledges_everything_under_one_master() -> None:
     assert outcome.violation is None
     assert (outcome.acknowledged, outcome.epochs) == (outcome.puts, 1)
     assert outcome.puts > 100
+
+
+def test_a_quiet_group_without_a_set_elects_by_comparing() -> None:
+    shape = sim.Shape.drawn(Random(1), replicas=3).without_set(Random(1))
+    shape = replace(shape, quorum=replace(shape.quorum, timeout_ms=1000))
+    shape = replace(shape, options=replace(shape.options, bytes_per_second=0))
+    outcome = sim.run(1, faults=sim.Faults.none(), shape=shape)
+    assert outcome.violation is None
+    assert (outcome.acknowledged, outcome.epochs) == (outcome.puts, 1)
+    elected = sim.run(1, faults=replace(sim.Faults.none(), election=1), shape=shape)
+    assert elected.violation is None
+    assert elected.epochs > 3
 
 
 def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
@@ -286,12 +298,19 @@ SABOTAGE = {
         faults=replace(QUIET, pause=2, partition=2, mean_gap_ms=300),
         settings={"lease_ms": 600, "sync_ms": 100, "flush_ms": 1000},
     ),
+    "a put that needs no copy is acknowledged without a lease": Sabotage(
+        place=QuorumWriter,
+        name="acknowledge",
+        deed=acknowledges_without_a_lease,
+        faults=replace(QUIET, stop=2, partition=2, mean_gap_ms=300),
+        settings={"lease_ms": 600, "is_durable": False, "quorum": Quorum(total=3)},
+    ),
     "a controller waits for a lease by its own clock alone": Sabotage(
         place=sim_controller,
         name="_LEASE_MARGIN",
         deed=1.0,
         faults=replace(QUIET, election=3, mean_gap_ms=200),
-        settings={"lease_ms": 600, "drift_ppm_max": 90_000},
+        settings={"mode": Mode.SYNC_STATE_SET, "lease_ms": 600, "drift_ppm_max": 90_000},
     ),
     "a slave acknowledges before its disk does": Sabotage(
         place=SlaveMachine,
