@@ -11,9 +11,8 @@
 /* ---- beginning ---- */
 
 /* What every kind of link begins with. */
-static int make_link(const struct rmq_ha_pump *pump, int fd, const uint8_t *leftover,
-                     size_t leftover_size, size_t capacity, struct rmq_ha_link **out,
-                     struct rmq_error *err)
+static int make_link(const struct rmq_ha_pump *pump, const uint8_t *leftover, size_t leftover_size,
+                     size_t capacity, struct rmq_ha_link **out, struct rmq_error *err)
 {
     if (leftover_size > RMQ_HA_LEFTOVER_SIZE_MAX)
         return rmq_fail(err, RMQ_INVALID, -1, "%zu bytes left over; the limit is %d", leftover_size,
@@ -25,11 +24,8 @@ static int make_link(const struct rmq_ha_pump *pump, int fd, const uint8_t *left
     /* One more byte, so that there is room to receive into behind whatever is no frame yet. */
     link->input_capacity = capacity > leftover_size ? capacity : leftover_size + 1;
     link->input = malloc(link->input_capacity);
-    link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (!link->input || link->fd < 0) {
-        int status = link->input ? rmq_fail_os(err, errno, "duplicating a socket")
-                                 : rmq_fail(err, RMQ_NO_MEMORY, -1, "%zu bytes for a link",
-                                            link->input_capacity);
+    if (!link->input) {
+        int status = rmq_fail(err, RMQ_NO_MEMORY, -1, "%zu bytes for a link", link->input_capacity);
         rmq_ha_link_free(link);
         return status;
     }
@@ -81,13 +77,18 @@ static int make_place(struct rmq_ha_pump *pump, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* Puts the link among those that run; frees it when that fails. From here on the log is not cut. */
-static int add_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t *id,
+/* Puts the link, with a duplicate of fd, among those that run; frees it when that fails. From here
+ * on the log is not cut. The duplicate is made under the pump's lock, which is held over a fork: a
+ * child finds every descriptor that it has to close. */
+static int add_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int fd, int64_t *id,
                     struct rmq_error *err)
 {
     struct rmq_store *store = pump->options.store;
+    link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int status = link->fd < 0 ? rmq_fail_os(err, errno, "duplicating a socket") : RMQ_OK;
     pthread_mutex_lock(&store->structure_lock);
-    int status = check_offset(link, err);
+    if (status == RMQ_OK)
+        status = check_offset(link, err);
     if (status == RMQ_OK)
         atomic_fetch_add(&store->streams, 1);
     pthread_mutex_unlock(&store->structure_lock);
@@ -205,7 +206,7 @@ static bool enter_store_if_open(struct rmq_ha_pump *pump)
 }
 
 /* Frees the link when it cannot run. */
-static int run_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t *id,
+static int run_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int fd, int64_t *id,
                     struct rmq_error *err)
 {
     int status = enter_store(pump, err);
@@ -213,7 +214,7 @@ static int run_link(struct rmq_ha_pump *pump, struct rmq_ha_link *link, int64_t 
         rmq_ha_link_free(link);
         return status;
     }
-    status = add_link(pump, link, id, err);
+    status = add_link(pump, link, fd, id, err);
     leave_store(pump);
     return status;
 }
@@ -237,8 +238,8 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
                         ", acknowledged %" PRId64 " of %" PRId64,
                         options->batch_size, options->epoch, options->epoch_start, options->until,
                         options->acked_offset, options->next_offset);
-    int status = make_link(pump, options->fd, options->leftover, options->leftover_size,
-                           RMQ_HA_ACKS_SIZE, &link, err);
+    int status =
+        make_link(pump, options->leftover, options->leftover_size, RMQ_HA_ACKS_SIZE, &link, err);
     if (status != RMQ_OK)
         return status;
     link->is_master = true;
@@ -252,7 +253,7 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
     link->progress.next_offset = link->whole_offset = options->next_offset;
     link->progress.acked_offset = options->acked_offset;
     link->progress.confirm_offset = options->said_confirm;
-    return run_link(pump, link, id, err);
+    return run_link(pump, link, options->fd, id, err);
 }
 
 int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_options *options,
@@ -264,8 +265,8 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
         return rmq_fail(err, RMQ_INVALID, -1,
                         "border %" PRId64 ", acknowledged %" PRId64 ", next %" PRId64,
                         options->border, options->acked_offset, options->next_offset);
-    int status = make_link(pump, options->fd, options->leftover, options->leftover_size,
-                           RMQ_HA_RECEIVE_SIZE, &link, err);
+    int status =
+        make_link(pump, options->leftover, options->leftover_size, RMQ_HA_RECEIVE_SIZE, &link, err);
     if (status != RMQ_OK)
         return status;
     link->has_epochs = options->has_epochs;
@@ -276,7 +277,7 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
     link->progress.acked_offset = options->acked_offset;
     link->progress.confirm_offset = -1;
     link->progress.border = options->border;
-    return run_link(pump, link, id, err);
+    return run_link(pump, link, options->fd, id, err);
 }
 
 int rmq_ha_pump_set_until(struct rmq_ha_pump *pump, int64_t id, int64_t until,

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["watch"]
+__all__ = ["make", "watch"]
 
 T = TypeVar("T")
 
@@ -47,6 +47,21 @@ def watch(
     """
     with _lock:
         _owners[owner] = _Acts(in_child, before, in_parent)
+
+
+def make(
+    maker: Callable[[], T],
+    in_child: Callable[[T], object],
+    *,
+    before: Callable[[T], object] | None = None,
+    in_parent: Callable[[T], object] | None = None,
+) -> T:
+    """Return what *maker* returns, watched from its first moment: a fork waits for *maker*, which
+    therefore neither blocks nor forks."""
+    with _lock:
+        owner = maker()
+        _owners[owner] = _Acts(in_child, before, in_parent)
+    return owner
 
 
 def _before() -> None:

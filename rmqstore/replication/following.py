@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
 
 from rmqstore._native.core import HaReport
 from rmqstore.errors import ArgumentError, StoreError
@@ -49,9 +50,9 @@ from rmqstore.replication.frames import (
 from rmqstore.replication.links import (
     Address,
     Link,
-    close_in_child,
     log,
     make_pump,
+    make_socket,
     now_ms,
     told,
 )
@@ -160,7 +161,7 @@ class SlaveSide:
             async with asyncio.timeout(self._options.handshake_ms / 1000):
                 found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 family, kind, number, _, address = found[0]
-                sock = close_in_child(socket.socket(family, kind, number))
+                sock = make_socket(partial(socket.socket, family, kind, number))
                 sock.setblocking(False)
                 await self._loop.sock_connect(sock, address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

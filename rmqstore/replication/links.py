@@ -36,11 +36,11 @@ __all__ = [
     "Listener",
     "LoopThread",
     "Seldom",
-    "close_in_child",
     "ip_of",
     "listen_on",
     "log",
     "make_pump",
+    "make_socket",
     "make_watch",
     "now_ms",
     "parse_address",
@@ -115,24 +115,25 @@ def told(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def close_in_child(sock: socket.socket) -> socket.socket:
-    """Return *sock*, which a forked child will not keep: ports and connections are its parent's."""
-    forks.watch(sock, socket.socket.close)
-    return sock
+def make_socket(maker: Callable[[], socket.socket]) -> socket.socket:
+    """Return the socket that *maker* makes, which a forked child will not keep: ports and
+    connections are its parent's."""
+    return forks.make(maker, socket.socket.close)
 
 
 def make_pump(store: Store, board: AckBoard | None = None) -> HaPump:
     """Return a pump of *store*, which a forked child will not keep."""
-    pump = HaPump(store, board)
-    forks.watch(pump, HaPump._disown, before=HaPump._before_fork, in_parent=HaPump._go_on)
-    return pump
+    return forks.make(
+        lambda: HaPump(store, board),
+        HaPump._disown,
+        before=HaPump._before_fork,
+        in_parent=HaPump._go_on,
+    )
 
 
 def make_watch(store: Store) -> LogWatch:
     """Return a watch of the log of *store*, which a forked child will not keep."""
-    watch = LogWatch(store)
-    forks.watch(watch, LogWatch._disown)
-    return watch
+    return forks.make(lambda: LogWatch(store), LogWatch._disown)
 
 
 def listen_on(place: Address) -> socket.socket:
@@ -142,7 +143,7 @@ def listen_on(place: Address) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, number, _, address = found[0]
-        listener = close_in_child(socket.socket(family, kind, number))
+        listener = make_socket(lambda: socket.socket(family, kind, number))
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
@@ -329,9 +330,16 @@ class Listener:
         self._socket.close()
 
     def _accept(self) -> None:
+        peers: list[Address] = []
+
+        def accept() -> socket.socket:
+            sock, peer = self._socket.accept()
+            peers.append(peer[:2])
+            return sock
+
         for _ in range(_ACCEPTS_MAX):
             try:
-                sock, peer = self._socket.accept()
+                sock = make_socket(accept)
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
@@ -340,7 +348,7 @@ class Listener:
                 self._loop.remove_reader(self._socket)
                 self._loop.call_later(_ACCEPT_PAUSE_S, self._go_on)
                 return
-            self._take(close_in_child(sock), peer[:2])
+            self._take(sock, peers.pop())
 
     def _go_on(self) -> None:
         if self._is_open:
@@ -350,16 +358,37 @@ class Listener:
 # ---- the thread
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that a forked child can let go of."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        super().__init__(selector)
+        self._kept = selector
+
+    def close_in_child(self) -> None:
+        """Close the descriptors of the loop, which never runs in a child."""
+        # Not close(): that would take sockets out of the selector, which is the parent's too.
+        self._kept.close()
+        for name in ("_ssock", "_csock"):
+            sock: socket.socket | None = getattr(self, name, None)
+            if sock is not None:
+                sock.close()
+
+
+def _make_loop() -> _Loop:
+    selector = selectors.DefaultSelector()
+    try:
+        return _Loop(selector)
+    except BaseException:
+        selector.close()
+        raise
+
+
 class LoopThread:
     """A daemon thread that runs an event loop."""
 
     def __init__(self, name: str) -> None:
-        self._selector = selectors.DefaultSelector()
-        try:
-            self.loop = asyncio.SelectorEventLoop(self._selector)
-        except BaseException:
-            self._selector.close()
-            raise
+        self.loop = forks.make(_make_loop, _Loop.close_in_child)
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -367,7 +396,6 @@ class LoopThread:
         except BaseException:
             self.loop.close()
             raise
-        forks.watch(self, LoopThread._close_in_child)
 
     @property
     def is_current(self) -> bool:
@@ -398,15 +426,6 @@ class LoopThread:
             self._hand_over(self.loop.stop)
         if self._process_id == os.getpid():
             self._thread.join()
-
-    def _close_in_child(self) -> None:
-        """Closes the descriptors of the loop in a forked child, where it never runs."""
-        # Not loop.close(): that would take sockets out of the selector, which is the parent's too.
-        self._selector.close()
-        for name in ("_ssock", "_csock"):
-            sock: socket.socket | None = getattr(self.loop, name, None)
-            if sock is not None:
-                sock.close()
 
     def _hand_over(self, work: Callable[[], None]) -> None:
         if self._process_id != os.getpid():

@@ -42,7 +42,6 @@ b = rmqstore.open(directory + "/b", **FILES)
 quorum = Quorum(in_sync=2, timeout_ms=40000)
 master = Master(a, listen="127.0.0.1:0", quorum=quorum, options=options)
 slave = Slave(b, master=master.address, broker_id=2, options=options)
-master.wait_in_sync(2, timeout=WAIT_S)
 is_over = threading.Event()
 
 

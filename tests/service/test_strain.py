@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 import time
 from contextlib import ExitStack
@@ -133,7 +134,7 @@ def out_of_descriptors(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("what", "failure"),
     [
-        (asyncio, ("SelectorEventLoop", out_of_descriptors)),
+        (selectors, ("DefaultSelector", out_of_descriptors)),
         (threading.Thread, ("start", out_of_threads)),
     ],
 )
