@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "bytes.h"
 
@@ -34,6 +35,13 @@ static void encode(uint8_t *bytes, const struct rmq_unit *unit)
     rmq_put_i32(bytes + 42, 0);
     atomic_thread_fence(memory_order_release);
     rmq_put_i32(bytes + 8, unit->size);
+}
+
+static bool holds(const uint8_t *bytes, const struct rmq_unit *unit)
+{
+    uint8_t wanted[RMQ_BATCH_UNIT_SIZE];
+    encode(wanted, unit);
+    return memcmp(bytes, wanted, sizeof wanted) == 0;
 }
 
 static bool is_sane(const struct rmq_unit *unit)
@@ -98,6 +106,7 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
                                              .file_size = file_size,
                                              .window = file_size < WINDOW ? file_size : WINDOW,
                                              .read_only = read_only};
+    queue->is_rewound = false;
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
         set_bounds(queue, -1, 0, -1);
@@ -157,15 +166,37 @@ static int find_bounds(struct rmq_batch_consume_queue *queue, int64_t limit, int
     return status;
 }
 
+/* The bounds of what the files hold up to log_end. */
+static int find_all(struct rmq_batch_consume_queue *queue, int64_t log_end, struct bounds *bounds,
+                    struct rmq_error *err)
+{
+    const struct rmq_mapped_file *last = queue->files.last;
+    *bounds = (struct bounds){.end = 0, .min = -1, .max = 0, .physical_end = -1};
+    if (!last)
+        return RMQ_OK;
+    return find_bounds(queue, (last->start + last->size) / RMQ_BATCH_UNIT_SIZE, log_end, bounds,
+                       err);
+}
+
+int rmq_batch_consume_queue_rewind(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                   struct rmq_error *err)
+{
+    struct bounds bounds;
+    int status = find_all(queue, log_end, &bounds, err);
+    if (status != RMQ_OK)
+        return status;
+    rmq_file_queue_rewind(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE);
+    queue->is_rewound = true;
+    set_bounds(queue, bounds.min, bounds.max, bounds.physical_end);
+    return RMQ_OK;
+}
+
 int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                     struct rmq_error *err)
 {
     const struct rmq_mapped_file *last = queue->files.last;
-    struct bounds bounds = {.end = 0, .min = -1, .max = 0, .physical_end = -1};
-    int status = RMQ_OK;
-    if (last)
-        status = find_bounds(queue, (last->start + last->size) / RMQ_BATCH_UNIT_SIZE, log_end,
-                             &bounds, err);
+    struct bounds bounds;
+    int status = find_all(queue, log_end, &bounds, err);
     if (status == RMQ_OK && last) {
         if (!queue->files.options.read_only)
             status = rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
@@ -185,11 +216,14 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
 {
     struct bounds bounds;
     int64_t end = end_number(queue);
-    if (atomic_load_explicit(&queue->physical_end, memory_order_relaxed) <= log_end ||
-        !queue->files.last)
+    bool is_rewound = queue->is_rewound;
+    if (atomic_load_explicit(&queue->physical_end, memory_order_relaxed) <= log_end && !is_rewound)
         return RMQ_OK;
+    queue->is_rewound = false;
+    if (!queue->files.last)
+        return rmq_file_queue_drop_ahead(&queue->files, err);
     int status = find_bounds(queue, end, log_end, &bounds, err);
-    if (status != RMQ_OK || bounds.end == end)
+    if (status != RMQ_OK || (bounds.end == end && !is_rewound))
         return status;
     int64_t min = atomic_load_explicit(&queue->min_offset, memory_order_relaxed);
     if (min > bounds.max)
@@ -201,6 +235,7 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
 
 int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct rmq_error *err)
 {
+    queue->is_rewound = false;
     set_bounds(queue, -1, 0, -1);
     return rmq_file_queue_clear(&queue->files, err);
 }
@@ -278,7 +313,9 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
         last = queue->files.last;
         at = atomic_load_explicit(&last->wrote, memory_order_relaxed);
     }
-    encode(rmq_mapped_file_base(last) + at, unit);
+    uint8_t *bytes = rmq_mapped_file_base(last) + at;
+    if (!queue->is_rewound || !holds(bytes, unit))
+        encode(bytes, unit);
     rmq_file_queue_advance(&queue->files, at + RMQ_BATCH_UNIT_SIZE);
     if (atomic_load_explicit(&queue->min_offset, memory_order_relaxed) < 0)
         atomic_store_explicit(&queue->min_offset, unit->queue_offset, memory_order_release);

@@ -28,6 +28,7 @@ struct rmq_batch_consume_queue {
         min_offset; /* queue offset of the first message kept; -1 when the queue is empty */
     _Atomic int64_t max_offset; /* behind the last message; 0 when empty */
     _Atomic int64_t physical_end;
+    bool is_rewound; /* units after the end may be left in the files */
 };
 
 /* The verbs of consume_queue.h with the same meaning. file_size is not rounded. */
@@ -37,6 +38,8 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
 void rmq_batch_consume_queue_close(struct rmq_batch_consume_queue *queue);
 int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                     struct rmq_error *err);
+int rmq_batch_consume_queue_rewind(struct rmq_batch_consume_queue *queue, int64_t log_end,
+                                   struct rmq_error *err);
 /* A unit whose record ends at or before physical_end is there already: RMQ_OK, nothing changes.
  * unit->queue_offset is the base offset, batch_size at least 1. */
 int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,

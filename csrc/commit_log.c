@@ -150,7 +150,8 @@ static int judge(const struct rmq_commit_log *log, const struct rmq_message *mes
     return RMQ_OK;
 }
 
-/* Queue names of INNER_MULTI_DISPATCH. RMQ_MESSAGE_ILLEGAL when there are too many. */
+/* The queues of INNER_MULTI_DISPATCH. A name that no folder can have stands for no queue (NULL), as
+ * in RocketMQ. RMQ_MESSAGE_ILLEGAL when there are too many. */
 static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
                              struct rmq_queue **queues, size_t *count, struct rmq_error *err)
 {
@@ -163,11 +164,10 @@ static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
                             "more than %d names in INNER_MULTI_DISPATCH", RMQ_LIGHT_MAX);
         int status = rmq_queue_table_get(log->queues, names.data + at, end - at, 0, false,
                                          &queues[*count], err);
-        if (status != RMQ_OK) {
-            if (err && status == RMQ_INVALID)
-                err->status = RMQ_MESSAGE_ILLEGAL;
-            return status == RMQ_INVALID ? RMQ_MESSAGE_ILLEGAL : status;
-        }
+        if (status == RMQ_INVALID)
+            queues[*count] = NULL;
+        else if (status != RMQ_OK)
+            return status;
         ++*count;
         at = end + 1;
     }
@@ -204,7 +204,8 @@ static int add_properties(struct rmq_commit_log *log, struct rmq_message *messag
             return status;
         size_t used = 0;
         for (size_t i = 0; i < added->light_count; ++i) {
-            added->light_offsets[i] = atomic_load(&added->light[i]->next_offset);
+            struct rmq_queue *light = added->light[i];
+            added->light_offsets[i] = light ? atomic_load(&light->next_offset) : 0;
             used += (size_t)snprintf(digits + used, sizeof digits - used, "%s%" PRId64,
                                      i ? "," : "", added->light_offsets[i]);
         }
@@ -293,7 +294,8 @@ static int append_with_properties(struct rmq_commit_log *log, const struct rmq_m
         status = append(log, &extended, planned, now_ms, queue, receipt, err);
     /* Not added to: the dispatcher may have entered the record already, and raised them itself. */
     for (size_t i = 0; i < added.light_count && status == RMQ_OK; ++i)
-        atomic_store(&added.light[i]->next_offset, added.light_offsets[i] + 1);
+        if (added.light[i])
+            atomic_store(&added.light[i]->next_offset, added.light_offsets[i] + 1);
     return status;
 }
 

@@ -306,7 +306,9 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
     int64_t min = rmq_consume_queue_min(queue);
     int64_t end = max,
             physical_end = atomic_load_explicit(&queue->physical_end, memory_order_relaxed);
-    if (!queue->files.last || (physical_end <= log_end && !queue->is_rewound))
+    if (!queue->files.last)
+        return rmq_file_queue_drop_ahead(&queue->files, err);
+    if (physical_end <= log_end && !queue->is_rewound)
         return RMQ_OK;
     int status = RMQ_OK;
     if (physical_end > log_end)

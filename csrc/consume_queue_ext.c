@@ -24,7 +24,8 @@ int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs
                                              .directory_count = 1,
                                              .file_size = file_size,
                                              .window = file_size < WINDOW ? file_size : WINDOW,
-                                             .read_only = read_only};
+                                             .read_only = read_only,
+                                             .makes_folder_late = true};
     return rmq_file_queue_open(&ext->files, &options, err);
 }
 
@@ -68,11 +69,11 @@ int rmq_consume_queue_ext_recover(struct rmq_consume_queue_ext *ext, struct rmq_
             end = file->start + at;
         rmq_mapped_file_unpin(file);
     }
-    if (files->options.read_only) {
+    if (files->options.read_only)
         atomic_store_explicit(&files->end_offset, end, memory_order_release);
-        return RMQ_OK;
-    }
-    return rmq_file_queue_truncate(files, end, err);
+    else
+        rmq_file_queue_rewind(files, end);
+    return RMQ_OK;
 }
 
 /* Marks the last file as full: nothing more fits between `at` and its end. */
@@ -174,18 +175,30 @@ int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t addres
     return RMQ_OK;
 }
 
-int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t last,
-                                   struct rmq_error *err)
+int rmq_consume_queue_ext_end_of(struct rmq_consume_queue_ext *ext, int64_t last, int64_t *end,
+                                 struct rmq_error *err)
 {
+    *end = 0;
     if (!rmq_ext_is_address(last))
-        return rmq_file_queue_clear(&ext->files, err);
+        return RMQ_OK;
     uint8_t buffer[RMQ_EXT_UNIT_SIZE_MAX];
     struct rmq_ext_unit unit;
     int status = rmq_consume_queue_ext_read(ext, last, buffer, &unit, err);
-    if (status != RMQ_OK)
-        return status;
-    return rmq_file_queue_truncate(
-        &ext->files, rmq_ext_offset(last) + RMQ_EXT_HEAD_SIZE + unit.bitmap_size, err);
+    if (status == RMQ_OK)
+        *end = rmq_ext_offset(last) + RMQ_EXT_HEAD_SIZE + unit.bitmap_size;
+    return status;
+}
+
+void rmq_consume_queue_ext_rewind(struct rmq_consume_queue_ext *ext, int64_t end)
+{
+    rmq_file_queue_rewind(&ext->files, end);
+}
+
+int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t end,
+                                   struct rmq_error *err)
+{
+    return end > 0 ? rmq_file_queue_truncate(&ext->files, end, err)
+                   : rmq_file_queue_clear(&ext->files, err);
 }
 
 int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t first,

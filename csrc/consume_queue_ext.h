@@ -45,7 +45,8 @@ int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs
                                const char *directory, int64_t file_size, bool read_only,
                                struct rmq_error *err);
 void rmq_consume_queue_ext_close(struct rmq_consume_queue_ext *ext);
-/* Walks the units from the first file on and cuts behind the last whole one. */
+/* Walks the units from the first file on: the extension ends after the last whole one. Changes no
+ * file. For a writer rmq_consume_queue_ext_rewind and _truncate must follow. */
 int rmq_consume_queue_ext_recover(struct rmq_consume_queue_ext *ext, struct rmq_error *err);
 /* *address is what the consume queue unit stores. RMQ_INVALID: bitmap too large. */
 int rmq_consume_queue_ext_append(struct rmq_consume_queue_ext *ext, const struct rmq_ext_unit *unit,
@@ -54,10 +55,15 @@ int rmq_consume_queue_ext_append(struct rmq_consume_queue_ext *ext, const struct
  */
 int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t address, uint8_t *buffer,
                                struct rmq_ext_unit *unit, struct rmq_error *err);
-/* Keeps units up to and including `last`, an address (or drops all when last is no address).
- * RMQ_NOT_FOUND, and nothing changes, when there is no whole unit at last: what is appended behind
- * a cut there would answer to its address. */
-int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t last,
+/* The offset after the unit at address `last`, or 0 when last is no address. RMQ_NOT_FOUND: there
+ * is no whole unit at last. */
+int rmq_consume_queue_ext_end_of(struct rmq_consume_queue_ext *ext, int64_t last, int64_t *end,
+                                 struct rmq_error *err);
+/* Ends the extension at an offset that rmq_consume_queue_ext_end_of gave, or at its start; at 0
+ * every file goes. Rewinding changes no file; truncating, which must follow, cuts what was not
+ * appended again. */
+void rmq_consume_queue_ext_rewind(struct rmq_consume_queue_ext *ext, int64_t end);
+int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t end,
                                    struct rmq_error *err);
 /* Unlinks files that lie wholly before `first`, an address. */
 int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t first,

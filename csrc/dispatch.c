@@ -51,29 +51,42 @@ static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t to
            memcmp(queue->topic, topic, topic_size) == 0;
 }
 
-static int enter(struct rmq_dispatcher *dispatcher, const char *topic, size_t topic_size,
-                 int32_t queue_id, bool is_batch, const struct rmq_unit *unit, unsigned parts,
-                 struct rmq_error *err)
+/* A queue that a record calls for, and how. */
+struct place {
+    const char *topic;
+    size_t topic_size;
+    int32_t queue_id;
+    bool is_batch;
+    bool is_light; /* by INNER_MULTI_DISPATCH */
+};
+
+static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
+                 const struct rmq_unit *unit, unsigned parts, struct rmq_error *err)
 {
+    const char *topic = place->topic;
+    size_t topic_size = place->topic_size;
+    int32_t queue_id = place->queue_id;
     struct rmq_queue **recent = recall(dispatcher, topic, topic_size, queue_id);
     int status = RMQ_OK;
     /* A turned bit could ask for a gap as large as the disk. */
-    if (!rmq_is_queue_offset_possible(unit->queue_offset, unit->physical_offset, is_batch))
+    if (!rmq_is_queue_offset_possible(unit->queue_offset, unit->physical_offset, place->is_batch))
         return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                         "record at %" PRId64 " has the queue offset %" PRId64
                         ", which no record there can have; see rmqstore repair",
                         unit->physical_offset, unit->queue_offset);
     if (!is_queue(*recent, topic, topic_size, queue_id))
-        status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id, is_batch,
-                                     recent, err);
+        status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id,
+                                     place->is_batch, recent, err);
     struct rmq_queue *queue = *recent;
     if (status == RMQ_INVALID)
         return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
                           log alone. */
+    if (status == RMQ_OK && (parts & RMQ_TO_SURVEY))
+        return rmq_queue_survey(queue, unit, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
         status = rmq_queue_open(dispatcher->queues, queue, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
-        status = rmq_queue_append(queue, unit, err);
+        status = rmq_queue_append(queue, unit, place->is_light, err);
     if (status == RMQ_OK)
         raise_next(queue, unit->queue_offset + unit->batch_size);
     return status;
@@ -116,7 +129,8 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
         /* Light queues of the light prefix have id 0, others that of the message. */
         int32_t queue_id =
             name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
-        int status = enter(dispatcher, name.data, name.size, queue_id, false, &unit, parts, err);
+        const struct place place = {name.data, name.size, queue_id, .is_light = true};
+        int status = enter(dispatcher, &place, &unit, parts, err);
         if (status != RMQ_OK)
             return status;
     }
@@ -141,8 +155,9 @@ static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_reco
         .batch_size = is_inner ? properties->inner_num : 1,
         .store_timestamp = record->store_timestamp,
     };
-    int status = enter(dispatcher, record->topic, (size_t)record->topic_size, record->queue_id,
-                       (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, &unit, parts, err);
+    const struct place place = {record->topic, (size_t)record->topic_size, record->queue_id,
+                                (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, false};
+    int status = enter(dispatcher, &place, &unit, parts, err);
     if (status == RMQ_OK && dispatcher->options.multi_dispatch && properties->multi_dispatch.size)
         status = enter_light(dispatcher, record, properties, &unit, parts, err);
     return status;
@@ -186,7 +201,7 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
     struct rmq_dispatch_properties properties;
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
     int status = RMQ_OK;
-    if (parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS))
+    if (parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS | RMQ_TO_SURVEY))
         status = enter_queues(dispatcher, record, &properties, parts, err);
     if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
         status = enter_index(dispatcher, record, &properties, err);

@@ -73,8 +73,14 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
 /* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
- * queue offsets. */
-enum rmq_dispatch_part { RMQ_TO_QUEUES = 1, RMQ_TO_INDEX = 2, RMQ_TO_OFFSETS = 4 };
+ * queue offsets. RMQ_TO_SURVEY, alone: changes nothing; RMQ_CORRUPT where entering the record after
+ * those surveyed before would be. */
+enum rmq_dispatch_part {
+    RMQ_TO_QUEUES = 1,
+    RMQ_TO_INDEX = 2,
+    RMQ_TO_OFFSETS = 4,
+    RMQ_TO_SURVEY = 8,
+};
 /* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it
  * rests. */
 int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,

@@ -189,25 +189,27 @@ static int load_directory(struct rmq_file_queue *queue, const char *directory, b
     return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
-/* A zero-length last file was never written: it goes. One before the end is damage, and so is a
- * gap. */
+static bool is_empty(const struct rmq_mapped_file *file)
+{
+    return atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0;
+}
+
+/* Zero-length last files were never written: they lie ahead of the queue, as those of a rewound one
+ * do. One before the end is damage, and so is a gap. */
 static int judge_loaded(struct rmq_file_queue *queue, struct rmq_error *err)
 {
-    while (queue->count > 0) {
-        struct rmq_mapped_file *last = queue->files[queue->count - 1];
-        if (atomic_load_explicit(&last->wrote, memory_order_relaxed) >= 0)
-            break;
-        if (last->writable) {
-            int status = rmq_mapped_file_unlink(last, err);
-            if (status != RMQ_OK)
-                return status;
-        }
+    size_t loaded = queue->count;
+    while (queue->count > 0 && is_empty(queue->files[queue->count - 1]))
         --queue->count;
-        rmq_mapped_file_unpin(last);
+    for (size_t i = queue->count; i < loaded; ++i) {
+        if (queue->files[i]->writable)
+            queue->files[queue->count + queue->ahead++] = queue->files[i];
+        else
+            rmq_mapped_file_unpin(queue->files[i]);
     }
     for (size_t i = 0; i < queue->count; ++i) {
         struct rmq_mapped_file *file = queue->files[i];
-        if (atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0)
+        if (is_empty(file))
             return rmq_fail(err, RMQ_CORRUPT, file->start, "%s is empty, and files follow it",
                             file->path);
         if (i > 0 && file->start == queue->files[i - 1]->start)
@@ -228,7 +230,7 @@ static int load_all(struct rmq_file_queue *queue, bool skip_known, struct rmq_er
     const struct rmq_file_queue_options *options = &queue->options;
     int status = RMQ_OK;
     for (size_t i = 0; i < options->directory_count && status == RMQ_OK; ++i) {
-        if (!options->read_only)
+        if (!options->read_only && !options->makes_folder_late)
             status = options->vfs->make_directory(options->vfs, options->directories[i], err);
         if (status == RMQ_OK)
             status = load_directory(queue, options->directories[i], !options->read_only, skip_known,
@@ -294,7 +296,7 @@ int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err)
         /* A writer that cuts and goes on makes another file of the same name. */
         int found = vfs->stat(vfs, file->path, &info, NULL);
         if (found == RMQ_NOT_FOUND || (found == RMQ_OK && info.identity != file->identity) ||
-            atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0)
+            is_empty(file))
             rmq_mapped_file_unpin(file);
         else
             queue->files[kept++] = file;
@@ -371,6 +373,8 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
     struct rmq_vfs *vfs = queue->options.vfs;
     rmq_file_name(start, name);
     int status = rmq_path_join(path, sizeof path, directory, name, err);
+    if (status == RMQ_OK && queue->options.makes_folder_late)
+        status = vfs->make_directory(vfs, directory, err);
     if (status != RMQ_OK)
         return status;
     /* Making a file empties it. */
@@ -421,22 +425,25 @@ static void take_ahead(struct rmq_file_queue *queue)
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err)
 {
-    if (queue->ahead > 0) {
+    if (queue->ahead > 0 && !is_empty(queue->files[queue->count])) {
         assert(!ready);
         take_ahead(queue);
         return RMQ_OK;
     }
+    int status = rmq_file_queue_drop_ahead(queue, err);
+    if (status != RMQ_OK)
+        return status;
     int64_t size = queue->options.file_size;
     int64_t start = queue->last ? queue->last->start + size : offset - offset % size;
     struct rmq_mapped_file *file = ready;
     if (!ready || ready->start != start) {
-        int status = rmq_file_queue_prepare(queue, start, &file, err);
+        status = rmq_file_queue_prepare(queue, start, &file, err);
         if (status != RMQ_OK)
             return status;
     }
     bool is_first = queue->last == NULL;
     pthread_mutex_lock(&queue->lock);
-    int status = insert(queue, file, err);
+    status = insert(queue, file, err);
     if (status == RMQ_OK)
         rmq_file_queue_publish(queue);
     pthread_mutex_unlock(&queue->lock);

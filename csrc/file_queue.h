@@ -27,6 +27,7 @@ struct rmq_file_queue_options {
     bool read_only;
     bool keep_descriptor;
     bool allow_gaps; /* for inspection: a missing file in the middle is no error */
+    bool makes_folder_late; /* with the first file, not when it is opened */
 };
 
 struct rmq_file_queue {
@@ -34,7 +35,7 @@ struct rmq_file_queue {
     pthread_mutex_t lock;                  /* files, count, capacity */
     struct rmq_mapped_file **files;        /* by start */
     size_t count, capacity;
-    size_t ahead;                 /* files behind `count` in the array: see rmq_file_queue_rewind */
+    size_t ahead; /* files after `count` in the array: of a rewound queue, or of zero length */
     struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */
     _Atomic int64_t start_offset; /* first byte kept; -1 when there is no file */
     _Atomic int64_t end_offset;   /* behind the last byte written; 0 when there is no file */
@@ -42,9 +43,10 @@ struct rmq_file_queue {
     pthread_mutex_t flush_lock; /* one flush at a time */
 };
 
-/* Loads what is there. A zero-length last file is deleted (left alone when read-only). RMQ_CORRUPT
- * names the file: a foreign name, a wrong size, a gap. Missing folders are made unless read-only.
- */
+/* Loads what is there and changes no file. Zero-length files at the end are not part of the queue;
+ * rmq_file_queue_truncate, or the next roll, removes them. RMQ_CORRUPT names the file: a foreign
+ * name, a wrong size, a gap. Missing folders are made unless read-only
+ * or makes_folder_late. */
 int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queue_options *options,
                         struct rmq_error *err);
 /* Lets go of every file; pinned ones live on. Does not flush. */
@@ -131,6 +133,8 @@ int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* ---- for file_queue_cut.c ---- */
 
+/* Unlinks the files that lie ahead, from the back. */
+int rmq_file_queue_drop_ahead(struct rmq_file_queue *queue, struct rmq_error *err);
 /* Folder of the file that starts at `start`. */
 const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t start);
 /* Lets everybody see what the array of files is by now. The caller holds the lock or is alone. */

@@ -25,6 +25,14 @@ static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
     return status;
 }
 
+int rmq_file_queue_drop_ahead(struct rmq_file_queue *queue, struct rmq_error *err)
+{
+    int status = RMQ_OK;
+    while (status == RMQ_OK && queue->ahead > 0)
+        status = drop_last(queue, err);
+    return status;
+}
+
 void rmq_file_queue_rewind(struct rmq_file_queue *queue, int64_t offset)
 {
     assert(!queue->options.read_only);
@@ -48,12 +56,10 @@ void rmq_file_queue_rewind(struct rmq_file_queue *queue, int64_t offset)
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
 {
     assert(!queue->options.read_only);
-    int status = RMQ_OK;
     pthread_mutex_lock(&queue->flush_lock);
+    int status = rmq_file_queue_drop_ahead(queue, err);
     /* A first file that begins at offset stays, empty: its name is all that tells where the queue
      * goes on, unless that is 0. */
-    while (status == RMQ_OK && queue->ahead > 0)
-        status = drop_last(queue, err);
     while (status == RMQ_OK && queue->count > 0 &&
            queue->files[queue->count - 1]->start >= offset &&
            !(queue->count == 1 && queue->files[0]->start == offset && offset > 0))

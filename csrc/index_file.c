@@ -165,14 +165,17 @@ static int choose_path(struct rmq_index *index, const struct rmq_mapped_file *la
 
 /* A file that could neither be finished nor taken back would lie before the next one, where it
  * looks like damage. */
-static int remove_unfinished(struct rmq_index *index, struct rmq_error *err)
+int rmq_index_remove_unfinished(struct rmq_index *index, struct rmq_error *err)
 {
     char path[PATH_MAX];
+    struct rmq_vfs *vfs = index->options.vfs;
     if (!*index->unfinished)
         return RMQ_OK;
     int status = rmq_path_join(path, sizeof path, index->options.directory, index->unfinished, err);
     if (status == RMQ_OK)
-        status = index->options.vfs->unlink(index->options.vfs, path, err);
+        status = vfs->unlink(vfs, path, err);
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, index->options.directory, err);
     if (status != RMQ_OK && status != RMQ_NOT_FOUND)
         return status;
     *index->unfinished = '\0';
@@ -189,7 +192,7 @@ static int make_newest(struct rmq_index *index, int64_t now_ms, struct rmq_error
     struct rmq_mapped_file *file = NULL, *last = pin_last(index);
     int status = vfs->make_directory(vfs, index->options.directory, err);
     if (status == RMQ_OK)
-        status = remove_unfinished(index, err);
+        status = rmq_index_remove_unfinished(index, err);
     if (status == RMQ_OK)
         status = choose_path(index, last, now_ms, path, err);
     if (status == RMQ_OK) {

@@ -57,7 +57,7 @@ struct rmq_index {
     struct rmq_mapped_file **files;   /* oldest first */
     size_t count, capacity;
     struct rmq_mapped_file *newest; /* the writer's; NULL when the next put must make a file */
-    char unfinished[RMQ_INDEX_NAME_SIZE]; /* its making failed; it may be there still */
+    char unfinished[RMQ_INDEX_NAME_SIZE]; /* its making failed; it may be there still. "": none */
 };
 
 /* ---- the bytes of a mapped file, which readers look at while the writer stores ---- */
@@ -123,11 +123,14 @@ static inline int32_t rmq_index_hash(int32_t java_hash)
 
 /* Loads the files that are there, in the order of their first records. Files of another size (other
  * slot or entry counts) or with a foreign name are RMQ_CORRUPT, except with read_only, where they
- * are left out and counted in *skipped. A zero-length newest file is removed (read-only: left out).
- * The folder is made with the first file. */
+ * are left out and counted in *skipped. A zero-length newest file is left out, for a writer to
+ * remove by rmq_index_remove_unfinished. Changes no file; the folder is made with the first one. */
 int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options,
                    size_t *skipped, struct rmq_error *err);
 void rmq_index_close(struct rmq_index *index);
+
+/* Removes a file that was made and never written. */
+int rmq_index_remove_unfinished(struct rmq_index *index, struct rmq_error *err);
 
 /* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset
  * or was written after safe_timestamp (its last timestamp > safe_timestamp), and all behind it,

@@ -130,18 +130,13 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
 static int judge_empty(struct rmq_index *index, const struct loading *loading,
                        struct rmq_error *err)
 {
-    char path[PATH_MAX];
-    struct rmq_vfs *vfs = index->options.vfs;
     if (!*loading->empty_name || index->options.read_only)
         return RMQ_OK;
-    int status =
-        rmq_path_join(path, sizeof path, index->options.directory, loading->empty_name, err);
-    if (status != RMQ_OK)
-        return status;
     if (strcmp(loading->empty_name, loading->newest_name) < 0)
-        return rmq_fail(err, RMQ_CORRUPT, -1, "%s is empty, and files follow it; remove it", path);
-    status = vfs->unlink(vfs, path, err);
-    return status == RMQ_OK ? vfs->sync_directory(vfs, index->options.directory, err) : status;
+        return rmq_fail(err, RMQ_CORRUPT, -1, "%s/%s is empty, and files follow it; remove it",
+                        index->options.directory, loading->empty_name);
+    memcpy(index->unfinished, loading->empty_name, RMQ_INDEX_NAME_SIZE);
+    return RMQ_OK;
 }
 
 int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options,

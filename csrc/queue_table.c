@@ -251,6 +251,7 @@ struct scan {
     const char *topic; /* NULL while topics are listed */
     const char *directory;
     bool is_batch;
+    bool is_ext;
     struct rmq_error *err;
 };
 
@@ -263,7 +264,7 @@ static int visit_queue(void *context, const char *name, bool is_directory)
     struct rmq_queue *queue = NULL;
     int status = rmq_queue_table_get(scan->table, scan->topic, strlen(scan->topic), (int32_t)id,
                                      scan->is_batch, &queue, scan->err);
-    if (status != RMQ_OK)
+    if (status != RMQ_OK || (scan->is_ext && queue->is_batch))
         return status;
     if (queue->is_batch != scan->is_batch)
         return rmq_fail(scan->err, RMQ_CORRUPT, -1,
@@ -290,13 +291,14 @@ static int visit_topic(void *context, const char *name, bool is_directory)
 
 int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err)
 {
-    static const char *const kinds[] = {"consumequeue", "batchconsumequeue"};
-    for (int kind = 0; kind < 2; ++kind) {
+    static const char *const kinds[] = {"consumequeue", "batchconsumequeue", "consumequeue_ext"};
+    int count = table->options.enable_ext ? 3 : 2;
+    for (int kind = 0; kind < count; ++kind) {
         char path[PATH_MAX];
         int size = snprintf(path, sizeof path, "%s/%s", table->options.root, kinds[kind]);
         if (size < 0 || (size_t)size >= sizeof path)
             return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s", table->options.root);
-        struct scan scan = {table, NULL, path, kind == 1, err};
+        struct scan scan = {table, NULL, path, kind == 1, kind == 2, err};
         int status = table->options.vfs->list(table->options.vfs, path, visit_topic, &scan, err);
         if (status != RMQ_OK && status != RMQ_NOT_FOUND)
             return status;
@@ -346,33 +348,53 @@ int64_t rmq_queue_dirty(struct rmq_queue *queue)
     return rmq_file_queue_end(files) - rmq_file_queue_flushed(files);
 }
 
-/* Drops what lies in the extension behind the last unit that refers to it. */
-static int cut_ext(struct rmq_queue *queue, struct rmq_error *err)
+/* The last unit with an address in the extension; its tags code is 0 when there is none. */
+static int find_last_address(struct rmq_queue *queue, struct rmq_unit *last, struct rmq_error *err)
 {
     struct rmq_unit units[256];
-    int64_t min = rmq_consume_queue_min(&queue->simple),
+    int64_t first = rmq_file_queue_start(&queue->simple.files) / RMQ_UNIT_SIZE,
             stop = rmq_consume_queue_max(&queue->simple);
-    int64_t last = 0;
-    /* Units from before the extension was switched on hold no address; the search goes back until
-     * one does. */
-    while (stop > min && last == 0) {
+    *last = (struct rmq_unit){0};
+    /* Units from before the extension was switched on hold no address, nor do light ones. Expired
+     * units count: they outlive a cut of all that follows them. */
+    while (stop > first && last->tags_code == 0) {
         size_t count = 0;
-        int64_t from = stop - min > 256 ? stop - 256 : min;
+        int64_t from = stop - first > 256 ? stop - 256 : first;
         int status =
             rmq_consume_queue_read(&queue->simple, from, units, (size_t)(stop - from), &count, err);
         if (status != RMQ_OK)
             return status;
         for (size_t i = 0; i < count; ++i)
-            last = rmq_ext_is_address(units[i].tags_code) ? units[i].tags_code : last;
+            if (rmq_ext_is_address(units[i].tags_code))
+                *last = units[i];
         stop = from;
     }
-    int status = rmq_consume_queue_ext_truncate(&queue->ext, last, err);
+    return RMQ_OK;
+}
+
+/* Where the extension ends by the last unit that refers to it. */
+static int find_ext_end(struct rmq_queue *queue, int64_t log_start, int64_t *end,
+                        struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &queue->ext.files;
+    struct rmq_unit last;
+    *end = 0;
+    if (!files->last && files->ahead == 0)
+        return RMQ_OK;
+    int status = find_last_address(queue, &last, err);
+    if (status == RMQ_OK)
+        status = rmq_consume_queue_ext_end_of(&queue->ext, last.tags_code, end, err);
     if (status != RMQ_NOT_FOUND)
         return status;
-    return rmq_fail(err, RMQ_CORRUPT, rmq_ext_offset(last),
+    if (last.physical_offset < log_start) {
+        /* Expired; its unit went with a file of the extension, or with those of a cut. */
+        *end = files->last ? rmq_file_queue_start(files) : 0;
+        return RMQ_OK;
+    }
+    return rmq_fail(err, RMQ_CORRUPT, rmq_ext_offset(last.tags_code),
                     "consume queue %s/%d refers to byte %lld of its extension, where no unit is; "
                     "rebuild it with rmqstore repair",
-                    queue->topic, queue->queue_id, (long long)rmq_ext_offset(last));
+                    queue->topic, queue->queue_id, (long long)rmq_ext_offset(last.tags_code));
 }
 
 int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
@@ -381,30 +403,55 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
         return RMQ_OK;
     if (queue->is_batch)
         return rmq_batch_consume_queue_recover(&queue->batch, log_end, err);
+    assert(queue->simple.files.options.read_only);
     int status = rmq_consume_queue_recover(&queue->simple, log_end, err);
-    if (status == RMQ_OK && queue->has_ext) {
+    if (status == RMQ_OK && queue->has_ext)
         status = rmq_consume_queue_ext_recover(&queue->ext, err);
-        if (status == RMQ_OK && !queue->ext.files.options.read_only)
-            status = cut_ext(queue, err);
-    }
     return status;
 }
 
-int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
+                     struct rmq_error *err)
 {
-    /* Units with an extension hold an address in it that may become another one. */
-    if (!is_ready(queue) || queue->is_batch || queue->has_ext)
-        return rmq_queue_recover(queue, log_end, err);
-    return rmq_consume_queue_rewind(&queue->simple, log_end, err);
+    if (!is_ready(queue))
+        return RMQ_OK;
+    if (queue->is_batch)
+        return rmq_batch_consume_queue_rewind(&queue->batch, log_end, err);
+    int status = rmq_consume_queue_rewind(&queue->simple, log_end, err);
+    if (status != RMQ_OK || !queue->has_ext)
+        return status;
+    int64_t end = 0;
+    status = rmq_consume_queue_ext_recover(&queue->ext, err);
+    if (status == RMQ_OK)
+        status = find_ext_end(queue, log_start, &end, err);
+    if (status == RMQ_OK)
+        rmq_consume_queue_ext_rewind(&queue->ext, end);
+    return status;
 }
 
-int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err)
+int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err)
+{
+    int64_t max = rmq_queue_max(queue), end = max > queue->surveyed_end ? max : queue->surveyed_end;
+    bool has_units = queue->surveyed_end > 0 || rmq_queue_min(queue) < max;
+    if (has_units && !queue->is_batch && unit->queue_offset - end > RMQ_CONSUME_QUEUE_GAP_MAX)
+        return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                        "consume queue %s/%d goes on at %" PRId64 ", not at queue offset %" PRId64
+                        "; rebuild it with rmqstore repair",
+                        queue->topic, queue->queue_id, end, unit->queue_offset);
+    int64_t next = unit->queue_offset + unit->batch_size;
+    queue->surveyed_end = next > end ? next : end;
+    return RMQ_OK;
+}
+
+int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, bool is_light,
+                     struct rmq_error *err)
 {
     assert(is_ready(queue));
     if (queue->is_batch)
         return rmq_batch_consume_queue_append(&queue->batch, unit, err);
     int64_t code = unit->tags_code;
-    if (queue->has_ext && unit->queue_offset >= rmq_consume_queue_max(&queue->simple)) {
+    if (queue->has_ext && !is_light &&
+        unit->queue_offset >= rmq_consume_queue_max(&queue->simple)) {
         struct rmq_ext_unit ext = {.tags_code = code, .store_timestamp = unit->store_timestamp};
         int status = rmq_consume_queue_ext_append(&queue->ext, &ext, &code, err);
         if (status != RMQ_OK)
@@ -414,16 +461,19 @@ int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struc
                                     unit->size, code, err);
 }
 
-int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err)
+int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
+                       struct rmq_error *err)
 {
     if (!is_ready(queue))
         return RMQ_OK;
     if (queue->is_batch)
         return rmq_batch_consume_queue_truncate(&queue->batch, log_end, err);
+    int64_t end = 0;
     int status = rmq_consume_queue_truncate(&queue->simple, log_end, err);
-    if (status == RMQ_OK && queue->has_ext)
-        status = cut_ext(queue, err);
-    return status;
+    if (status != RMQ_OK || !queue->has_ext)
+        return status;
+    status = find_ext_end(queue, log_start, &end, err);
+    return status == RMQ_OK ? rmq_consume_queue_ext_truncate(&queue->ext, end, err) : status;
 }
 
 int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err)

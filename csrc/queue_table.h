@@ -19,6 +19,8 @@ struct rmq_queue {
     bool is_batch;
     /* Offset the next message gets; moved under the put lock, raised by the dispatcher. */
     _Atomic int64_t next_offset;
+    /* Queue offset after the last unit that rmq_queue_survey has seen; 0: none. */
+    int64_t surveyed_end;
     /* Files are open; set with release order once, by the dispatcher or at load. */
     _Atomic bool is_open;
     bool has_ext;
@@ -75,18 +77,29 @@ static inline struct rmq_queue *rmq_queue_table_next(struct rmq_queue *queue)
  * "." or "..". */
 bool rmq_topic_is_storable(const char *topic, size_t size);
 
-/* Adds every queue that has a folder under consumequeue/ and batchconsumequeue/ and opens its
- * files, without looking for their ends. RMQ_CORRUPT: a topic in both places. */
+/* Adds every queue that has a folder under consumequeue/ or batchconsumequeue/ (and, with
+ * extensions, under consumequeue_ext/) and opens its files, without looking for their ends. Changes
+ * no file. RMQ_CORRUPT: a topic in both places. */
 int rmq_queue_table_load(struct rmq_queue_table *table, struct rmq_error *err);
 
 /* The verbs of both queue forms. Offsets are queue offsets, log_end and log_start physical ones. */
 int rmq_queue_open(struct rmq_queue_table *table, struct rmq_queue *queue, struct rmq_error *err);
+/* Finds where a read-only queue ends. */
 int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
-/* As rmq_queue_recover, to be followed by rmq_queue_truncate: see rmq_consume_queue_rewind. */
-int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
-/* unit->tags_code is the code itself; with an extension its address is what the queue stores. */
-int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
-int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_end, struct rmq_error *err);
+/* Moves the end back to what the files hold of records before log_end. Changes no file;
+ * rmq_queue_truncate must follow. RMQ_CORRUPT: the last unit with an address in the extension leads
+ * to no unit there, and its record does not lie before log_start. */
+int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
+                     struct rmq_error *err);
+/* Whether rmq_queue_append would take the unit after all units surveyed before: RMQ_OK, or
+ * RMQ_CORRUPT for a gap that is too large. Changes no file. */
+int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
+/* unit->tags_code is the code itself; with an extension its address is what the queue stores,
+ * except for a unit that came by INNER_MULTI_DISPATCH (is_light). */
+int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, bool is_light,
+                     struct rmq_error *err);
+int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
+                       struct rmq_error *err);
 /* Removes every unit; next_offset stays. */
 int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err);
 int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err);

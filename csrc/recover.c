@@ -72,40 +72,66 @@ static int lower_checkpoint(struct rmq_dispatcher *dispatcher, struct rmq_checkp
                                 checkpoint, err);
 }
 
-/* After a crash: drops what the checkpoint does not vouch for; *start is where the walk has to
+/* The index files that the checkpoint does not vouch for go. */
+static int discard_index(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                         const struct rmq_recovery_options *options, struct rmq_error *err)
+{
+    int64_t safe = checkpoint->logics_physical_offset, begin = 0;
+    if (!dispatcher->index || dispatcher->index->count == 0)
+        return RMQ_OK;
+    begin = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp, safe);
+    int status = lower_checkpoint(dispatcher, checkpoint, options, begin, err);
+    if (status != RMQ_OK)
+        return status;
+    return rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp, safe, &begin,
+                                    err);
+}
+
+static int rewind_queues(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
+{
+    int64_t log_start = rmq_file_queue_start(&dispatcher->log->files);
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        status = rmq_queue_rewind(queue, log_start, log_end, err);
+    return status;
+}
+
+static int truncate_queues(struct rmq_dispatcher *dispatcher, int64_t log_end,
+                           struct rmq_error *err)
+{
+    int64_t log_start = rmq_file_queue_start(&dispatcher->log->files);
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        status = rmq_queue_truncate(queue, log_start, log_end, err);
+    return status;
+}
+
+/* After a crash: only what the checkpoint vouches for counts; *start is where the walk has to
  * begin. */
-static int distrust(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
-                    const struct rmq_recovery_options *options, int64_t *start,
-                    struct rmq_error *err)
+static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                    int64_t *start, struct rmq_error *err)
 {
     int64_t bound = INT64_MAX;
-    int status = RMQ_OK;
-    if (dispatcher->index && dispatcher->index->count == 0) {
+    if (dispatcher->index && dispatcher->index->count == 0)
         bound = -1; /* See trust(). */
-    } else if (dispatcher->index) {
+    else if (dispatcher->index)
         bound = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp,
                                        checkpoint->logics_physical_offset);
-        status = lower_checkpoint(dispatcher, checkpoint, options, bound, err);
-    }
-    if (status == RMQ_OK && dispatcher->index)
-        status = rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp,
-                                          checkpoint->logics_physical_offset, &bound, err);
     /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0
      * takes none. */
     if (checkpoint->logics_physical_offset < bound)
         bound = checkpoint->logics_physical_offset;
-    if (status == RMQ_OK)
-        status = find_start(&dispatcher->log->files, bound, start, err);
-    if (status == RMQ_OK)
-        status = each_queue(dispatcher->queues, rmq_queue_rewind, *start, err);
-    return status;
+    int status = find_start(&dispatcher->log->files, bound, start, err);
+    return status == RMQ_OK ? rewind_queues(dispatcher, *start, err) : status;
 }
 
 /* After a clean stop: queues as they are. */
 static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable,
                  struct rmq_error *err)
 {
-    int status = each_queue(dispatcher->queues, rmq_queue_recover, INT64_MAX, err);
+    int status = rewind_queues(dispatcher, INT64_MAX, err);
     if (status != RMQ_OK)
         return status;
     *durable = last_physical_end(dispatcher->queues);
@@ -141,26 +167,17 @@ static int holds_nul(struct rmq_file_queue *files, int64_t offset, bool *holds,
     return RMQ_OK;
 }
 
-static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
-                int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
-                struct rmq_error *err)
+/* Finds where the log ends. Everything that recovery may refuse it refuses here, before it changes
+ * anything. */
+static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                  int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
+                  struct rmq_error *err)
 {
     struct rmq_record record;
-    int64_t last_offset = -1, indexed = -1;
+    int64_t last_offset = -1;
     int status;
-    /* The index takes the keys of its last record once more, since a full disk may have kept it
-     * from taking all; that of a closed store has all. */
-    if (options->was_closed && dispatcher->index)
-        indexed = rmq_index_last_physical_offset(dispatcher->index);
-    recovery->dispatched_offset = recovery->start_offset;
     while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
-        bool is_confirmed = ahead->scan.offset <= options->dispatch_until;
-        unsigned parts = is_confirmed ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
-        if (is_confirmed)
-            recovery->dispatched_offset = ahead->scan.offset;
-        if (record.physical_offset <= indexed)
-            parts &= ~(unsigned)RMQ_TO_INDEX;
-        status = rmq_dispatch_record(dispatcher, &record, parts, err);
+        status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_SURVEY, err);
         if (status != RMQ_OK)
             return status;
         ++recovery->records;
@@ -179,6 +196,42 @@ static int walk(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_opt
         recovery->end_offset = last_offset;
         --recovery->records;
     }
+    return status;
+}
+
+/* Enters the records that were surveyed. */
+static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                 struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_scan_ahead ahead;
+    struct rmq_record record;
+    int64_t indexed = -1, left = recovery->records;
+    int status = RMQ_OK;
+    /* The index takes the keys of its last record once more, since a full disk may have kept it
+     * from taking all; that of a closed store has all. */
+    if (options->was_closed && dispatcher->index)
+        indexed = rmq_index_last_physical_offset(dispatcher->index);
+    recovery->dispatched_offset = recovery->start_offset;
+    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, recovery->start_offset,
+                         recovery->end_offset, RMQ_CHECK_PLACE);
+    for (; left > 0 && status == RMQ_OK; --left) {
+        status = rmq_scan_ahead_next(&ahead, &record, err);
+        if (status != RMQ_OK)
+            break;
+        bool is_confirmed = ahead.scan.offset <= options->dispatch_until;
+        unsigned parts = is_confirmed ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        if (is_confirmed)
+            recovery->dispatched_offset = ahead.scan.offset;
+        if (record.physical_offset <= indexed)
+            parts &= ~(unsigned)RMQ_TO_INDEX;
+        status = rmq_dispatch_record(dispatcher, &record, parts, err);
+    }
+    if (status == RMQ_END)
+        status = rmq_fail(err, RMQ_CORRUPT, ahead.scan.offset,
+                          "commit log: the record at offset %" PRId64
+                          " changed while it was recovered",
+                          ahead.scan.offset);
+    rmq_scan_ahead_finish(&ahead);
     return status;
 }
 
@@ -341,7 +394,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     int status = save_cut(dispatcher, options, recovery, err);
     /* Queues first: they may not point behind a log that lost its last file. */
     if (status == RMQ_OK)
-        status = each_queue(dispatcher->queues, rmq_queue_truncate, end, err);
+        status = truncate_queues(dispatcher, end, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_truncate(files, end, err);
     if (status == RMQ_OK)
@@ -373,14 +426,34 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     return status;
 }
 
-static int recover_without_log(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+/* From here on files change: until the store is closed a start must find the marker. */
+static int accept(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                  struct rmq_error *err)
 {
-    int status = each_queue(dispatcher->queues, rmq_queue_recover, INT64_MAX, err);
+    int status = RMQ_OK;
+    if (options->was_closed)
+        status =
+            rmq_abort_create(dispatcher->log->files.options.vfs, options->abort_path, err);
+    if (status == RMQ_OK && dispatcher->index)
+        status = rmq_index_remove_unfinished(dispatcher->index, err);
+    return status;
+}
+
+static int recover_without_log(struct rmq_dispatcher *dispatcher,
+                               const struct rmq_recovery_options *options, struct rmq_error *err)
+{
+    int status = rewind_queues(dispatcher, INT64_MAX, err);
     if (status == RMQ_OK && last_physical_end(dispatcher->queues) > 0)
         return rmq_fail(err, RMQ_CORRUPT, 0,
                         "there are queues, but no commit log files under %s: is "
                         "storePathCommitLog right?",
                         dispatcher->log->files.options.directories[0]);
+    if (status == RMQ_OK)
+        status = accept(dispatcher, options, err);
+    if (status == RMQ_OK)
+        status = truncate_queues(dispatcher, 0, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_truncate(&dispatcher->log->files, 0, err);
     /* A crash between the two ends of a cut to nothing leaves keys: they would hide those to come.
      */
     if (status == RMQ_OK)
@@ -400,12 +473,12 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     recovery->was_closed = options->was_closed;
     atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
     if (rmq_file_queue_start(files) < 0)
-        return recover_without_log(dispatcher, err);
+        return recover_without_log(dispatcher, options, err);
     if (options->was_closed) {
         status = trust(dispatcher, &recovery->start_offset, &durable, err);
     } else {
         durable = checkpoint->logics_physical_offset;
-        status = distrust(dispatcher, checkpoint, options, &recovery->start_offset, err);
+        status = distrust(dispatcher, checkpoint, &recovery->start_offset, err);
     }
     if (checkpoint->flushed_offset > durable)
         durable = checkpoint->flushed_offset;
@@ -418,7 +491,7 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
                                              : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC;
     struct rmq_scan_ahead ahead;
     rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files), checks);
-    status = walk(dispatcher, options, durable, &ahead, recovery, err);
+    status = survey(dispatcher, options, durable, &ahead, recovery, err);
     int64_t later = 0;
     if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
         later_file_begins(files, recovery->end_offset, &later))
@@ -426,6 +499,12 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     if (status == RMQ_OK && recovery->end_offset < durable)
         status = refuse_damage(&ahead.scan, recovery->end_offset, durable, err);
     rmq_scan_ahead_finish(&ahead);
+    if (status == RMQ_OK)
+        status = accept(dispatcher, options, err);
+    if (status == RMQ_OK && !options->was_closed)
+        status = discard_index(dispatcher, checkpoint, options, err);
+    if (status == RMQ_OK)
+        status = enter(dispatcher, options, recovery, err);
     if (status == RMQ_OK)
         status = settle(dispatcher, checkpoint, options, recovery, err);
     recovery->milliseconds = rmq_monotonic_ms() - began_ms;

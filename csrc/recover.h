@@ -7,8 +7,9 @@
  * zeros, so that it can never come back.
  *
  * Where bytes that were durable turn out to be no records, that is damage, not a torn tail:
- * recovery then refuses and changes nothing. Whole records that a torn tail leaves behind a bad one
- * are copied to the folder `cut` first.
+ * recovery then refuses and changes nothing. So it walks twice: the first walk checks all that may
+ * be refused, the second one enters records into queues and index. Whole records that a torn tail
+ * leaves behind a bad one are copied to the folder `cut` first.
  *
  * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0.
  * Departures: a blank record at the end of the last file stays; queues are placed by queue offset;
@@ -29,6 +30,7 @@ struct rmq_recovery_options {
         dispatch_until; /* records that end behind it only raise queue offsets; INT64_MAX: none */
     const char *root;   /* for the folder `cut` */
     const char *checkpoint_path;
+    const char *abort_path; /* made when the store was closed, before anything changes */
 };
 
 struct rmq_recovery {

@@ -164,15 +164,9 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
         .dispatch_until = is_bound ? confirm : INT64_MAX,
         .root = store->root,
         .checkpoint_path = checkpoint_path,
+        .abort_path = store->abort_path,
     };
-    /* What recovery enters into queues and index may reach the disk in part: from here on a start
-     * must find the marker, until the store is closed. */
-    if (!crashed)
-        status = rmq_abort_create(store->vfs, store->abort_path, err);
-    if (status == RMQ_OK)
-        status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
-    if (status != RMQ_OK && !crashed)
-        (void)rmq_abort_remove(store->vfs, store->abort_path, NULL);
+    status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
     /* Where the log has lost its tail, other bytes may come. */
     if (confirm > store->recovery.end_offset)
         confirm = store->recovery.end_offset;

@@ -174,7 +174,7 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
     int status = lower_checkpoint(store, offset, err);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue)) {
-        status = rmq_queue_truncate(queue, offset, err);
+        status = rmq_queue_truncate(queue, rmq_file_queue_start(&store->log.files), offset, err);
         atomic_store(&queue->next_offset, rmq_queue_max(queue));
     }
     if (status == RMQ_OK)

@@ -29,7 +29,7 @@ from rmqstore import store as store_module
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DiskError, NotFoundError, StoreError, StoreLockedError
 from rmqstore.message import TransactionType
-from rmqstore.settings import is_remembered
+from rmqstore.settings import is_remembered, remembered
 from rmqstore.store import Recovery
 from rmqstore.verify import Kind, Level, Report, verify
 from rmqstore.verify.log import LogFiles, Progress, file_size_of
@@ -40,6 +40,7 @@ _FILLER_TOPIC = b"RMQ_SYS_DAMAGED"
 _FILLER_HEAD = struct.Struct(">IIiiiqqiq8sq8siqi")
 _FILLER_SIZE_MIN = _FILLER_HEAD.size + 3
 _FILLER_SIZE_MAX = 1 << 20
+_CRC_PROPERTY_SIZE = 20
 _MAGIC_V1 = 0xDAA320A7
 _BLANK = struct.Struct(">II")
 _BLANK_MAGIC = 0xCBD43194
@@ -168,7 +169,7 @@ def plan(
         config,
         actions=tuple(actions),
         losses=tuple(_losses(report, is_rebuild=is_rebuild)),
-        obstacles=tuple(_obstacles(report)),
+        obstacles=tuple(_obstacles(report, config or remembered(report.path))),
         notes=tuple(_notes(report, config)) if is_rebuild else (),
         is_rebuild=is_rebuild,
     )
@@ -184,7 +185,7 @@ def apply(plan: Plan, *, progress: Progress | None = None) -> Outcome:
     report = plan.report
     if plan.obstacles:
         raise StoreError(f"{report.path} cannot be repaired: {'; '.join(plan.obstacles)}")
-    cut = report.path / "cut" / time.strftime("repair-%Y%m%d-%H%M%S")
+    cut = _new_folder(report.path / "cut")
     with exclusive(report.path):
         files = LogFiles.find(report.path, config=plan.config, file_size=report.files.file_size)
         if files != report.files or (report.path / "abort").exists() == report.facts.was_closed:
@@ -211,6 +212,16 @@ def apply(plan: Plan, *, progress: Progress | None = None) -> Outcome:
         progress=progress,
     )
     return Outcome(recovery, after, cut if cut.exists() else None)
+
+
+def _new_folder(parent: Path) -> Path:
+    """The path of a folder below *parent* for what this repair takes away, named after now."""
+    name = time.strftime("repair-%Y%m%d-%H%M%S")
+    path, number = parent / name, 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path
 
 
 # ---- planning
@@ -260,7 +271,13 @@ def _log_actions(report: Report) -> Iterator[Action]:
             text = f"fill {at} to {hole.stop} with records that nobody reads (copied to cut/)"
             yield Action("fill", path, text, at, hole.stop, timestamp)
             at = hole.stop
-    if report.last_byte > report.end:
+    if report.last_byte > report.end and not report.records:
+        # A log that is cut to nothing is none.
+        stop = max(report.last_byte, report.end + _FILLER_SIZE_MIN + _CRC_PROPERTY_SIZE)
+        text = f"fill {report.end} to {stop} with records that nobody reads (copied to cut/)"
+        now_ms = time.time_ns() // 1_000_000
+        yield Action("fill", files.path_of(report.end), text, report.end, stop, now_ms)
+    elif report.last_byte > report.end:
         count = report.last_byte - report.end
         text = f"end the log at {report.end}, cutting {count} bytes (copied to cut/)"
         yield Action("cut", files.path_of(report.end), text, report.end, report.last_byte)
@@ -286,12 +303,20 @@ def _queue_actions(report: Report) -> Iterator[Action]:
 
 
 def _orphan_actions(folder: Path) -> Iterator[Action]:
-    """A queue without messages in the log is kept: its files tell where it goes on."""
-    files = [path for path in sorted(folder.iterdir()) if path.name.isdecimal()]
+    """A queue without messages in the log is kept: its last files tell where it goes on."""
+    files = [path for path in folder.iterdir() if path.name.isdecimal()]
+    files.sort(key=lambda path: int(path.name), reverse=True)
     size = file_size_of([(int(path.name), path.stat().st_size) for path in files])
+    next_start: int | None = None
     for path in files:
-        actual = path.stat().st_size
-        if size is not None and actual not in (0, size):
+        start, actual = int(path.name), path.stat().st_size
+        if size is None or (actual == 0 and next_start is None):
+            continue
+        if start % size or not actual or next_start not in (None, start + size):
+            yield Action("move", path, f"move {path} to cut/: the files after it go on elsewhere")
+            continue
+        next_start = start
+        if actual != size:
             yield Action("resize", path, f"resize {path} from {actual} to {size} bytes", size)
 
 
@@ -314,13 +339,16 @@ def _notes(report: Report, config: StoreConfig | None) -> Iterator[str]:
         yield "no index file tells how many slots it has: the index gets RocketMQ's default"
 
 
-def _obstacles(report: Report) -> Iterator[str]:
+def _obstacles(report: Report, config: StoreConfig) -> Iterator[str]:
+    least = _FILLER_SIZE_MIN
+    if config.force_verify_property_crc:
+        least += _CRC_PROPERTY_SIZE
     for hole in report.holes:
         start = max(hole.start, hole.stop - hole.stop % report.files.file_size)
-        if 0 < hole.stop - start < _FILLER_SIZE_MIN:
+        if 0 < hole.stop - start < least:
             yield (
                 f"the {hole.stop - start} bytes from {start} on are too few for a record "
-                f"({_FILLER_SIZE_MIN} bytes) to fill them; bring the file back from a copy"
+                f"({least} bytes) to fill them; bring the file back from a copy"
             )
 
 
@@ -336,8 +364,8 @@ def filler(at: int, size: int, *, timestamp: int) -> bytes:
     parts = []
     while size:
         part = min(size, _FILLER_SIZE_MAX)
-        if 0 < size - part < _FILLER_SIZE_MIN:
-            part -= _FILLER_SIZE_MIN
+        if 0 < size - part < _FILLER_SIZE_MIN + _CRC_PROPERTY_SIZE:
+            part -= _FILLER_SIZE_MIN + _CRC_PROPERTY_SIZE
         parts.append(_filler_record(at, part, timestamp))
         at += part
         size -= part
@@ -345,8 +373,11 @@ def filler(at: int, size: int, *, timestamp: int) -> bytes:
 
 
 def _filler_record(at: int, size: int, timestamp: int) -> bytes:
-    topic = _FILLER_TOPIC[: size - _FILLER_SIZE_MIN]
-    body = bytes(size - _FILLER_SIZE_MIN - len(topic))
+    """A record of *size* bytes, with the property CRC of the whole where there is room for it."""
+    room = size - _FILLER_SIZE_MIN
+    crc_size = _CRC_PROPERTY_SIZE if room >= _CRC_PROPERTY_SIZE else 0
+    topic = _FILLER_TOPIC[: room - crc_size]
+    body = bytes(room - crc_size - len(topic))
     queue = flag = queue_offset = reconsumed = prepared_offset = 0
     head = _FILLER_HEAD.pack(
         size,
@@ -365,7 +396,11 @@ def _filler_record(at: int, size: int, timestamp: int) -> bytes:
         prepared_offset,
         len(body),
     )
-    return head + body + bytes((len(topic),)) + topic + bytes(2)
+    record = head + body + bytes((len(topic),)) + topic + crc_size.to_bytes(2)
+    if not crc_size:
+        return record
+    digits = f"{zlib.crc32(record) & 0x7FFFFFFF:010}"[::-1]
+    return record + b"__CRC32#\1" + digits.encode() + b"\2"
 
 
 def _distrust(report: Report, cut: Path) -> None:

@@ -21,6 +21,7 @@ _REBUILT = "repair rebuilds the index from the log"
 _SAMPLE_EVERY = 97
 _LOOKUP_MAX = 4096
 _FINDINGS_MAX = 20
+_NAME_SIZE = 17
 
 
 class IndexCheck:
@@ -51,7 +52,7 @@ class IndexCheck:
         if not self._folder.is_dir():
             return
         for path in sorted(self._folder.iterdir()):
-            if path.name.isdecimal() and path.is_file():
+            if _is_index_name(path.name) and path.is_file():
                 with path.open("rb") as file:
                     head = file.read(_HEADER.size)
                 fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
@@ -131,7 +132,7 @@ class IndexCheck:
 
     def _file_findings(self, log_end: int) -> Iterator[Finding]:
         for path in sorted(self._folder.iterdir()):
-            if path.is_file() and not path.name.isdecimal():
+            if path.is_file() and not _is_index_name(path.name):
                 cure = "repair moves it to cut/"
                 yield Finding(Kind.INDEX, str(path), "is no index file", cure)
         size = self._size()
@@ -173,3 +174,7 @@ class IndexCheck:
         if self._facts.index_slot_count is None or self._facts.index_entry_count is None:
             return None
         return 40 + 4 * self._facts.index_slot_count + 20 * self._facts.index_entry_count
+
+
+def _is_index_name(name: str) -> bool:
+    return len(name) == _NAME_SIZE and name.isdecimal()

@@ -250,6 +250,10 @@ def file_size_of(found: list[tuple[int, int]]) -> int | None:
     fitting = [size for size in counts if all(start % size == 0 for start in starts)]
     if fitting:
         return max(fitting, key=lambda size: (counts[size], size))
+    # Most files have one size, and some name is foreign.
+    size, count = counts.most_common(1)[0] if counts else (0, 0)
+    if count * 2 > len(starts) and sum(start % size == 0 for start in starts) * 2 > len(starts):
+        return size
     return math.gcd(*starts) or None if len(starts) > 1 else None
 
 

@@ -34,7 +34,8 @@ _SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 _NO_LIGHT_QUEUES = ("%RETRY%", _SCHEDULE, "rmq_sys_")
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _REBUILT = "repair rebuilds the queue from the log"
-_FOLDERS = ("consumequeue", "batchconsumequeue")
+_QUEUES, _BATCH_QUEUES, _EXTENSIONS = "consumequeue", "batchconsumequeue", "consumequeue_ext"
+_FOLDERS = ((_QUEUES, False), (_BATCH_QUEUES, True), (_EXTENSIONS, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,9 @@ class _Queue:
         self.unit = _BATCH_UNIT if is_batch else _UNIT
         self.is_batch = is_batch
         self._maps = maps
-        self.files: list[LogFile] = []
-        self.foreign: list[Path] = []
-        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-            if path.name.isdecimal() and path.is_file():
-                self.files.append(LogFile(path, int(path.name), path.stat().st_size))
-            elif path.is_file():
-                self.foreign.append(path)
-        self.extension = [
-            LogFile(path, int(path.name), path.stat().st_size)
-            for path in (sorted(extension.iterdir()) if extension.is_dir() else [])
-            if path.name.isdecimal() and path.is_file()
-        ]
+        self.files, self.foreign = _files_of(folder)
+        self.extension, foreign = _files_of(extension)
+        self.foreign += foreign
         self.extension_size: int | None = None
         sizes = [(file.start, file.size) for file in self.files]
         self.file_size = file_size_of(sizes) or self.unit.size
@@ -119,14 +111,37 @@ class _Queue:
         self._batches: dict[int, tuple[int, ...]] | None = None
 
     def wrong_files(self) -> Iterator[Finding]:
+        """Yield what opening the queue for writing refuses of its files."""
         for path in self.foreign:
             yield self._finding(path, "is no file of a queue", "repair moves it to cut/")
         for files, size in ((self.files, self.file_size), (self.extension, self.extension_size)):
-            for file in files:
-                # A last file that was made and not written is empty.
-                if file.size == size or (file is files[-1] and file.size == 0):
-                    continue
-                yield self._finding(file.path, f"has {file.size} bytes instead of {size}", _REBUILT)
+            previous_end: int | None = None
+            for file in _without_empty_end(files):
+                if file.size != size:
+                    text = f"has {file.size} bytes instead of {size}"
+                    yield self._finding(file.path, text, _REBUILT)
+                elif file.start % size:
+                    text = f"has a name that is no multiple of the file size {size}"
+                    yield self._finding(file.path, text, _REBUILT)
+                elif previous_end is not None and file.start != previous_end:
+                    text = f"does not follow the file before it, which ends at {previous_end}"
+                    yield self._finding(file.path, text, _REBUILT)
+                previous_end = file.start + (size or 0)
+        if self.is_batch:
+            yield from self._wrong_batches()
+
+    def _wrong_batches(self) -> Iterator[Finding]:
+        """The first and the last unit bound the queue offsets."""
+        units = [fields for _, fields in self.numbered()]
+        if not units or not any(_is_sane_batch(fields) for fields in units):
+            return
+        first, last = units[0], next(each for each in reversed(units) if _is_sane_batch(each))
+        if not _is_sane_batch(first):
+            text = "begins with a unit that holds no messages"
+            yield self._finding(self.folder, text, _REBUILT)
+        elif first[4] > last[4] + last[5]:
+            text = f"runs from queue offset {first[4]} back to {last[4] + last[5]}"
+            yield self._finding(self.folder, text, _REBUILT)
 
     def _finding(self, path: Path, text: str, cure: str) -> Finding:
         return Finding(Kind.QUEUE, str(path), text, cure)
@@ -253,8 +268,15 @@ class QueueCheck:
     """Compares queues with records as these are walked; `findings` tells the outcome."""
 
     def __init__(
-        self, root: Path, *, delays_ms: tuple[int, ...], extension_size: int | None = None
+        self,
+        root: Path,
+        *,
+        delays_ms: tuple[int, ...],
+        queue_size: int | None = None,
+        batch_size: int | None = None,
+        extension_size: int | None = None,
     ) -> None:
+        """The sizes of files, where they are known, are those that opening will ask for."""
         self._root = root
         self._delays_ms = delays_ms
         self._maps = _Maps()
@@ -263,11 +285,13 @@ class QueueCheck:
         self.light_queues = False
         self.bad: set[QueueName] = set()
         self.orphans: set[QueueName] = set()
-        for is_batch, folder in enumerate(_FOLDERS):
+        for folder, is_batch in _FOLDERS:
             for topic in _folders(root / folder):
                 for queue in _folders(topic):
-                    if queue.name.isdecimal():
-                        self._queue((topic.name, int(queue.name), bool(is_batch)))
+                    name = topic.name, int(queue.name) if queue.name.isdecimal() else -1
+                    is_other = folder == _EXTENSIONS and (*name, True) in self._queues
+                    if name[1] >= 0 and not is_other:
+                        self._queue((*name, is_batch))
         sizes = Counter(
             file.size for queue in self._queues.values() for file in queue.extension if file.size
         )
@@ -279,7 +303,7 @@ class QueueCheck:
             each.extension_size = extension_size
         # A queue of one file does not tell by itself that it was cut.
         for is_batch in (False, True):
-            size = self.file_size(is_batch=is_batch)
+            size = (batch_size if is_batch else queue_size) or self.file_size(is_batch=is_batch)
             for each in self._queues.values():
                 if each.is_batch == is_batch and size is not None:
                     each.file_size = size
@@ -312,8 +336,8 @@ class QueueCheck:
         found = self._queues.get(name)
         if found is None:
             topic, number, is_batch = name
-            folder = self._root / _FOLDERS[is_batch] / topic / str(number)
-            extension = self._root / "consumequeue_ext" / topic / str(number)
+            folder = self._root / (_BATCH_QUEUES if is_batch else _QUEUES) / topic / str(number)
+            extension = self._root / _EXTENSIONS / topic / str(number)
             found = _Queue(folder, extension, is_batch=is_batch, maps=self._maps)
             self._queues[name] = found
         return found
@@ -384,7 +408,8 @@ class QueueCheck:
             found = list(self._judge(name, queue, view, built_to, (log_start, log_limit)))
             if any(finding.level is Level.DAMAGE for finding in found):
                 has_records = queue.matched or queue.lagging or queue.troubles.ranges
-                (self.bad if has_records else self.orphans).add(name)
+                is_bad = has_records or self._is_second(name, queue)
+                (self.bad if is_bad else self.orphans).add(name)
             yield from found
 
     def _judge(
@@ -397,6 +422,9 @@ class QueueCheck:
     ) -> Iterator[Finding]:
         place = f"{name[0]}/{name[1]}"
         yield from queue.wrong_files()
+        if self._is_second(name, queue):
+            text = "the topic has queues under consumequeue and under batchconsumequeue"
+            yield Finding(Kind.QUEUE, str(queue.folder), text, "repair moves it to cut/")
         for text, first, last in queue.troubles.ranges:
             yield Finding(Kind.QUEUE, place, _units_text(first, last, text), _REBUILT, offset=first)
         if queue.lagging:
@@ -418,6 +446,13 @@ class QueueCheck:
         for text, first, last in strays.ranges:
             yield Finding(Kind.QUEUE, place, _units_text(first, last, text), _REBUILT, offset=first)
 
+    def _is_second(self, name: QueueName, queue: _Queue) -> bool:
+        """Whether the folder stands beside one of the other kind, which fits more records."""
+        other = self._queues.get((name[0], name[1], not name[2]))
+        if other is None or not (other.folder.is_dir() and queue.folder.is_dir()):
+            return False
+        return (queue.matched, not name[2]) < (other.matched, name[2])
+
     def _trouble_with(
         self, name: QueueName, number: int, physical_offset: int, view: Store
     ) -> str | None:
@@ -430,6 +465,30 @@ class QueueCheck:
             if entry.queue == name and (name[2] or entry.offset == number):
                 return None
         return "leads to a message of another place"
+
+
+def _files_of(folder: Path) -> tuple[list[LogFile], list[Path]]:
+    """The files of a folder by their first offsets, and those that are none of a queue."""
+    found: dict[int, LogFile] = {}
+    foreign = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.name.isdecimal() and path.is_file() and int(path.name) not in found:
+            found[int(path.name)] = LogFile(path, int(path.name), path.stat().st_size)
+        elif not path.is_dir():
+            foreign.append(path)
+    return [found[start] for start in sorted(found)], foreign
+
+
+def _without_empty_end(files: list[LogFile]) -> list[LogFile]:
+    """Files at the end that were made and not written are empty."""
+    stop = len(files)
+    while stop and not files[stop - 1].size:
+        stop -= 1
+    return files[:stop]
+
+
+def _is_sane_batch(fields: tuple[int, ...]) -> bool:
+    return fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0
 
 
 def _used_size(data: mmap.mmap | bytes) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +26,8 @@ __all__ = ["verify"]
 _NO_LIMIT = 2**63
 _CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_5_3 = struct.Struct(">5q")
+_MARK = struct.Struct(">qI")
+_MARK_AT = _CHECKPOINT.size
 
 
 def verify(
@@ -60,12 +63,20 @@ def verify(
     files = LogFiles.find(root, config=config, file_size=log_file_size)
     index_folder = root / "index"
     index = IndexCheck(index_folder, facts, full=full)
+    queue_size = settings.consume_queue_file_whole_units_bytes if is_told else None
+    batch_size = settings.batch_consume_queue_file_size_bytes if is_told else None
     extension_size = settings.consume_queue_ext_file_size_bytes if is_told else None
     has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
     with (
         open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
         closing(
-            QueueCheck(root, delays_ms=settings.delay_levels_ms, extension_size=extension_size)
+            QueueCheck(
+                root,
+                delays_ms=settings.delay_levels_ms,
+                queue_size=queue_size,
+                batch_size=batch_size,
+                extension_size=extension_size,
+            )
         ) as queues,
     ):
         walk = LogWalk(view, files, progress=progress)
@@ -170,6 +181,10 @@ def _checkpoint_findings(
     physic, logics, indexed, _, confirm, logics_offset = _CHECKPOINT.unpack_from(
         data.ljust(48, b"\0")
     )
+    marked = _flushed_offset(data)
+    if marked > log_end:
+        text = f"says that the log was flushed up to {marked}, but it ends at {log_end}"
+        yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt, offset=marked)
     names = {"records": physic, "queues": logics, "index entries": indexed}
     for name, timestamp in names.items():
         if timestamp > last_timestamp or timestamp < 0:
@@ -182,6 +197,15 @@ def _checkpoint_findings(
         if offset > log_end or offset < -1:
             text = f"has the {name} {offset}, but the log ends at {log_end}: records may be lost"
             yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt, offset=offset)
+
+
+def _flushed_offset(data: bytes) -> int:
+    """What rmqstore adds to the checkpoint; -1 where it did not, or RocketMQ has written since."""
+    if len(data) < _MARK_AT + _MARK.size:
+        return -1
+    offset, crc = _MARK.unpack_from(data, _MARK_AT)
+    is_ours = crc == zlib.crc32(data[: _MARK_AT + 8]) and offset >= 0
+    return int(offset) if is_ours else -1
 
 
 def _config_findings(root: Path) -> Iterator[Finding]:

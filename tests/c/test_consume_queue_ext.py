@@ -65,8 +65,15 @@ class Extension:
         return int(self.ext.files.end_offset)
 
     def truncate(self, last: int) -> int:
-        status: int = self.lib.rmq_consume_queue_ext_truncate(self.ext, last, self.error)
+        """Keep the units up to and including the one at address *last*."""
+        end = self.ffi.new("int64_t *")
+        status: int = self.lib.rmq_consume_queue_ext_end_of(self.ext, last, end, self.error)
+        if status == 0:
+            self.cut(end[0])
         return status
+
+    def cut(self, end: int) -> None:
+        self.check(self.lib.rmq_consume_queue_ext_truncate(self.ext, end, self.error))
 
     def expire(self, first: int) -> None:
         self.check(self.lib.rmq_consume_queue_ext_expire(self.ext, first, self.error))
@@ -182,7 +189,7 @@ def test_expiry_unlinks_files_before_the_first_address(core: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("cut", range(1, 80))
-def test_recovery_cuts_behind_the_last_whole_unit_for_every_torn_byte(
+def test_recovery_ends_after_the_last_whole_unit_for_every_torn_byte(
     core: Any, tmp_path: Path, cut: int
 ) -> None:
     units = units_of(20, 60)
@@ -199,6 +206,8 @@ def test_recovery_cuts_behind_the_last_whole_unit_for_every_torn_byte(
         assert ext.recover() == end
         assert ext.get(addresses[0]) == units[0]
         assert (ext.get(addresses[1]) is None) == (end == 40)
+        assert file.read_bytes() == data
+        ext.cut(end)
     assert whole == [ADDRESS_BASE]
     assert file.read_bytes()[end:] == bytes(FILE_SIZE - end)
 

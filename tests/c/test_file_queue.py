@@ -191,12 +191,24 @@ def test_files_go_round_the_folders_and_are_found_again(core: Any, tmp_path: Pat
     files.close()
 
 
-def test_zero_length_last_files_are_removed(core: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["truncate", "roll"])
+def test_zero_length_last_files_stay_until_the_writer_changes_something(
+    core: Any, tmp_path: Path, verb: str
+) -> None:
     (tmp_path / name(0)).write_bytes(bytes(SIZE))
     (tmp_path / name(SIZE)).write_bytes(b"")
     (tmp_path / name(2 * SIZE)).write_bytes(b"")
     files = Files(core, [tmp_path])
-    assert names(tmp_path) == [name(0)]
+    assert files.bounds == (0, SIZE, SIZE)
+    files.close()
+    assert names(tmp_path) == [name(0), name(SIZE), name(2 * SIZE)]
+    files = Files(core, [tmp_path])
+    if verb == "truncate":
+        files.truncate(SIZE)
+    else:
+        files.append(b"x")
+    assert names(tmp_path) == [name(0)] + [name(SIZE)] * (verb == "roll")
+    assert all(file.stat().st_size == SIZE for file in tmp_path.iterdir())
     files.close()
 
 

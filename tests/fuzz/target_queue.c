@@ -300,6 +300,21 @@ static int reopen_batch(struct rmq_batch_consume_queue *queue, const struct shap
     return status;
 }
 
+static int rewind_batch(struct rmq_batch_consume_queue *queue, struct shape *shape)
+{
+    struct rmq_error err = {0};
+    int status = rmq_batch_consume_queue_rewind(queue, take_number(&shape->steps), &err);
+    check_status(status, &err);
+    for (unsigned i = (unsigned)fuzz_take(&shape->steps, 1) & 3; status == RMQ_OK && i > 0; --i)
+        append_batch(queue, shape, &shape->steps);
+    if (status == RMQ_OK)
+        status = rmq_batch_consume_queue_truncate(queue, INT64_MAX, &err);
+    check_status(status, &err);
+    if (status != RMQ_OK)
+        rmq_batch_consume_queue_close(queue);
+    return status;
+}
+
 static int step_batch(struct rmq_batch_consume_queue *queue, struct shape *shape)
 {
     struct rmq_error err = {0};
@@ -307,9 +322,11 @@ static int step_batch(struct rmq_batch_consume_queue *queue, struct shape *shape
     int64_t number = kind == 4 || kind == 5 ? take_number(&shape->steps) : 0;
     if (kind == 7)
         return reopen_batch(queue, shape);
+    if (kind == 3 && !shape->read_only)
+        return rewind_batch(queue, shape);
     if (kind == 5)
         check_status(rmq_batch_consume_queue_expire(queue, number, &err), &err);
-    else if (!shape->read_only && kind < 4)
+    else if (!shape->read_only && kind < 3)
         append_batch(queue, shape, &shape->steps);
     else if (!shape->read_only && kind == 4)
         check_status(rmq_batch_consume_queue_truncate(queue, number, &err), &err);
@@ -390,6 +407,8 @@ static int open_ext(struct rmq_consume_queue_ext *ext, const struct shape *shape
     if (status != RMQ_OK)
         return status;
     status = rmq_consume_queue_ext_recover(ext, err);
+    if (status == RMQ_OK && !shape->read_only)
+        status = rmq_consume_queue_ext_truncate(ext, rmq_file_queue_end(&ext->files), err);
     if (status != RMQ_OK)
         rmq_consume_queue_ext_close(ext);
     return status;
@@ -422,7 +441,11 @@ static int step_ext(struct rmq_consume_queue_ext *ext, struct shape *shape)
     } else if (!shape->read_only && kind < 3) {
         append_ext(ext, &shape->steps);
     } else if (!shape->read_only && kind == 4) {
-        check_status(rmq_consume_queue_ext_truncate(ext, address, &err), &err);
+        int64_t end = 0;
+        int status = rmq_consume_queue_ext_end_of(ext, address, &end, &err);
+        if (status == RMQ_OK)
+            status = rmq_consume_queue_ext_truncate(ext, end, &err);
+        check_status(status, &err);
     } else if (!shape->read_only && kind == 5) {
         check_status(rmq_consume_queue_ext_expire(ext, address, &err), &err);
     } else if (!shape->read_only) {
