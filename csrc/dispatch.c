@@ -19,10 +19,15 @@
 /* So long where the log is bound by a confirm offset. That rises with every acknowledgement, and a
  * thread that woke for each would cost puts that wait for replicas a quarter of their time. */
 #define RMQ_BOUND_NAP_US 1000
-#define RMQ_PARK_MS 50
-/* A disk without room does not keep a store from closing for longer; the abort marker then stays.
- */
-#define RMQ_STOP_PATIENCE_MS 10000
+/* Parked, the thread looks this often for a failure that another thread met. */
+#define RMQ_PARK_US 50000
+/* While something is left that cannot be entered, such as half a record, or while nothing orders
+ * what others store before their look at `parked`. */
+#define RMQ_RETRY_US 1000
+/* While the disk has no room. */
+#define RMQ_NO_ROOM_RETRY_US 10000
+/* A disk without room keeps a store from closing for this long; the abort marker then stays. */
+#define RMQ_STOP_PATIENCE_MS 1000
 
 /* ---- one record ---- */
 
@@ -242,7 +247,7 @@ void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
         if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
             /* Whoever waits for records shall not wait for the end of a nap. */
             if (atomic_load(&dispatcher->waiters) > 0)
-                pthread_cond_signal(&dispatcher->wanted);
+                rmq_event_count_advance(&dispatcher->calls);
             else
                 rmq_dispatcher_nudge(dispatcher);
             return;
@@ -347,67 +352,99 @@ static bool membarrier(int command)
     return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-/* Sleeps a little, then long; the caller holds the lock. */
-static void idle(struct rmq_dispatcher *dispatcher, int *naps)
+/* Sleeps a little, then until it is called; `calls` was read before the last look for records. */
+static void idle(struct rmq_dispatcher *dispatcher, uint32_t calls, int *naps)
 {
     if (*naps < RMQ_IDLE_NAPS) {
         ++*naps;
-        struct timespec at = rmq_monotonic_after(0);
-        at.tv_nsec +=
-            (rmq_dispatcher_is_bound(dispatcher) ? RMQ_BOUND_NAP_US : RMQ_IDLE_NAP_US) * 1000;
-        if (at.tv_nsec >= 1000000000) {
-            ++at.tv_sec;
-            at.tv_nsec -= 1000000000;
-        }
-        pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
+        rmq_event_count_await(&dispatcher->calls, calls,
+                              rmq_dispatcher_is_bound(dispatcher) ? RMQ_BOUND_NAP_US
+                                                                  : RMQ_IDLE_NAP_US);
         return;
     }
     atomic_store_explicit(&dispatcher->parked, true, memory_order_relaxed);
     bool may_park = dispatcher->has_barrier && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    /* No room on the disk, or half a record: look again soon, not at once. */
     if (rmq_dispatcher_limit(dispatcher) > atomic_load(&dispatcher->dispatched_offset))
         may_park = false;
-    struct timespec at = rmq_monotonic_after(may_park ? RMQ_PARK_MS : 1);
-    pthread_cond_timedwait(&dispatcher->wanted, &dispatcher->lock, &at);
+    rmq_event_count_await(&dispatcher->calls, calls,
+                          may_park                     ? RMQ_PARK_US
+                          : dispatcher->waits_for_room ? RMQ_NO_ROOM_RETRY_US
+                                                       : RMQ_RETRY_US);
     atomic_store_explicit(&dispatcher->parked, false, memory_order_relaxed);
+}
+
+/* What the thread does next. */
+enum turn { RMQ_TURN_WORK, RMQ_TURN_REST, RMQ_TURN_END };
+
+static enum turn next_turn(struct rmq_dispatcher *dispatcher)
+{
+    enum turn turn = RMQ_TURN_WORK;
+    pthread_mutex_lock(&dispatcher->lock);
+    if (dispatcher->pause || atomic_load(&dispatcher->failure->status) != RMQ_OK)
+        turn = dispatcher->stop ? RMQ_TURN_END : RMQ_TURN_REST;
+    dispatcher->resting = turn != RMQ_TURN_WORK;
+    if (dispatcher->resting)
+        pthread_cond_broadcast(&dispatcher->progressed);
+    pthread_mutex_unlock(&dispatcher->lock);
+    return turn;
+}
+
+/* Whether the thread may end; its last look for records gave status. */
+static bool is_done(struct rmq_dispatcher *dispatcher, int status)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    /* What is left is half a record, or waits for room on the disk. */
+    bool is_over =
+        dispatcher->stop && (status == RMQ_OK || rmq_monotonic_ms() >= dispatcher->stop_by_ms);
+    if (is_over) {
+        dispatcher->resting = true;
+        pthread_cond_broadcast(&dispatcher->progressed);
+    }
+    pthread_mutex_unlock(&dispatcher->lock);
+    return is_over;
+}
+
+/* Keeps for callers whether the last look for records met a disk without room. */
+static void note_room(struct rmq_dispatcher *dispatcher, int status, const struct rmq_error *error)
+{
+    if (status != RMQ_NO_SPACE && !dispatcher->waits_for_room)
+        return;
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->waits_for_room = status == RMQ_NO_SPACE;
+    if (status == RMQ_NO_SPACE) {
+        dispatcher->no_room = *error;
+        ++dispatcher->refused_looks;
+        pthread_cond_broadcast(&dispatcher->progressed);
+    }
+    pthread_mutex_unlock(&dispatcher->lock);
 }
 
 static void *run(void *argument)
 {
     struct rmq_dispatcher *dispatcher = argument;
     int naps = 0;
-    pthread_mutex_lock(&dispatcher->lock);
     for (;;) {
         struct rmq_error error;
         bool moved = false;
-        if (dispatcher->pause || atomic_load(&dispatcher->failure->status) != RMQ_OK) {
-            if (dispatcher->stop)
-                break;
-            dispatcher->resting = true;
-            pthread_cond_broadcast(&dispatcher->progressed);
-            pthread_cond_wait(&dispatcher->wanted, &dispatcher->lock);
+        uint32_t calls = rmq_event_count_read(&dispatcher->calls);
+        enum turn turn = next_turn(dispatcher);
+        if (turn == RMQ_TURN_END)
+            return NULL;
+        if (turn == RMQ_TURN_REST) {
+            rmq_event_count_await(&dispatcher->calls, calls, -1);
             continue;
         }
-        dispatcher->resting = false;
-        pthread_mutex_unlock(&dispatcher->lock);
         int status = dispatch_some(dispatcher, &moved, &error);
         if (status != RMQ_OK && status != RMQ_NO_SPACE)
             rmq_failure_set(dispatcher->failure, &error);
-        pthread_mutex_lock(&dispatcher->lock);
-        if (moved) {
+        note_room(dispatcher, status, &error);
+        if (moved)
             naps = 0;
-            continue;
-        }
-        /* What is left is half a record, or waits for room on the disk. */
-        if (dispatcher->stop && (status == RMQ_OK || rmq_monotonic_ms() >= dispatcher->stop_by_ms))
-            break;
-        if (!dispatcher->pause)
-            idle(dispatcher, &naps);
+        else if (is_done(dispatcher, status))
+            return NULL;
+        else
+            idle(dispatcher, calls, &naps);
     }
-    dispatcher->resting = true;
-    pthread_cond_broadcast(&dispatcher->progressed);
-    pthread_mutex_unlock(&dispatcher->lock);
-    return NULL;
 }
 
 void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
@@ -429,7 +466,6 @@ void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_lo
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&dispatcher->wanted, &monotonic);
     pthread_cond_init(&dispatcher->progressed, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
@@ -451,8 +487,8 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
     pthread_mutex_lock(&dispatcher->lock);
     dispatcher->stop = true;
     dispatcher->stop_by_ms = rmq_monotonic_ms() + RMQ_STOP_PATIENCE_MS;
-    pthread_cond_signal(&dispatcher->wanted);
     pthread_mutex_unlock(&dispatcher->lock);
+    rmq_event_count_advance(&dispatcher->calls);
     pthread_join(dispatcher->thread, NULL);
     dispatcher->has_thread = false;
 }
@@ -460,9 +496,30 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher)
 {
     assert(!dispatcher->has_thread);
-    pthread_cond_destroy(&dispatcher->wanted);
     pthread_cond_destroy(&dispatcher->progressed);
     pthread_mutex_destroy(&dispatcher->lock);
+}
+
+/* The caller holds the lock. */
+static int fail_for_room(const struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    const struct rmq_error *why = &dispatcher->no_room;
+    int64_t offset = atomic_load(&dispatcher->dispatched_offset);
+    int status = rmq_fail(err, RMQ_NO_SPACE, offset,
+                          "records from offset %" PRId64
+                          " on are stored, and enter their queues once there is room: %s",
+                          offset, why->detail);
+    if (err)
+        err->os_errno = why->os_errno;
+    return status;
+}
+
+int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    int status = dispatcher->waits_for_room ? fail_for_room(dispatcher, err) : RMQ_OK;
+    pthread_mutex_unlock(&dispatcher->lock);
+    return status;
 }
 
 int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
@@ -473,10 +530,14 @@ int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64
     int status = RMQ_OK;
     struct timespec until = rmq_monotonic_after(timeout_ms);
     pthread_mutex_lock(&dispatcher->lock);
+    /* The next refusal may be of a look that began before this call. */
+    uint64_t refused_looks = dispatcher->refused_looks + 2;
     atomic_fetch_add(&dispatcher->waiters, 1);
-    pthread_cond_signal(&dispatcher->wanted);
+    rmq_event_count_advance(&dispatcher->calls);
     while (atomic_load(&dispatcher->dispatched_offset) < offset && status == RMQ_OK) {
         status = rmq_failure_check(dispatcher->failure, err);
+        if (status == RMQ_OK && dispatcher->refused_looks >= refused_looks)
+            status = fail_for_room(dispatcher, err);
         if (status == RMQ_OK &&
             pthread_cond_timedwait(&dispatcher->progressed, &dispatcher->lock, &until) ==
                 ETIMEDOUT &&
@@ -494,7 +555,7 @@ void rmq_dispatcher_pause(struct rmq_dispatcher *dispatcher)
 {
     pthread_mutex_lock(&dispatcher->lock);
     dispatcher->pause = true;
-    pthread_cond_signal(&dispatcher->wanted);
+    rmq_event_count_advance(&dispatcher->calls);
     while (!dispatcher->resting)
         pthread_cond_wait(&dispatcher->progressed, &dispatcher->lock);
     pthread_mutex_unlock(&dispatcher->lock);
@@ -505,6 +566,6 @@ void rmq_dispatcher_resume(struct rmq_dispatcher *dispatcher, int64_t offset)
     pthread_mutex_lock(&dispatcher->lock);
     atomic_store(&dispatcher->dispatched_offset, offset);
     dispatcher->pause = false;
-    pthread_cond_signal(&dispatcher->wanted);
     pthread_mutex_unlock(&dispatcher->lock);
+    rmq_event_count_advance(&dispatcher->calls);
 }

@@ -52,8 +52,8 @@ struct rmq_dispatcher {
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock;
-    pthread_cond_t wanted;     /* there may be something to do */
-    pthread_cond_t progressed; /* dispatched_offset moved, or the thread came to rest */
+    struct rmq_event_count calls; /* there may be something to do */
+    pthread_cond_t progressed;    /* dispatched_offset moved, or the thread came to rest */
     _Atomic int waiters;
     _Atomic bool parked;
     bool has_barrier; /* the thread can make every other one pass a fence */
@@ -61,6 +61,11 @@ struct rmq_dispatcher {
     int64_t stop_by_ms;
     bool pause;
     bool resting; /* the thread is outside of any record */
+    /* The disk has no room for what comes next, no_room says where. Written by the thread under the
+     * lock. */
+    _Atomic bool waits_for_room;
+    struct rmq_error no_room;
+    uint64_t refused_looks; /* how often there was no room */
 };
 
 void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
@@ -111,14 +116,19 @@ static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
     atomic_signal_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&dispatcher->parked, memory_order_relaxed) &&
         rmq_dispatcher_limit(dispatcher) >
-            atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed))
-        pthread_cond_signal(&dispatcher->wanted);
+            atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed) &&
+        atomic_exchange(&dispatcher->parked, false))
+        rmq_event_count_advance(&dispatcher->calls);
 }
 
 /* Until dispatched_offset >= offset. RMQ_TIMEOUT names how far it came; RMQ_NOT_WRITABLE: it
- * stopped for good. */
+ * stopped for good; RMQ_NO_SPACE: it waits for room on the disk, and found none in a look that
+ * began after the call. */
 int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
                         struct rmq_error *err);
+
+/* RMQ_NO_SPACE while the thread waits for room on the disk. */
+int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err);
 
 /* The thread rests from the return of pause until resume, which sets where it goes on. */
 void rmq_dispatcher_pause(struct rmq_dispatcher *dispatcher);

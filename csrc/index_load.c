@@ -85,28 +85,6 @@ static int by_first_record(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
-/* Reserves blocks for the holes in [0, upto) of a file that may be sparse. */
-static int reserve_holes(struct rmq_mapped_file *file, int64_t upto, struct rmq_error *err)
-{
-    const int64_t page = 4096;
-    struct rmq_vfs *vfs = file->vfs;
-    int fd = -1;
-    int status = vfs->open(vfs, file->path, RMQ_OPEN_WRITE, &fd, err);
-    if (status != RMQ_OK)
-        return status;
-    for (int64_t at = 0; at < upto && status == RMQ_OK;) {
-        int64_t data = at;
-        status = vfs->next_data(vfs, fd, at, &data, err);
-        if (data > upto)
-            data = upto;
-        if (status == RMQ_OK && data > at)
-            status = vfs->allocate(vfs, fd, at, data - at, err);
-        at = data - data % page + page;
-    }
-    (void)vfs->close(vfs, fd, NULL);
-    return status;
-}
-
 /* Makes the last file of the array the writer's, unless it is full. */
 static int choose_newest(struct rmq_index *index, struct rmq_error *err)
 {
@@ -118,7 +96,7 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
         return RMQ_OK;
     int64_t end = rmq_index_entry_at(index, next);
     /* Every page of entries below the end was stored to already; slots are hit at random. */
-    int status = reserve_holes(last, rmq_index_entry_at(index, 0), err);
+    int status = rmq_mapped_file_fill_holes(last, 0, rmq_index_entry_at(index, 0), err);
     if (status == RMQ_OK) {
         rmq_mapped_file_set_end(last, end);
         index->newest = last;

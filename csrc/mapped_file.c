@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Bytes read at a time where the last one that is not zero is looked for. */
 #define RMQ_PIECE_SIZE 65536
@@ -153,13 +154,59 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     return RMQ_OK;
 }
 
+/* Names the file and, where it can be known, how much room its disk has. */
+static int fail_allocation(const struct rmq_mapped_file *file, int64_t size, struct rmq_error *err)
+{
+    struct rmq_disk_usage usage;
+    if (err->status != RMQ_NO_SPACE)
+        return err->status;
+    int os_errno = err->os_errno;
+    if (file->vfs->disk_usage(file->vfs, file->path, &usage, NULL) != RMQ_OK)
+        return rmq_fail_os(err, os_errno, "%s needs %lld more bytes on its disk", file->path,
+                           (long long)size);
+    return rmq_fail_os(err, os_errno, "%s needs %lld more bytes on its disk, which has %lld free",
+                       file->path, (long long)size, (long long)usage.free_bytes);
+}
+
 static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size,
                           struct rmq_error *err)
 {
-    int status = open_descriptor(file, err);
-    if (status == RMQ_OK)
-        status = file->vfs->allocate(file->vfs, file->fd, at, size, err);
+    struct rmq_error own;
+    int status = open_descriptor(file, &own);
+    if (status == RMQ_OK) {
+        status = file->vfs->allocate(file->vfs, file->fd, at, size, &own);
+        if (status != RMQ_OK)
+            status = fail_allocation(file, size, &own);
+    }
     close_unless_kept(file);
+    if (status != RMQ_OK && err)
+        *err = own;
+    return status;
+}
+
+int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64_t upto,
+                               struct rmq_error *err)
+{
+    assert(file->writable && 0 <= from && from <= upto && upto <= file->size);
+    struct rmq_vfs *vfs = file->vfs;
+    int fd = -1;
+    if (from == upto)
+        return RMQ_OK;
+    int status = vfs->open(vfs, file->path, RMQ_OPEN_WRITE, &fd, err);
+    if (status != RMQ_OK)
+        return status;
+    while (from < upto && status == RMQ_OK) {
+        int64_t hole = from, data = from;
+        status = vfs->next_hole(vfs, fd, from, &hole, err);
+        if (status == RMQ_OK && hole < upto)
+            status = vfs->next_data(vfs, fd, hole, &data, err);
+        if (status != RMQ_OK || hole >= upto)
+            break;
+        data = data < upto ? data : upto;
+        status = vfs->allocate(vfs, fd, hole, data - hole, err);
+        from = data;
+    }
+    (void)vfs->close(vfs, fd, NULL);
     return status;
 }
 
@@ -193,6 +240,21 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
     return status;
 }
 
+/* Of memory, or the greatest block of a file system. */
+static int64_t page_size(void)
+{
+    int64_t size = sysconf(_SC_PAGESIZE);
+    return size > PAGE_SIZE ? size : PAGE_SIZE;
+}
+
+/* A store through the mapping needs every block of its page, and a page may have several. */
+static int64_t whole_pages(const struct rmq_mapped_file *file, int64_t upto)
+{
+    int64_t part = upto % page_size();
+    int64_t more = part ? page_size() - part : 0;
+    return upto > file->size - more ? file->size : upto + more;
+}
+
 static int reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, int64_t piece,
                    struct rmq_error *err)
 {
@@ -202,12 +264,17 @@ static int reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, i
 
     int status = RMQ_OK;
     pthread_mutex_lock(&file->lock);
-    if (upto > atomic_load_explicit(&file->reserved, memory_order_relaxed)) {
-        int64_t goal = upto > file->size - window ? file->size : upto + window;
-        status = extend_locked(file, goal, piece, err);
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    if (upto > reserved) {
+        int64_t least = whole_pages(file, upto);
+        int64_t goal = upto > file->size - window ? file->size : whole_pages(file, upto + window);
+        /* A file that was copied may have holes before its end. */
+        status = rmq_mapped_file_fill_holes(file, reserved - reserved % page_size(), reserved, err);
+        if (status == RMQ_OK)
+            status = extend_locked(file, goal, piece, err);
         /* The window is a convenience; what is asked for may still fit. */
-        if (status == RMQ_NO_SPACE && goal > upto)
-            status = extend_locked(file, upto, piece, err);
+        if (status == RMQ_NO_SPACE && goal > least)
+            status = extend_locked(file, least, piece, err);
     }
     pthread_mutex_unlock(&file->lock);
     return status;

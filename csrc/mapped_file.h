@@ -64,10 +64,16 @@ static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
     return atomic_load_explicit(&file->base, memory_order_acquire);
 }
 
-/* Makes sure that bytes below upto can be stored; reserves a whole window of `window` bytes when it
- * must reserve. RMQ_NO_SPACE: nothing more can be stored beyond what `reserved` says. */
+/* Makes sure that bytes below upto can be stored; reserves whole pages, and a whole window of
+ * `window` bytes when it must reserve. RMQ_NO_SPACE: nothing more can be stored beyond what
+ * `reserved` says. */
 int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                             struct rmq_error *err);
+
+/* Reserves blocks for the holes in [from, upto), for stores below `reserved` in a file that was
+ * copied, or written by others. */
+int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64_t upto,
+                               struct rmq_error *err);
 
 /* The largest piece. */
 #define RMQ_ZEROS_SIZE 262144

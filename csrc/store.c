@@ -419,15 +419,26 @@ static int wait_for_raw(struct rmq_store *store, struct rmq_error *err)
     return rmq_dispatcher_wait(&store->dispatcher, raw_end, RMQ_RAW_WAIT_MS, err);
 }
 
+/* A log that took all the room that is left would leave none to the queues, and so could not expire
+ * either. */
+static int wait_for_room(struct rmq_store *store, struct rmq_error *err)
+{
+    struct rmq_dispatcher *dispatcher = &store->dispatcher;
+    if (!atomic_load_explicit(&dispatcher->waits_for_room, memory_order_relaxed))
+        return RMQ_OK;
+    return rmq_dispatcher_wait(dispatcher, rmq_dispatcher_limit(dispatcher), RMQ_RAW_WAIT_MS, err);
+}
+
 int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, size_t count,
                   bool together, struct rmq_receipt *receipts, size_t *stored,
                   struct rmq_error *err)
 {
     *stored = 0;
     int status = may_write(store, RMQ_REFUSE_ROLE | RMQ_REFUSE_DISK, err);
-    if (status != RMQ_OK)
-        return status;
-    status = wait_for_raw(store, err);
+    if (status == RMQ_OK)
+        status = wait_for_raw(store, err);
+    if (status == RMQ_OK)
+        status = wait_for_room(store, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_commit_log_put(&store->log, messages, count, together, receipts, stored, err);
@@ -456,6 +467,8 @@ int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_err
     int status = may_write(store, RMQ_REFUSE_ROLE | RMQ_REFUSE_DISK, err);
     if (status == RMQ_OK)
         status = wait_for_raw(store, err);
+    if (status == RMQ_OK)
+        status = wait_for_room(store, err);
     if (status == RMQ_OK)
         status = rmq_run_judge(run, &store->log, err);
     while (status == RMQ_OK && run->at < run->size) {
@@ -502,6 +515,14 @@ int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t t
                             "dispatch reached %" PRId64 ", not %" PRId64 ", in %" PRId64 " ms",
                             atomic_load(&store->dispatcher.dispatched_offset), offset, timeout_ms);
     }
+}
+
+int rmq_store_check_health(struct rmq_store *store, struct rmq_error *err)
+{
+    int status = rmq_failure_check(&store->failure, err);
+    if (status != RMQ_OK || store->read_only)
+        return status;
+    return rmq_dispatcher_check_room(&store->dispatcher, err);
 }
 
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err)

@@ -113,9 +113,12 @@ int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_err
 #define RMQ_REFUSE_DISK 2u
 void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused);
 
-/* Everything stored before the call can be read (up to the dispatch limit). */
+/* Everything stored before the call can be read (up to the dispatch limit). RMQ_NO_SPACE: see
+ * rmq_dispatcher_wait. */
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                               struct rmq_error *err);
+/* RMQ_NOT_WRITABLE after a failure for good, RMQ_NO_SPACE while dispatching waits for room. */
+int rmq_store_check_health(struct rmq_store *store, struct rmq_error *err);
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
 
 /* Ends the log at offset, which must be the start of a record or the end. Queues and index follow,

@@ -74,6 +74,10 @@ struct rmq_vfs {
     /* First offset >= at that may hold data; the file's size when only holes follow. */
     int (*next_data)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
                      struct rmq_error *err);
+    /* First offset >= at that may be in a hole, which has no blocks; the file's size when there is
+     * none. */
+    int (*next_hole)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
+                     struct rmq_error *err);
     /* Data and what is needed to find it are on the device when this returns RMQ_OK, stores through
      * mappings of the file included. After a failure nothing is known of unsynced bytes, and a
      * later success says nothing about them. */

@@ -138,6 +138,12 @@ static int fault_next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *fou
     COUNTED(RMQ_CALL_ANY, next_data, fd, at, found);
 }
 
+static int fault_next_hole(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
+                           struct rmq_error *err)
+{
+    COUNTED(RMQ_CALL_ANY, next_hole, fd, at, found);
+}
+
 static int fault_sync(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_SYNC, sync, fd);
@@ -224,6 +230,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
         .allocate = fault_allocate,
         .zero = fault_zero,
         .next_data = fault_next_data,
+        .next_hole = fault_next_hole,
         .sync = fault_sync,
         .sync_map = fault_sync_map,
         .map = fault_map,

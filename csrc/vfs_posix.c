@@ -192,19 +192,32 @@ static int zero_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, str
                          err);
 }
 
+/* SEEK_DATA or SEEK_HOLE. Where the file system knows neither, everything is data. */
+static int seek(int fd, int whence, int64_t at, int64_t *found, struct rmq_error *err)
+{
+    assert(at >= 0);
+    *found = lseek(fd, at, whence);
+    if (*found >= 0)
+        return RMQ_OK;
+    if (errno == EINVAL || errno == EOPNOTSUPP) {
+        *found = at;
+        return whence == SEEK_DATA ? RMQ_OK : file_size(fd, found, err);
+    }
+    if (errno == ENXIO)
+        return file_size(fd, found, err);
+    return fail_range(err, whence == SEEK_DATA ? "find data in" : "find a hole in", fd, at, 0);
+}
+
 static int next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, struct rmq_error *err)
 {
     (void)vfs;
-    assert(at >= 0);
-    *found = lseek(fd, at, SEEK_DATA);
-    if (*found >= 0)
-        return RMQ_OK;
-    if (errno == ENXIO)
-        return file_size(fd, found, err);
-    if (errno != EINVAL && errno != EOPNOTSUPP)
-        return fail_range(err, "find data behind", fd, at, 0);
-    *found = at;
-    return RMQ_OK;
+    return seek(fd, SEEK_DATA, at, found, err);
+}
+
+static int next_hole(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, struct rmq_error *err)
+{
+    (void)vfs;
+    return seek(fd, SEEK_HOLE, at, found, err);
 }
 
 static int sync_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
@@ -444,6 +457,7 @@ struct rmq_vfs *rmq_vfs_posix(void)
         .allocate = allocate_range,
         .zero = zero_range,
         .next_data = next_data,
+        .next_hole = next_hole,
         .sync = sync_file,
         .sync_map = sync_map,
         .map = map_file,

@@ -438,6 +438,12 @@ static int record_next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *fo
     return inner_of(vfs)->next_data(inner_of(vfs), fd, at, found, err);
 }
 
+static int record_next_hole(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
+                            struct rmq_error *err)
+{
+    return inner_of(vfs)->next_hole(inner_of(vfs), fd, at, found, err);
+}
+
 static int record_advise(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq_advice advice,
                          struct rmq_error *err)
 {
@@ -479,6 +485,7 @@ struct rmq_vfs *rmq_vfs_record_new(struct rmq_vfs *inner)
         .allocate = record_allocate,
         .zero = record_zero,
         .next_data = record_next_data,
+        .next_hole = record_next_hole,
         .sync = record_sync,
         .sync_map = record_sync_map,
         .map = record_map,

@@ -1,12 +1,8 @@
 #include "warmer.h"
 
-#include "clock.h"
-
 /* The next file is made once this part of a file is used: making one means a journal commit, which
  * may have to wait for all that is being flushed. */
 #define PREPARE_PART 8
-/* How long the thread sleeps at most: a wake-up may come while it is on its way to bed. */
-#define SLEEP_MS 1000
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -124,8 +120,8 @@ int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_err
         status = rmq_file_queue_restart(warmer->files, offset, err);
     }
     warmer->is_held = false;
-    pthread_cond_signal(&warmer->wanted);
     pthread_mutex_unlock(&warmer->lock);
+    rmq_event_count_advance(&warmer->calls);
     return status;
 }
 
@@ -151,12 +147,11 @@ static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t
     warmth->waits = waits;
 }
 
-/* One round: pages ahead of the end, then the next file. */
-static void warm(struct rmq_warmer *warmer, struct warmth *warmth)
+/* One round: pages ahead of `end`, then the next file. */
+static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
 {
     struct rmq_file_queue *files = warmer->files;
     struct rmq_mapped_file *last = NULL;
-    int64_t end = rmq_file_queue_end(files);
     if (rmq_file_queue_start(files) < 0 ||
         rmq_file_queue_pin(files, end > 0 ? end - 1 : 0, &last, NULL))
         return;
@@ -177,40 +172,54 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth)
         pthread_mutex_unlock(&warmer->lock);
     }
     rmq_mapped_file_unpin(last);
-    atomic_store_explicit(&warmer->wake_at, end + RMQ_WARM_AHEAD / 2, memory_order_relaxed);
+}
+
+/* Whether the thread may work on the files; then it is busy until `rest`. */
+static bool begin_round(struct rmq_warmer *warmer, bool *stop)
+{
+    pthread_mutex_lock(&warmer->lock);
+    *stop = warmer->stop;
+    warmer->is_busy = !warmer->stop && !warmer->is_held;
+    bool may_work = warmer->is_busy;
+    pthread_mutex_unlock(&warmer->lock);
+    return may_work;
+}
+
+static void rest(struct rmq_warmer *warmer)
+{
+    pthread_mutex_lock(&warmer->lock);
+    warmer->is_busy = false;
+    pthread_cond_signal(&warmer->rested);
+    pthread_mutex_unlock(&warmer->lock);
 }
 
 static void *run(void *argument)
 {
     struct rmq_warmer *warmer = argument;
     struct warmth warmth = {0};
-    pthread_mutex_lock(&warmer->lock);
-    while (!warmer->stop) {
-        if (warmer->is_held) {
-            pthread_cond_wait(&warmer->wanted, &warmer->lock);
-            continue;
+    for (;;) {
+        bool stop = false, is_ahead = true;
+        uint32_t calls = rmq_event_count_read(&warmer->calls);
+        if (begin_round(warmer, &stop)) {
+            int64_t end = rmq_file_queue_end(warmer->files);
+            warm(warmer, &warmth, end);
+            /* The writer may be past this offset already, and asks again then. */
+            atomic_store(&warmer->wake_at, end + RMQ_WARM_AHEAD / 2);
+            rest(warmer);
+            is_ahead = rmq_file_queue_end(warmer->files) <= end + RMQ_WARM_AHEAD / 2;
         }
-        warmer->is_busy = true;
-        pthread_mutex_unlock(&warmer->lock);
-        warm(warmer, &warmth);
-        pthread_mutex_lock(&warmer->lock);
-        warmer->is_busy = false;
-        pthread_cond_signal(&warmer->rested);
-        if (!warmer->stop && !warmer->is_held &&
-            rmq_file_queue_end(warmer->files) <= atomic_load(&warmer->wake_at)) {
-            struct timespec at = rmq_monotonic_after(SLEEP_MS);
-            pthread_cond_timedwait(&warmer->wanted, &warmer->lock, &at);
-        }
+        if (stop)
+            return NULL;
+        if (is_ahead)
+            rmq_event_count_await(&warmer->calls, calls, -1);
     }
-    pthread_mutex_unlock(&warmer->lock);
-    return NULL;
 }
 
 void rmq_warmer_wake(struct rmq_warmer *warmer)
 {
-    /* Once per half of what is warm; the thread sets the mark anew. */
+    /* Once per half of what is warm; the thread sets the mark again. */
     atomic_store_explicit(&warmer->wake_at, INT64_MAX, memory_order_relaxed);
-    pthread_cond_signal(&warmer->wanted);
+    rmq_event_count_advance(&warmer->calls);
 }
 
 int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
@@ -223,13 +232,9 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
     atomic_init(&warmer->wake_at, 0);
     atomic_init(&warmer->waits, 0);
     atomic_init(&warmer->syncs_ahead, options->syncs_ahead);
+    atomic_init(&warmer->calls.count, 0);
     pthread_mutex_init(&warmer->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&warmer->wanted, &monotonic);
     pthread_cond_init(&warmer->rested, NULL);
-    pthread_condattr_destroy(&monotonic);
     warmer->has_thread = !files->options.read_only;
     if (warmer->has_thread) {
         int error = pthread_create(&warmer->thread, NULL, run, warmer);
@@ -247,8 +252,8 @@ void rmq_warmer_stop(struct rmq_warmer *warmer)
     if (warmer->has_thread) {
         pthread_mutex_lock(&warmer->lock);
         warmer->stop = true;
-        pthread_cond_signal(&warmer->wanted);
         pthread_mutex_unlock(&warmer->lock);
+        rmq_event_count_advance(&warmer->calls);
         pthread_join(warmer->thread, NULL);
         warmer->has_thread = false;
     }
@@ -258,6 +263,5 @@ void rmq_warmer_stop(struct rmq_warmer *warmer)
         warmer->prepared = NULL;
     }
     pthread_mutex_destroy(&warmer->lock);
-    pthread_cond_destroy(&warmer->wanted);
     pthread_cond_destroy(&warmer->rested);
 }

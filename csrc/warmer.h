@@ -9,6 +9,7 @@
 #ifndef RMQ_WARMER_H
 #define RMQ_WARMER_H
 
+#include "event.h"
 #include "file_queue.h"
 
 /* How far pages are kept ready ahead of the end, and how much is written at a time; a writer that
@@ -32,15 +33,15 @@ struct rmq_warmer {
     struct rmq_warmer_options options;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* prepared, and making, rolling to and removing files */
-    pthread_cond_t wanted;
+    pthread_mutex_t lock;             /* prepared, and making, rolling to and removing files */
     struct rmq_mapped_file *prepared; /* the next file, made ahead */
     bool stop;
-    bool is_busy;            /* the thread is outside of the lock */
-    bool is_held;            /* it shall stay out of the files */
-    pthread_cond_t rested;   /* it is not busy any more */
-    _Atomic int64_t wake_at; /* an end beyond this offset wakes the thread */
-    _Atomic int64_t waits;   /* for syncs, since opening */
+    bool is_busy;                 /* the thread is outside of the lock */
+    bool is_held;                 /* it shall stay out of the files */
+    pthread_cond_t rested;        /* it is not busy any more */
+    struct rmq_event_count calls; /* the thread has something to do */
+    _Atomic int64_t wake_at;      /* an end beyond this offset wakes the thread */
+    _Atomic int64_t waits;        /* for syncs, since opening */
     _Atomic bool syncs_ahead;
 };
 

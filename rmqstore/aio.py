@@ -33,6 +33,7 @@ from rmqstore._native.core import (
 )
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
+    DiskError,
     FlushTimeout,
     NotWritable,
     PutError,
@@ -408,8 +409,11 @@ class AsyncStore:
             await self._until("dispatched", goal)
 
     async def _settle(self) -> None:
-        """Waits until what was put can be read. After a failure, what is dispatched already can."""
-        with contextlib.suppress(NotWritable):
+        """Waits until what was put can be read.
+
+        After a failure, or on a full disk, what is dispatched already can.
+        """
+        with contextlib.suppress(NotWritable, DiskError):
             await self.wait_dispatched()
 
     async def get(self, topic: str, *, queue: int = 0, offset: int) -> Record:

@@ -27,6 +27,7 @@ from rmqstore.errors import (
     NotFoundError,
     NotWritable,
     OffsetOutOfRange,
+    StoreClosedError,
     StoreError,
 )
 from rmqstore.message import GetStatus, Message
@@ -207,13 +208,21 @@ class Store(core.Reader):
 
         Twice is harmless. Raises ViewsOpenError while memoryviews of scanned records live;
         DiskError when the last flush failed: the store is closed all the same, and its next start
-        recovers it.
+        recovers it. Where queues find no room on the disk, closing tries for a second, warns, and
+        leaves the rest to the next start.
         """
         if self._replication is not None:
             self._replication.close()
         if self._retention is not None and not self.closed:
             self._retention.stop()
+        self._warn_of_full_disk()
         super().close()
+
+    def _warn_of_full_disk(self) -> None:
+        # A child of the process that opened the store may close it, and ask it nothing.
+        with contextlib.suppress(StoreClosedError):
+            if isinstance(obstacle := self.failure, DiskError):
+                _log().warning("closing %s: %s; the next start goes on there", self.path, obstacle)
 
     def _abandon(self) -> None:
         if self._replication is not None:
@@ -228,7 +237,12 @@ class Store(core.Reader):
 
     @property
     def failure(self) -> StoreError | None:
-        """The failure that made the store read-only, None while all is well."""
+        """What keeps the store from working, None while all is well.
+
+        NotWritable: a failure made the store read-only for good. DiskError with ENOSPC: messages
+        are stored that cannot be read yet, because their queues find no room on the disk; the store
+        goes on when there is room.
+        """
         return self._failure()
 
     # -- queues
@@ -250,16 +264,19 @@ class Store(core.Reader):
 
         Of an inner batch, the record that holds the offset. What was put before is there: the call
         waits until it is dispatched. Raises OffsetOutOfRange with the queue's bounds,
-        CorruptionError.
+        CorruptionError; DiskError for a message that is stored, but cannot be read before there is
+        room on the disk (`failure`).
         """
         record = self._get_one(topic, queue, offset)
         if record is not None:
             return record
-        if offset < self._next_offset(topic, queue):
-            self._settle()
+        is_stored = offset < self._next_offset(topic, queue)
+        obstacle = self._settle() if is_stored else None
         status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
         if records and records[0].queue_offset <= offset:
             return records[0]
+        if obstacle is not None and offset >= high:
+            raise obstacle
         if records:
             raise OffsetOutOfRange(
                 f"queue {topic}/{queue} has no message at offset {offset}; the next one is at "
@@ -390,15 +407,23 @@ class Store(core.Reader):
         before.
 
         Never waits for what may not be read yet (`confirm_offset`). Raises StoreTimeout after
-        *timeout* seconds (30 by default), NotWritable when dispatching stopped for good.
+        *timeout* seconds (30 by default), NotWritable when dispatching stopped for good, DiskError
+        when it finds no room on the disk.
         """
         timeout_ms = _VISIBLE_TIMEOUT_MS if timeout is None else int(timeout * 1000)
         self._wait_dispatched(self.end_offset if offset is None else offset, timeout_ms)
 
-    def _settle(self) -> None:
-        """Waits until what was put can be read. After a failure, what is dispatched already can."""
-        with contextlib.suppress(NotWritable):
+    def _settle(self) -> StoreError | None:
+        """Waits until what was put can be read.
+
+        Returns what keeps the rest from being read: a failure, or a full disk. What is dispatched
+        already can be read.
+        """
+        try:
             self.wait_dispatched()
+        except (NotWritable, DiskError) as error:
+            return error
+        return None
 
     def wait_flushed(self, offset: int | None = None, *, timeout: float | None = None) -> None:
         """Return when the log is on the disk below a physical *offset*, None for all put before.
@@ -416,7 +441,9 @@ class Store(core.Reader):
             time.sleep(min(timeout, _READ_ONLY_POLL))
             self.refresh()
         else:
-            self._wait_progress(seen, max(int(timeout * 1000), 1))
+            # Readers that follow the queue go on when the disk has room again.
+            with contextlib.suppress(DiskError):
+                self._wait_progress(seen, max(int(timeout * 1000), 1))
 
     # -- topics and offsets under config/
 

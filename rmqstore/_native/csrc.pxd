@@ -385,6 +385,7 @@ cdef extern from "store.h" nogil:
     unsigned RMQ_REFUSE_ROLE, RMQ_REFUSE_DISK
     void rmq_store_refuse(rmq_store *store, unsigned reason, bint is_refused)
     int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
+    int rmq_store_check_health(rmq_store *store, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
     int rmq_store_restart(rmq_store *store, int64_t offset, rmq_error *err)

@@ -239,9 +239,9 @@ cdef class Store:
         return self.alive().index_files_skipped
 
     def _failure(self):
-        """The failure that made the store read-only, as an exception; None while all is well."""
+        """What keeps the store from working, as an exception; None while all is well."""
         cdef rmq_error err
-        if rmq_failure_check(&self.alive().failure, &err) == RMQ_OK:
+        if rmq_store_check_health(self.alive(), &err) == RMQ_OK:
             return None
         return error_of(&err)
 

@@ -33,6 +33,7 @@ _NAMES = (
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
+    "maxClockStepMs",
     "failOnDataLoss",
     "minPartitions",
     "maxPartitionBytes",
@@ -74,6 +75,7 @@ class Judge:
             "starting_strategy": self._word(
                 "startingOffsetsByTimestampStrategy", ("error", "latest")
             ),
+            "max_clock_step_ms": self._count("maxClockStepMs"),
             "fail_on_data_loss": self._bool("failOnDataLoss", default=True),
             "min_partitions": self._count("minPartitions"),
             "max_partition_bytes": self._size("maxPartitionBytes", default=128 << 20),

@@ -37,6 +37,8 @@ class Options:
     starting_ms_by_queue: ByQueue | None = None
     ending_ms_by_queue: ByQueue | None = None
     starting_strategy: Literal["error", "latest"] = "error"
+    max_clock_step_ms: int | None = None
+    """How far the writer's clock stepped back at most; None where nobody knows."""
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_partition_bytes: int = 128 << 20

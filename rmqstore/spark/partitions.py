@@ -131,7 +131,7 @@ class _StorePlan:
         """Return what to read in pieces of about *size* bytes, and the bytes of each."""
         layout, options = self._layout, self._options
         begin_ms, end_ms = options.begin_ms, options.end_ms
-        is_timed = _is_timed(options)
+        max_step_ms = options.max_clock_step_ms if _is_timed(options) else None
         by_queue = [
             (file, start, min(stop, self._split))
             for file, start, stop in self._stretches
@@ -145,11 +145,11 @@ class _StorePlan:
         if not self._stretches:
             return []
         with Log(layout.files) as log:
-            times = Times(layout, log, is_asked=is_timed)
+            times = Times(layout, log, max_step_ms=max_step_ms)
             pieces = pieces_of(self._queues, by_queue, times, size=size)
             cutter = Cutter(layout, log, times)
             for file, start, stop in by_log:
-                if Times.may_overlap(*times.of_file(file), begin_ms, end_ms):
+                if times.may_overlap(*times.of_file(file), begin_ms, end_ms):
                     whole = Piece.plain(file, start, stop)
                     pieces += cutter.plain(whole, size=size, begin_ms=begin_ms, end_ms=end_ms)
         log_end = max(layout.end, layout.readable_end)
@@ -240,7 +240,7 @@ class _StorePlan:
         )
 
     def _check_times(self, wanted: Sequence[tuple[QueueFiles, Range]]) -> None:
-        """Raise NotFoundError for queues that have no message since the time asked for."""
+        """Raise NotFoundError for queues whose last message is older than the time asked for."""
         layout, options = self._layout, self._options
         asked = [(queue, range_) for queue, range_ in wanted if range_.begin_ms > -(2**63)]
         if options.starting_strategy != "error" or not asked:
@@ -257,8 +257,9 @@ class _StorePlan:
             named = ", ".join(late[:_NAMED_MAX])
             more = f" and {len(late) - _NAMED_MAX} more" if len(late) > _NAMED_MAX else ""
             raise NotFoundError(
-                f"{layout.root}: no message since the starting timestamp in {named}{more}; with "
-                "the option startingOffsetsByTimestampStrategy latest, such queues are left out"
+                f"{layout.root}: the last message of {named}{more} was stored before the starting "
+                "timestamp; with the option startingOffsetsByTimestampStrategy latest, such queues "
+                "are read without this error"
             )
 
 

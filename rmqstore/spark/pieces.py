@@ -25,9 +25,6 @@ _LIGHT_PREFIX = "%LMQ%"
 _WALKED_BELOW = 64 << 10
 """Pieces of this size are cut exactly, at the cost of a look at every record."""
 _REMOTE_WALK_MAX = 64 << 20
-_CLOCK_SLACK_MS = 10_000
-"""Clocks step back: how far store timestamps may stray from the order of the log without a message
-being missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,17 @@ _Guide = tuple[QueueFiles, Units, int]
 
 
 class Times:
-    """Tells from the store timestamps of single records what cannot lie in a range of time."""
+    """Tells from the store timestamps of single records what cannot lie in a range of time.
 
-    def __init__(self, layout: Layout, log: Log, *, is_asked: bool) -> None:
-        """Without *is_asked* nothing is looked at, and everything may lie in any range."""
+    Timestamps follow the writer's clock, which may step back anywhere in the log. A few records say
+    nothing about those between them, unless the largest step is known.
+    """
+
+    def __init__(self, layout: Layout, log: Log, *, max_step_ms: int | None) -> None:
+        """Without *max_step_ms* nothing is looked at, and everything may lie in any range."""
+        self._max_step_ms = max_step_ms
         self._by_start: dict[int, tuple[int, int]] = {}
-        if not is_asked:
+        if max_step_ms is None:
             return
         known = []
         for file in layout.files:
@@ -78,8 +80,7 @@ class Times:
             if record is not None:
                 known.append((file.start, record.store_timestamp))
         times = [time for _, time in known]
-        pairs = pairwise(times)
-        if all(before <= after + _CLOCK_SLACK_MS for before, after in pairs):
+        if all(before <= after + max_step_ms for before, after in pairwise(times)):
             for (start, first), following in zip(known, [*times[1:], 2**63 - 1], strict=True):
                 self._by_start[start] = (first, following)
 
@@ -88,11 +89,11 @@ class Times:
         widest range where they are not known."""
         return self._by_start.get(file.start, (-(2**63), 2**63 - 1))
 
-    @staticmethod
-    def may_overlap(first: int, following: int, begin_ms: int, end_ms: int) -> bool:
+    def may_overlap(self, first: int, following: int, begin_ms: int, end_ms: int) -> bool:
         """Return whether records between one stored at *first* and one at *following* may have
         been stored in [*begin_ms*, *end_ms*)."""
-        return following + _CLOCK_SLACK_MS >= begin_ms and first - _CLOCK_SLACK_MS < end_ms
+        step_ms = self._max_step_ms
+        return step_ms is None or (following + step_ms >= begin_ms and first - step_ms < end_ms)
 
 
 class Cutter:
@@ -121,7 +122,7 @@ class Cutter:
             (piece.stop, following),
         ]
         for (start, time), (stop, later) in pairwise(borders):
-            if Times.may_overlap(time, later, begin_ms, end_ms):
+            if self._times.may_overlap(time, later, begin_ms, end_ms):
                 yield Piece.plain(piece.file, start, stop)
 
     def _cuts(self, piece: Piece, size: int) -> list[tuple[int, int]]:

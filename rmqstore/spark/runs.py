@@ -88,7 +88,7 @@ def _runs_by_stretch(
     for chosen in queues:
         for number, first, stop in _split(chosen, stretches):
             span = times.of_file(stretches[number][0])
-            if Times.may_overlap(*span, chosen.range.begin_ms, chosen.range.end_ms):
+            if times.may_overlap(*span, chosen.range.begin_ms, chosen.range.end_ms):
                 runs[number].append((_run(chosen.queue, first, stop), chosen.unit_bytes))
     return runs
 

@@ -10,14 +10,20 @@ import pytest
 
 from tests.c.store_calls import Failed
 
-SIZE = 4096
+SIZE = PAGE = 4096
 
 
 class Files:
     """One struct rmq_file_queue."""
 
     def __init__(
-        self, core: Any, directories: list[Path], *, read_only: bool = False, gaps: bool = False
+        self,
+        core: Any,
+        directories: list[Path],
+        *,
+        size: int = SIZE,
+        read_only: bool = False,
+        gaps: bool = False,
     ) -> None:
         self.ffi, self.lib = core
         self.error = self.ffi.new("struct rmq_error *")
@@ -26,7 +32,7 @@ class Files:
         options = self.ffi.new("struct rmq_file_queue_options *")
         options.vfs = self.lib.rmq_vfs_posix()
         options.directories, options.directory_count = self.names, len(directories)
-        options.file_size, options.window = SIZE, SIZE
+        options.file_size, options.window = size, size
         options.read_only, options.allow_gaps = read_only, gaps
         options.keep_descriptor = True
         self.queue = self.ffi.new("struct rmq_file_queue *")
@@ -118,19 +124,27 @@ def test_cut_leaves_zeros_behind_the_offset_and_no_later_file(
     assert left.rstrip(b"\0") == b"x" * offset + b"y" * SIZE
 
 
+@pytest.fixture
+def pages(core: Any, tmp_path: Path) -> Iterator[Files]:
+    """Files of eight pages, and nothing in them."""
+    made = Files(core, [tmp_path], size=8 * PAGE)
+    yield made
+    made.close()
+
+
 def test_reserving_by_writing_leaves_zeros_in_written_blocks_and_stored_bytes_alone(
-    core: Any, files: Files, tmp_path: Path
+    pages: Files, tmp_path: Path
 ) -> None:
-    files.append(b"x" * 100)
-    last = files.queue.last
+    pages.append(b"x" * 100)
+    last = pages.queue.last
     last.reserved = 100
-    for upto, goal in [(200, 300), (250, 300), (301, 401), (SIZE, SIZE)]:
-        files.check(files.lib.rmq_mapped_file_reserve_written(last, upto, 100, 64, files.error))
-        assert last.reserved == goal
-    files.flush()
+    for upto, goal in [(200, 1), (PAGE, 1), (PAGE + 1, 2), (2 * PAGE + 1, 3), (8 * PAGE, 8)]:
+        pages.check(pages.lib.rmq_mapped_file_reserve_written(last, upto, 100, 64, pages.error))
+        assert last.reserved == goal * PAGE
+    pages.flush()
     made = tmp_path / f"{0:020}"
-    assert made.read_bytes() == b"x" * 100 + bytes(SIZE - 100)
-    assert made.stat().st_blocks * 512 >= SIZE
+    assert made.read_bytes() == b"x" * 100 + bytes(8 * PAGE - 100)
+    assert made.stat().st_blocks * 512 >= 8 * PAGE
 
 
 def test_cut_behind_the_end_changes_nothing(files: Files) -> None:

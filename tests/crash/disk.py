@@ -52,7 +52,7 @@ def fill_up(path: Path) -> None:
 class LoopDisk:
     """An ext4 file system in a file, which can fail under its users and be mounted again."""
 
-    def __init__(self, folder: Path, size_bytes: int) -> None:
+    def __init__(self, folder: Path, size_bytes: int, *, block_bytes: int = 4096) -> None:
         if os.geteuid() != 0:
             pytest.skip("mounting a file system needs root")
         self.path = folder / "disk"
@@ -62,7 +62,7 @@ class LoopDisk:
             file.truncate(size_bytes)
         if not shutil.which("mkfs.ext4"):
             pytest.skip("mkfs.ext4 is not installed")
-        run("mkfs.ext4", "-q", "-F", self.image)
+        run("mkfs.ext4", "-q", "-F", "-b", str(block_bytes), self.image)
         self.mount()
 
     def mount(self) -> None:

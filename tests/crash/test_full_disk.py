@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 import rmqstore
 from rmqstore import DiskError, Durability, Message, NotWritable, Receipt
 from tests.crash.agreement import FILES, check_agreement
-from tests.crash.disk import fill_up, small_tmpfs
+from tests.crash.disk import LoopDisk, fill_up, run, small_tmpfs, unmount
 from tests.effort import rounds
 
 DISK_BYTES = 1 << 20
@@ -80,10 +81,10 @@ def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
         assert (
             store.end_offset == end or store.end_offset % FILES["commit_log_file_size_bytes"] == 0
         )
-        assert store.failure is None
         (disk / "ballast").unlink()
         again = store.put("orders", b"again", durability=Durability.DISK)
         check_all_there(store, receipts)
+        assert store.failure is None
         records = check_agreement(store)
         assert records[-1].body == b"again"
         assert again.physical_offset == records[-1].physical_offset
@@ -214,6 +215,7 @@ def test_disk_that_fills_and_empties_under_load_loses_nothing_acknowledged(disk:
             load.end()
         # Queues need room for what the log took last.
         store.expire_files(max(0, len(store._files()) - 4))
+        store.wait_dispatched()
         assert store.failure is None
         check_acknowledged(store, load)
         check_agreement(store)
@@ -258,3 +260,87 @@ def test_reader_in_another_process_survives_a_full_disk(disk: Path) -> None:
         )
         assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
         assert done.stdout.split() == [str(len(receipts))] * 2
+
+
+def test_queue_without_room_is_said_and_its_messages_are_there_once_there_is_room(
+    disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = rmqstore.open(disk / "store", **SIZES)
+    old = store.put("old", b"1")
+    store.wait_dispatched()
+    fill_up(disk / "more")
+    receipt = store.put("new", b"2")
+    with pytest.raises(DiskError, match=r"stored.*consumequeue.*needs .* more bytes"):
+        store.get("new", offset=receipt.queue_offset)
+    assert store.get("old", offset=old.queue_offset).body == b"1"
+    assert isinstance(store.failure, DiskError)
+    assert store.failure.errno == errno.ENOSPC
+    with pytest.raises(DiskError, match="once there is room"):
+        store.wait_dispatched()
+    (disk / "more").unlink()
+    assert store.get("new", offset=receipt.queue_offset).body == b"2"
+    assert store.failure is None
+
+    fill_up(disk / "more")
+    last = store.put("third", b"3")
+    with caplog.at_level("WARNING", logger="rmqstore"):
+        store.close()
+    assert "once there is room" in caplog.text
+    (disk / "more").unlink()
+    with rmqstore.open(disk / "store", **SIZES) as store:
+        assert store.get("third", offset=last.queue_offset).body == b"3"
+
+
+SMALL_BLOCKS = """
+import os, sys, rmqstore
+store = rmqstore.open(sys.argv[1])
+try:
+    for number in range(int(sys.argv[2])):
+        store.put("t", bytes(100))
+except rmqstore.NotWritable as error:
+    print(error)
+os._exit(0)
+"""
+TINY = {
+    "commit_log_file_size_bytes": 1 << 20,
+    "consume_queue_file_size_bytes": 2000,
+    "index_slot_count": 10,
+    "index_entry_count": 40,
+}
+
+
+@pytest.fixture
+def small_blocks(tmp_path: Path) -> Iterator[Path]:
+    """A file system whose blocks are smaller than a page of memory."""
+    disk = LoopDisk(tmp_path, 8 << 20, block_bytes=1024)
+    yield disk.path
+    unmount(disk.path)
+
+
+def leave_free(path: Path, free_bytes: int) -> None:
+    usage = os.statvfs(path)
+    with (path / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, usage.f_bavail * usage.f_frsize - free_bytes)
+
+
+@pytest.mark.parametrize("free_kib", range(42, 46))
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_full_disk_of_small_blocks_refuses_puts_and_kills_nobody(
+    is_copied: bool, free_kib: int, small_blocks: Path, tmp_path: Path
+) -> None:
+    """A page of the mapping has several blocks there, and a copy may lack some of them."""
+    path = small_blocks / "store"
+    home = tmp_path / "store" if is_copied else path
+    with rmqstore.open(home, **TINY) as store:
+        for _ in range(5 if is_copied else 0):
+            store.put("t", bytes(600), keys=["k"])
+    if is_copied:
+        run("cp", "-r", "--sparse=always", home, path)
+    leave_free(small_blocks, free_kib << 10)
+    command = [sys.executable, "-c", SMALL_BLOCKS, str(path), "10000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
+    assert "No space left" in done.stdout
+    (small_blocks / "filler").unlink()
+    with rmqstore.open(path) as store:
+        check_agreement(store)

@@ -305,6 +305,20 @@ static int next_data(struct rmq_vfs *door, int fd, int64_t at, int64_t *found,
     return leave(vfs, RMQ_OK);
 }
 
+/* A byte that is 0 is in a hole. */
+static int next_hole(struct rmq_vfs *door, int fd, int64_t at, int64_t *found,
+                     struct rmq_error *err)
+{
+    (void)err;
+    struct memory_vfs *vfs = enter(door);
+    const struct file *file = descriptor(vfs, fd)->file;
+    for (*found = at; *found < file->size && file->data[*found] != 0;)
+        ++*found;
+    if (*found > file->size)
+        *found = file->size;
+    return leave(vfs, RMQ_OK);
+}
+
 static int sync_file(struct rmq_vfs *door, int fd, struct rmq_error *err)
 {
     (void)err;
@@ -536,6 +550,7 @@ struct memory_vfs *memory_vfs_new(void)
         .allocate = allocate_range,
         .zero = zero_range,
         .next_data = next_data,
+        .next_hole = next_hole,
         .sync = sync_file,
         .sync_map = sync_map,
         .map = map_file,

@@ -281,10 +281,14 @@ def test_files_outside_a_range_of_time_are_not_read(stored: Stored) -> None:
     inside = [each for each in stored.messages if each.place // FILE_BYTES == 5]
     begin, end = inside[1].time, inside[-2].time
     for given in ({}, {"topic": "orders"}, {"assign": '{"orders": [0, 1]}'}):
-        made = planned(stored.layout, startingTimestamp=begin, endingTimestamp=end, **given)
+        bounds = {"startingTimestamp": begin, "endingTimestamp": end}
+        made = planned(stored.layout, **bounds, **given, maxClockStepMs=10_000)
         assert [span.file for span in spans(made)] == [files[5]]
+        everything = planned(stored.layout, **bounds, **given)
+        assert [span.file for span in spans(everything)] == list(files)
     narrow = planned(
         stored.layout,
+        maxClockStepMs=10_000,
         startingTimestamp=inside[2].time,
         endingTimestamp=inside[3].time,
         maxPartitionBytes=1,
@@ -292,18 +296,40 @@ def test_files_outside_a_range_of_time_are_not_read(stored: Stored) -> None:
     assert len(narrow.partitions) <= 3
 
 
-def test_clocks_that_stepped_back_hide_no_message(tmp_path: Path) -> None:
-    times = []
-    with rmqstore.open(tmp_path / "store", **SMALL) as store:
+STEP_MS = 2 * 60 * MINUTE_MS
+"""Greater than what a file of the store spans."""
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, list[int]]:
+    """A store whose clock was back for every fiftieth message; its layout and store timestamps."""
+    root = tmp_path_factory.mktemp("stepped") / "store"
+    with rmqstore.open(root, **SMALL) as store:
         for number in range(MESSAGES):
-            time = BEGIN_MS + number * MINUTE_MS - (7200_000 if number % 50 == 49 else 0)
-            store._set_clock(time)
+            is_back = number % 50 == 49
+            store._set_clock(BEGIN_MS + number * MINUTE_MS - (STEP_MS if is_back else 0))
             store.put("orders", bytes(300))
         times = [each.store_timestamp for each in store.scan_log()]
-    layout = Layout.of(str(tmp_path / "store"))
-    begin, end = times[60], times[60] + 5 * MINUTE_MS
-    made = planned(layout, startingTimestamp=begin, endingTimestamp=end, maxPartitionBytes=1)
-    assert len(rows(made)) == sum(begin <= time < end for time in times)
+    assert any(later < before for before, later in pairwise(times))
+    return Layout.of(str(root)), times
+
+
+@pytest.mark.parametrize("given", [{}, {"topic": "orders"}, {"maxPartitionBytes": 1}])
+@pytest.mark.parametrize("step", [{}, {"maxClockStepMs": STEP_MS + MINUTE_MS}])
+def test_messages_stored_after_the_clock_stepped_back_are_in_the_range_of_their_time(
+    step: dict[str, int], given: dict[str, object], stepped: tuple[Layout, list[int]]
+) -> None:
+    layout, times = stepped
+    for time in times[49::50]:
+        made = planned(
+            layout,
+            startingTimestamp=time,
+            endingTimestamp=time + 1,
+            **given,
+            **step,
+            startingOffsetsByTimestampStrategy="latest",
+        )
+        assert len(rows(made)) == times.count(time)
 
 
 def test_files_that_no_unit_points_into_are_not_read(stored: Stored) -> None:
@@ -480,7 +506,7 @@ def test_queues_without_a_message_since_the_start_are_told(stored: Stored) -> No
     begin = sorted(last.values())[2] + 1
     late = [f"{topic}/{queue}" for (topic, queue), time in last.items() if time < begin]
     assert 0 < len(late) < len(last)
-    with pytest.raises(NotFoundError, match="no message since the starting timestamp") as caught:
+    with pytest.raises(NotFoundError, match="was stored before the starting timestamp") as caught:
         planned(stored.layout, subscribePattern=".*", startingTimestamp=begin)
     told = str(caught.value)
     assert all(
@@ -489,7 +515,7 @@ def test_queues_without_a_message_since_the_start_are_told(stored: Stored) -> No
     assert "startingOffsetsByTimestampStrategy latest" in told
 
     by_queue = _json(dict.fromkeys(last, begin))
-    with pytest.raises(NotFoundError, match="no message since"):
+    with pytest.raises(NotFoundError, match="was stored before the starting"):
         planned(stored.layout, startingOffsetsByTimestamp=by_queue)
     in_time = _json({name: begin for name, time in last.items() if time >= begin})
     planned(stored.layout, startingOffsetsByTimestamp=in_time)

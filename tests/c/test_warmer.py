@@ -1,0 +1,99 @@
+"""The warmer's thread keeps ahead of a writer, whatever its calls meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cffi
+import pytest
+
+from tests.c.store_calls import ALLOCATE, FaultyDoor
+from tests.waiting import spin_until
+
+MIB = 1 << 20
+FILE_SIZE = 256 * MIB
+AHEAD = 8 * MIB
+
+
+class Warmed:
+    """A warmer of one large file, of which the test moves the end without storing anything."""
+
+    def __init__(self, core: Any, root: Path, door: FaultyDoor) -> None:
+        self.ffi, self.lib = core
+        self.error = self.ffi.new("struct rmq_error *")
+        self.kept = self.ffi.new("char[]", bytes(root))
+        self.names = self.ffi.new("char *[]", [self.kept])
+        options = self.ffi.new("struct rmq_file_queue_options *")
+        options.vfs = door.vfs
+        options.directories, options.directory_count = self.names, 1
+        options.file_size, options.window = FILE_SIZE, 4096
+        options.keep_descriptor = True
+        self.files = self.ffi.new("struct rmq_file_queue *")
+        self.check(self.lib.rmq_file_queue_open(self.files, options, self.error))
+        self.check(self.lib.rmq_file_queue_roll(self.files, 0, self.ffi.NULL, self.error))
+        self.warmer = self.ffi.new("struct rmq_warmer *")
+        chosen = self.ffi.new("struct rmq_warmer_options *")
+        self.check(self.lib.rmq_warmer_start(self.warmer, self.files, chosen, self.error))
+
+    def check(self, status: int) -> None:
+        assert status == self.lib.RMQ_OK, self.ffi.string(self.error.detail)
+
+    def move_end(self, end: int) -> None:
+        self.files.last.wrote = self.files.end_offset = end
+
+    @property
+    def reserved(self) -> int:
+        return int(self.files.last.reserved)
+
+    def close(self) -> None:
+        self.lib.rmq_warmer_stop(self.warmer)
+        self.lib.rmq_file_queue_close(self.files)
+
+
+@pytest.fixture
+def door(core: Any) -> Iterator[FaultyDoor]:
+    made = FaultyDoor(core)
+    yield made
+    made.free()
+
+
+@pytest.fixture
+def warmed(core: Any, door: FaultyDoor, tmp_path: Path) -> Iterator[Warmed]:
+    made = Warmed(core, tmp_path, door)
+    yield made
+    made.close()
+
+
+def test_writer_that_passes_the_mark_before_the_thread_sleeps_is_not_waited_for(
+    warmed: Warmed, door: FaultyDoor
+) -> None:
+    """The schedule: the round of the thread ends, the writer calls, then the thread would sleep."""
+    libc = cffi.FFI()
+    libc.cdef("int pthread_mutex_lock(void *mutex); int pthread_mutex_unlock(void *mutex);")
+    threads = libc.dlopen(None)
+    lock = libc.cast(
+        "void *", int(warmed.ffi.cast("intptr_t", warmed.ffi.addressof(warmed.warmer, "lock")))
+    )
+    spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
+
+    door.hold(ALLOCATE)
+    warmed.move_end(5 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    spin_until(lambda: door.held == 1, "a round with this end")
+    threads.pthread_mutex_lock(lock)
+    door.release()
+    spin_until(lambda: warmed.warmer.wake_at == 5 * MIB + AHEAD // 2, "the mark of the round")
+    warmed.move_end(20 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    threads.pthread_mutex_unlock(lock)
+    spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
+
+
+def test_every_call_of_a_writer_is_followed(warmed: Warmed) -> None:
+    for end in range(MIB, 200 * MIB, 5 * MIB):
+        warmed.move_end(end)
+        if end > warmed.warmer.wake_at:
+            warmed.lib.rmq_warmer_wake(warmed.warmer)
+        spin_until(lambda end=end: warmed.reserved >= end + AHEAD // 2, f"pages ahead of {end}")
