@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rmqstore import repair as repairs
-from rmqstore.cli.errors import ExitCode, command, fail, settings_of, tell
+from rmqstore.cli.errors import (
+    CannotOpenError,
+    ExitCode,
+    check_directory,
+    command,
+    settings_of,
+    tell,
+    text_of,
+)
 from rmqstore.cli.options import ConfigOption, JsonOption, LogFileSizeOption, StorePath
 from rmqstore.cli.output import print_json, progress
-from rmqstore.errors import NotFoundError, StoreLockedError, UnsupportedStoreError
+from rmqstore.config import StoreConfig
+from rmqstore.errors import NotFoundError, StoreError, StoreLockedError, UnsupportedStoreError
 from rmqstore.repair import Plan
 from rmqstore.verify import Report
 from rmqstore.verify import verify as verify_store
@@ -38,12 +49,13 @@ def verify(
     """
     settings = settings_of(config)
     try:
+        check_directory(path)
         with progress("verifying") as report:
             found = verify_store(
                 path, config=settings, full=full, log_file_size=log_file_size, progress=report
             )
     except NotFoundError as error:
-        raise fail(str(error), ExitCode.CANNOT_OPEN) from None
+        raise CannotOpenError(str(error)) from None
     _print_findings(found, json)
     return ExitCode.OK if found.is_sound else ExitCode.FAULT
 
@@ -81,32 +93,44 @@ def repair(
     anew from the log. What is cut, overwritten or taken away is kept in a folder below PATH/cut/.
     Without --yes it asks on a terminal, and does nothing elsewhere (exit code 1).
     """
-    settings = settings_of(config)
+    with _documented(path, json):
+        plan = _plan(path, settings_of(config), yes, rebuild, log_file_size)
+        _print_plan(plan, json)
+        if plan.is_empty:
+            return ExitCode.OK if plan.report.is_sound else ExitCode.FAULT
+        if plan.obstacles or (not yes and not _is_wanted(path)):
+            return ExitCode.FAULT
+        with progress("verifying again") as report:
+            outcome = repairs.apply(plan, progress=report)
+        _print_outcome(outcome, json)
+    return ExitCode.OK if outcome.report.is_sound else ExitCode.FAULT
+
+
+@contextmanager
+def _documented(path: Path, json: bool) -> Iterator[None]:
+    """Makes what ends the block a line of JSON as well, so that a program finds one in any case."""
     try:
+        yield
+    except (StoreError, OSError) as error:
+        if json:
+            print_json({"type": "error", "text": text_of(error, path)})
+        raise
+
+
+def _plan(
+    path: Path, config: StoreConfig | None, yes: bool, rebuild: bool, log_file_size: int | None
+) -> Plan:
+    try:
+        check_directory(path)
         if yes:
             with repairs.exclusive(path):
                 pass
         with progress("verifying") as report:
-            plan = repairs.plan(
-                path,
-                config=settings,
-                rebuild=rebuild,
-                log_file_size=log_file_size,
-                progress=report,
+            return repairs.plan(
+                path, config=config, rebuild=rebuild, log_file_size=log_file_size, progress=report
             )
     except (NotFoundError, StoreLockedError, UnsupportedStoreError) as error:
-        raise fail(str(error), ExitCode.CANNOT_OPEN) from None
-    _print_plan(plan, json)
-    if plan.is_empty:
-        return ExitCode.OK if plan.report.is_sound else ExitCode.FAULT
-    if plan.obstacles:
-        return ExitCode.FAULT
-    if not yes and not _is_wanted(path):
-        return ExitCode.FAULT
-    with progress("verifying again") as report:
-        outcome = repairs.apply(plan, progress=report)
-    _print_outcome(outcome, json)
-    return ExitCode.OK if outcome.report.is_sound else ExitCode.FAULT
+        raise CannotOpenError(str(error)) from None
 
 
 def _is_wanted(path: Path) -> bool:
@@ -118,8 +142,7 @@ def _is_wanted(path: Path) -> bool:
 
 def _print_plan(plan: Plan, json: bool) -> None:
     if json:
-        for finding in plan.report.findings:
-            print_json({"type": "finding"} | finding.as_json())
+        _print_findings(plan.report, json)
         for action in plan.actions:
             print_json(
                 {"type": "action", "verb": action.verb, "path": str(action.path)}

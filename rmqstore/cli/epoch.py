@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rmqstore.cli.errors import ExitCode, command, opened
+from rmqstore.cli.errors import ExitCode, check_directory, command, opened
 from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
 from rmqstore.cli.output import print_json, print_rows
 from rmqstore.directory import EPOCH_FILE
@@ -123,6 +123,7 @@ def epoch(path: StorePath, json: JsonOption = False, config: ConfigOption = None
     tells where in the log each begins. Nothing is written. Exits with 1 when something is damaged,
     or when there are no epochs.
     """
+    check_directory(path)
     # Before the log: what a writer beside this adds then is never ahead of what is seen of the log.
     files = read_files(path)
     with opened(path, config) as store:

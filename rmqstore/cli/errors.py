@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,18 @@ from rmqstore.errors import (
 )
 from rmqstore.store import Store
 
-__all__ = ["EXIT_CODES", "ExitCode", "command", "fail", "opened", "settings_of", "tell"]
+__all__ = [
+    "EXIT_CODES",
+    "CannotOpenError",
+    "ExitCode",
+    "check_directory",
+    "command",
+    "fail",
+    "opened",
+    "settings_of",
+    "tell",
+    "text_of",
+]
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -48,6 +60,10 @@ EXIT_CODES = (
     "cannot be opened; 4 the work failed on the way; 130 interrupted; 141 the reader of the output "
     "went away."
 )
+
+
+class CannotOpenError(StoreError):
+    """The store of a command cannot be opened."""
 
 
 def tell(text: str) -> None:
@@ -76,7 +92,9 @@ def command(function: Callable[_Arguments, ExitCode]) -> Callable[_Arguments, No
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except (StoreError, OSError) as error:
-            raise fail(_text_of(error), _code_of(error)) from None
+            path = kwargs.get("path")
+            text = text_of(error, path if isinstance(path, Path) else None)
+            raise fail(text, _code_of(error)) from None
         if code is not ExitCode.OK:
             raise typer.Exit(code)
 
@@ -93,9 +111,21 @@ def opened(
     except ConfigError:
         raise
     except (StoreError, OSError) as error:
-        raise fail(_text_of(error, path), ExitCode.CANNOT_OPEN) from None
+        raise fail(text_of(error, path), ExitCode.CANNOT_OPEN) from None
     with store:
         yield store
+
+
+def check_directory(path: Path) -> None:
+    """Raise CannotOpenError for a path that is not a directory, or cannot be looked at."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise CannotOpenError(f"{path} does not exist") from None
+    except OSError as error:
+        raise CannotOpenError(f"{path}: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise CannotOpenError(f"{path} is not a directory; give the one that holds commitlog/")
 
 
 def settings_of(config: Path | None) -> StoreConfig | None:
@@ -103,7 +133,8 @@ def settings_of(config: Path | None) -> StoreConfig | None:
     return None if config is None else StoreConfig.from_properties(config)
 
 
-def _text_of(error: Exception, path: Path | None = None) -> str:
+def text_of(error: Exception, path: Path | None = None) -> str:
+    """Return what *error* says in one line, with the cure for the store at *path*."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     name = getattr(error, "filename", None)
     if name:
@@ -116,6 +147,8 @@ def _text_of(error: Exception, path: Path | None = None) -> str:
 
 
 def _code_of(error: Exception) -> ExitCode:
+    if isinstance(error, CannotOpenError):
+        return ExitCode.CANNOT_OPEN
     if isinstance(error, NotFoundError | OffsetOutOfRange | CorruptionError):
         return ExitCode.FAULT
     if isinstance(error, ArgumentError | ConfigError | MissingExtraError):
