@@ -2,11 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
-
-#define RMQ_CUT_CHUNK (1 << 20)
 
 /* ---- where to begin ---- */
 
@@ -260,54 +256,6 @@ static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *e
     return RMQ_OK;
 }
 
-static int copy_range(struct rmq_file_queue *files, int fd, int64_t from, int64_t to,
-                      struct rmq_error *err)
-{
-    struct rmq_vfs *vfs = files->options.vfs;
-    int status = RMQ_OK;
-    for (int64_t at = from; at < to && status == RMQ_OK;) {
-        struct rmq_mapped_file *file = NULL;
-        status = rmq_file_queue_pin(files, at, &file, err);
-        if (status != RMQ_OK)
-            return status;
-        int64_t stop = file->start + file->size < to ? file->start + file->size : to;
-        int64_t size = stop - at < RMQ_CUT_CHUNK ? stop - at : RMQ_CUT_CHUNK;
-        status = vfs->write(vfs, fd, rmq_mapped_file_base(file) + (at - file->start), (size_t)size,
-                            at - from, err);
-        rmq_mapped_file_unpin(file);
-        at += size;
-    }
-    return status;
-}
-
-static int copy_cut(struct rmq_file_queue *files, const char *root, int64_t from, int64_t to,
-                    struct rmq_recovery *recovery, struct rmq_error *err)
-{
-    struct rmq_vfs *vfs = files->options.vfs;
-    char directory[PATH_MAX];
-    int fd = -1;
-    int size = snprintf(directory, sizeof directory, "%s/cut", root);
-    if (size < 0 || (size_t)size >= sizeof directory - 32)
-        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s/cut", root);
-    int status = vfs->make_directory(vfs, directory, err);
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%020" PRId64, directory, from);
-    if (status == RMQ_OK)
-        status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &fd, err);
-    if (status != RMQ_OK)
-        return status;
-    status = copy_range(files, fd, from, to, err);
-    if (status == RMQ_OK)
-        status = vfs->sync(vfs, fd, err);
-    int closed = vfs->close(vfs, fd, status == RMQ_OK ? err : NULL);
-    if (status == RMQ_OK)
-        status = closed;
-    if (status == RMQ_OK)
-        status = vfs->sync_directory(vfs, directory, err);
-    snprintf(recovery->cut_path, sizeof recovery->cut_path, "cut/%020" PRId64, from);
-    return status;
-}
-
 /* Copies what lies behind the end when whole records are among it. */
 static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                     struct rmq_recovery *recovery, struct rmq_error *err)
@@ -324,9 +272,9 @@ static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery
     rmq_scan_finish(&scan);
     if (status == RMQ_END)
         return RMQ_OK;
-    return status == RMQ_OK
-               ? copy_cut(files, options->root, recovery->end_offset, last, recovery, err)
-               : status;
+    return status == RMQ_OK ? rmq_cut_copy(files, options->root, recovery->end_offset, last,
+                                           recovery->cut_path, err)
+                            : status;
 }
 
 /* Where the checkpoint does not tell how far the log was flushed. Files are filled and flushed in

@@ -19,6 +19,7 @@
 #define RMQ_RECOVER_H
 
 #include "checkpoint.h"
+#include "cut_copy.h"
 #include "dispatch.h"
 #include "scan_ahead.h"
 
@@ -41,8 +42,8 @@ struct rmq_recovery {
     int64_t cut_bytes; /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
-    char cut_path[256]; /* where whole records behind a bad one were copied to; "" when there were
-                           none */
+    char cut_path[RMQ_CUT_PATH_SIZE]; /* where whole records behind a bad one were copied to; ""
+                                         when there were none */
 };
 
 /* Log files, queues and index are loaded, the dispatcher is not started. On RMQ_OK all positions

@@ -54,6 +54,7 @@
 #include "scan.h"
 #include "scan_ahead.h"
 #include "border.h"
+#include "cut_copy.h"
 #include "recover.h"
 #include "store.h"
 #include "read.h"

@@ -126,6 +126,10 @@ int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
  * What lies behind offset may be half a record, or none. RMQ_OUT_OF_RANGE: offset is below the
  * log's start, or inside of a record. At or behind the end: nothing to do. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
+/* Copies bytes of the log that are about to be cut or given up: see cut_copy.h. RMQ_OUT_OF_RANGE:
+ * not all of them are held. */
+int rmq_store_copy_cut(struct rmq_store *store, int64_t from, int64_t to,
+                       char path[RMQ_CUT_PATH_SIZE], struct rmq_error *err);
 /* Gives up all bytes, with queues and index: the log then is empty and begins at offset, a multiple
  * of the file size that is 0 or not below the log's end; RMQ_OUT_OF_RANGE otherwise, and nothing
  * happens. A crash in between leaves the log whole, without its first files, or empty at one of

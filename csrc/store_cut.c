@@ -125,6 +125,22 @@ int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t
     return RMQ_OK;
 }
 
+int rmq_store_copy_cut(struct rmq_store *store, int64_t from, int64_t to,
+                       char path[RMQ_CUT_PATH_SIZE], struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &store->log.files;
+    int64_t start = rmq_file_queue_start(files), end = rmq_file_queue_end(files);
+    int status = rmq_store_may_change(store, err);
+    if (status != RMQ_OK)
+        return status;
+    if (start < 0 || from < start || from >= to || to > end)
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, from,
+                        "cannot copy %" PRId64 " to %" PRId64 ": the log holds %" PRId64
+                        " to %" PRId64,
+                        from, to, start, end);
+    return rmq_cut_copy(files, store->root, from, to, path, err);
+}
+
 /* ---- the tail ---- */
 
 static int check_border(struct rmq_store *store, int64_t offset, struct rmq_error *err)

@@ -296,6 +296,11 @@ cdef extern from "scan.h" nogil:
     void rmq_scan_finish(rmq_scan *scan)
 
 
+cdef extern from "cut_copy.h" nogil:
+    enum:
+        RMQ_CUT_PATH_SIZE
+
+
 cdef extern from "recover.h" nogil:
     struct rmq_recovery:
         int64_t start_offset
@@ -304,7 +309,7 @@ cdef extern from "recover.h" nogil:
         int64_t cut_bytes
         int64_t milliseconds
         bint was_closed
-        char cut_path[256]
+        char cut_path[RMQ_CUT_PATH_SIZE]
 
 
 cdef extern from "small_file.h" nogil:
@@ -388,6 +393,7 @@ cdef extern from "store.h" nogil:
     int rmq_store_check_health(rmq_store *store, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_copy_cut(rmq_store *store, int64_t from_offset, int64_t to_offset, char *path, rmq_error *err)
     int rmq_store_restart(rmq_store *store, int64_t offset, rmq_error *err)
     int rmq_store_settle(rmq_store *store, int64_t whole_end, rmq_error *err)
     bint rmq_store_is_border(rmq_store *store, int64_t offset)

@@ -345,6 +345,23 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
+    def _copy_cut(self, int64_t start, int64_t stop):
+        """Copy the bytes from *start* to *stop*, which are about to be cut; return the path of the copy below the root.
+
+        Raises OffsetOutOfRange unless all of them are held, DiskError.
+        """
+        cdef rmq_error err
+        cdef rmq_store *handle = self.enter()
+        cdef char path[RMQ_CUT_PATH_SIZE]
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_copy_cut(handle, start, stop, path, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+        return path.decode()
+
     def _restart(self, int64_t physical_offset):
         """Give up all bytes; the next one is that at *physical_offset*, where a log file of this store's size begins:
         at 0, or not below the log's end.

@@ -228,6 +228,13 @@ def slave(
         bool,
         typer.Option("--sync-from-last-file", help="Empty: begin at the master's last log file."),
     ] = False,
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew",
+            help="Give up a log that ends before the master's first byte. Default: halt.",
+        ),
+    ] = False,
     ack_flushed: Annotated[
         bool, typer.Option("--ack-flushed", help="Acknowledge only what is on the disk.")
     ] = False,
@@ -243,8 +250,8 @@ def slave(
 ) -> ExitCode:
     """Be slave: copy the master's log, byte for byte.
 
-    What this log has and the master's lacks is cut off; where that cannot be told from epochs and
-    bytes, nothing is touched and the slave halts.
+    What this log has and the master's lacks is copied to PATH/cut/ and cut off; where that cannot
+    be told from epochs and bytes, nothing is touched and the slave halts.
     """
     options = HaOptions(
         heartbeat_ms=heartbeat_ms,
@@ -259,6 +266,7 @@ def slave(
             store,
             master=master,
             epoch=epoch,
+            begin_anew=begin_anew,
             broker_id=broker_id,
             protocol=protocol,
             is_learner=learner,

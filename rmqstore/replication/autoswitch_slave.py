@@ -3,7 +3,7 @@
 Rules: those of RocketMQ's AutoSwitchHAClient. The wire is the same. The six cases of where a
 slave's log (minimum - maximum) lies against its master's, of RocketMQ's design of 5.0:
 
-    1-1        begins anew at the master's first byte, also where it holds older bytes
+    1-1        halts; where it may begin anew, or is empty, begins at the master's first byte
     1-2, 2-2   follows
     1-3, 2-3   cuts its log to the consistent point, then follows
     3-3        halts and touches nothing; RocketMQ deletes the log (H14)
@@ -54,8 +54,9 @@ class AutoSwitchSlave(SlaveMachine):
         options: HaOptions,
         is_learner: bool = False,
         sync_from_last_file: bool = False,
+        may_begin_anew: bool = False,
     ) -> None:
-        super().__init__(log, options=options)
+        super().__init__(log, options=options, may_begin_anew=may_begin_anew)
         self._hello = Handshake(
             sync_from_last_file=sync_from_last_file, is_learner=is_learner, broker_id=broker_id
         )
@@ -143,6 +144,13 @@ class AutoSwitchSlave(SlaveMachine):
             if point < log.end_offset and not log.is_border(point):
                 # Bytes that were equal up to here would make this a border in both logs.
                 continue
+            size = log.whole_end - point
+            if size > self._options.cut_bytes_max:
+                return self._halt(
+                    f"this log and its master part at {point}: {size} bytes would be cut, more "
+                    f"than the {self._options.cut_bytes_max} of cut_bytes_max that are copied "
+                    "first. Nothing was touched; raise cut_bytes_max, or empty this replica"
+                )
             # An epoch that began at the end and wrote nothing goes too, unless the master has it.
             self._epochs = ours.truncate_to(point)
             if point == log.end_offset:
@@ -213,10 +221,15 @@ class AutoSwitchSlave(SlaveMachine):
     def _transfer(self, frame: Transfer, now_ms: int) -> list[Effect]:
         end = frame.offset + len(frame.body)
         log = self._log
-        restarts = self._restarts(frame.offset, has_body=bool(frame.body))
-        if restarts and not frame.body and frame.offset > self._reply_end:
-            return self._gap(frame.offset)
-        if restarts or (frame.body and log.start_offset == log.end_offset):
+        has_body = bool(frame.body)
+        restarts = False
+        if self._shows_beginning(frame.offset, has_body=has_body):
+            if not has_body and frame.offset > self._reply_end:
+                return self._gap(frame.offset)
+            restarts = self._gives_up(has_body=has_body)
+            if not restarts:
+                return self._begin_anew(frame.offset, frame.body, now_ms)
+        if restarts or (has_body and log.start_offset == log.end_offset):
             self._epochs = self._theirs_at(frame.offset)
         if not self._learn(frame.epoch, frame.epoch_start, end=end):
             return self._close(
@@ -224,7 +237,7 @@ class AutoSwitchSlave(SlaveMachine):
                 f"{frame.epoch_start} on, which contradicts {_told(self._epochs)}"
             )
         self._master_confirm = max(self._master_confirm, frame.confirm_offset)
-        if not frame.body:
+        if not has_body:
             effects = self._heartbeat(frame.offset, now_ms)
         else:
             effects = self._receive(frame.offset, frame.body, now_ms)

@@ -3,7 +3,9 @@
 Rules: those of RocketMQ's DefaultHAConnection and DefaultHAClient. The wire is the same. The
 protocol knows no epochs, so it cannot say where two logs parted: a slave whose tail is not the
 master's, or that is ahead of it, halts, where RocketMQ's reconnects for ever or appends bytes from
-the middle of a record.
+the middle of a record. A master closes the connection of a slave that asks for bytes after the end
+of the master's log, without a reason. The slave then asks from further back, until the master
+sends something that can be compared.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from rmqstore.replication.master import MasterMachine
 from rmqstore.replication.slave import SlaveMachine
 
 __all__ = ["ClassicMaster", "ClassicSlave"]
+
+_FURTHER_BACK = 16
+_OVERLAP_BYTES_MAX = 4 * 1024 * 1024 * 1024
 
 
 class ClassicMaster(MasterMachine):
@@ -78,6 +83,18 @@ class ClassicSlave(SlaveMachine):
         if frame.body:
             return self._receive(frame.offset, frame.body, now_ms)
         return self._heartbeat(frame.offset, now_ms)
+
+    def _closed(self) -> list[Effect]:
+        log, asked = self._log, self._next_offset
+        if not self._is_first_frame or self._overlap_bytes == 0 or asked == 0:
+            return super()._closed()
+        self._overlap_bytes *= _FURTHER_BACK
+        if self._overlap_bytes > _OVERLAP_BYTES_MAX or asked <= max(log.start_offset, 1):
+            self._overlap_bytes = self._options.overlap_bytes
+        return self._close(
+            f"the master closed the connection and had sent nothing: it is not master now, or its "
+            f"log ends before byte {asked}, which this slave asked for"
+        )
 
     def _stalled(self) -> list[Effect]:
         if not self._has_moved:

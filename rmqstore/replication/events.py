@@ -37,6 +37,7 @@ from rmqstore.replication.epoch import EpochEntry
 from rmqstore.replication.frames import Body, ClassicData, Frame, Transfer
 
 __all__ = [
+    "CUT_BYTES_MAX",
     "Acked",
     "Append",
     "CaughtUp",
@@ -74,6 +75,7 @@ __all__ = [
 ]
 
 _FRAME_BYTES_MAX = 4 * 1024 * 1024 - 36
+CUT_BYTES_MAX = 1024 * 1024 * 1024
 
 
 class HaState(enum.IntEnum):
@@ -116,6 +118,9 @@ class HaOptions:
     ack_parts: bool = False
     """Acknowledge also the beginning of a record, as RocketMQ does. A damaged size then counts as
     one until more bytes come (H23)."""
+    cut_bytes_max: int = CUT_BYTES_MAX
+    """What a slave takes off its log is copied to `cut/` first. It halts before a longer cut; where
+    it begins anew, it copies its last log files up to this size, and at least one."""
     streams: bool = False
     """Hand the plain part of a connection over (Stream, Receive); Master and Slave always do. A
     master with a limit of bytes per second goes on by itself."""
@@ -130,6 +135,7 @@ class HaOptions:
             "window_bytes": (1, 2**31 - 1),
             "bytes_per_second": (0, 2**63 - 1),
             "overlap_bytes": (0, 2**31 - 1),
+            "cut_bytes_max": (0, 2**63 - 1),
         }
         for name, (low, high) in limits.items():
             if not low <= getattr(self, name) <= high:

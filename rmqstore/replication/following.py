@@ -139,7 +139,7 @@ class SlaveSide:
             state=machine.state,
             acked_offset=machine.reported_offset,
             master_end=self._master_end,
-            lag_bytes=max(self._master_end - self._log.end_offset, 0),
+            lag_bytes=max(self._master_end - machine.shared_end, 0),
             last_error=self.node.reason,
             halted_reason=self.node.halt_reason,
         )
@@ -150,7 +150,8 @@ class SlaveSide:
         machine = self.node.machine
         if machine.state is not HaState.TRANSFER or self._master_end < 0:
             return False
-        return machine.reported_offset >= (self._master_end if offset is None else offset)
+        held = min(machine.reported_offset, self._log.end_offset)
+        return held >= (self._master_end if offset is None else offset)
 
     # ---- the connection
 

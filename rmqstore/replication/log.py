@@ -19,6 +19,7 @@ from rmqstore.directory import EPOCH_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
 from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
+    CUT_BYTES_MAX,
     Append,
     Effect,
     FlushLog,
@@ -27,6 +28,7 @@ from rmqstore.replication.events import (
     SetConfirm,
     TruncateTo,
 )
+from rmqstore.replication.links import log as logger
 from rmqstore.store import Store
 
 __all__ = ["StoreLog"]
@@ -37,20 +39,27 @@ class StoreLog:
 
     *is_gated*: readers see what is below the confirm offset that a master's frames or the replicas'
     acknowledgements name. Without it, as in the classic protocol, a slave's readers see every whole
-    record, a master's everything.
+    record, a master's everything. *cut_bytes_max* is that of `HaOptions`.
 
     Calls come from one thread at a time; retention may expire files beside them. Every method
     raises StoreError where the disk or the store refuses, and has then changed nothing that a
     second call would not put right.
     """
 
-    def __init__(self, store: Store, *, is_gated: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        is_gated: bool = True,
+        cut_bytes_max: int = CUT_BYTES_MAX,
+    ) -> None:
         if store._after_expiry is not None:
             raise ArgumentError(f"{store!r} has a StoreLog already; close that one first")
         self._store = store
         self._files = _EpochFolder(store)
         self._lock = threading.Lock()
         self._file_size = store.config.commit_log_file_size_bytes
+        self._cut_bytes_max = cut_bytes_max
         self._lowered_to: int | None = None
         self._checked = store.end_offset
         """Records end here, and those before it are whole."""
@@ -196,8 +205,10 @@ class StoreLog:
         """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs or
         SetConfirm; those that ask for it are durable on return.
 
-        A lower confirm offset takes effect with the cut that must follow. Raises ArgumentError for
-        other effects, OffsetOutOfRange for an offset that is no border, StoreError.
+        Whole records are copied to `cut/` before they are cut or given up, with a warning: another
+        replica may count them as stored here. A lower confirm offset takes effect with the cut that
+        must follow. Raises ArgumentError for other effects, OffsetOutOfRange for an offset that is
+        no border, StoreError.
         """
         lowered_to, self._lowered_to = self._lowered_to, None
         if lowered_to is not None and not isinstance(effect, TruncateTo | Restart):
@@ -208,10 +219,12 @@ class StoreLog:
             case Append(offset, data):
                 self._append(offset, data)
             case TruncateTo(offset):
+                self._keep(offset, offset)
                 self._store.truncate_to(offset)
                 self._checked = min(self._checked, offset)
                 self.damage = None
             case Restart(offset):
+                self._keep(self.start_offset, self._first_kept())
                 self._store._restart(offset)
                 self._checked = offset
                 self.damage = None
@@ -232,6 +245,28 @@ class StoreLog:
         self._checked = self.whole_end
         self.gate()
         self._store.append_raw(offset, data)
+
+    def _keep(self, start: int, copy_start: int) -> None:
+        """Copy what is taken off from *start* on, as far as it lies at or after *copy_start*."""
+        stop = self.whole_end
+        if start >= stop:
+            return
+        path = self._store._copy_cut(copy_start, stop)
+        logger().warning(
+            "%s: %d bytes of messages from %d to %d are taken off this log; other replicas may "
+            "count them as stored here. Those from %d on are copied to %s",
+            self._store.path,
+            stop - start,
+            start,
+            stop,
+            copy_start,
+            Path(self._store.path, path),
+        )
+
+    def _first_kept(self) -> int:
+        """Return where the copy begins of a log that is given up: at a log file."""
+        first = self.file_end(self.whole_end - self._cut_bytes_max - 1)
+        return max(min(first, self.last_file_start), self.start_offset)
 
     def _raise_confirm(self, offset: int) -> None:
         if 0 <= self._store._confirm_bound < offset:

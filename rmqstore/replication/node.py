@@ -276,9 +276,10 @@ class SlaveNode:
         options: HaOptions,
         is_learner: bool = False,
         sync_from_last_file: bool = False,
+        may_begin_anew: bool = False,
     ) -> None:
         self.machine: SlaveMachine = (
-            ClassicSlave(log, options=options)
+            ClassicSlave(log, options=options, may_begin_anew=may_begin_anew)
             if protocol == "classic"
             else AutoSwitchSlave(
                 log,
@@ -286,6 +287,7 @@ class SlaveNode:
                 options=options,
                 is_learner=is_learner,
                 sync_from_last_file=sync_from_last_file,
+                may_begin_anew=may_begin_anew,
             )
         )
         self._opened_ms = 0

@@ -185,8 +185,9 @@ class Roles:
 
     # ---- to slave
 
-    def follow(self, place: Address, epoch: int | None) -> None:
-        """Follow the master at *place*; where that is done already, only the epoch changes."""
+    def follow(self, place: Address, epoch: int | None, *, begin_anew: bool) -> None:
+        """Follow the master at *place*; where that is done already, only the epoch and the
+        permission to begin anew change."""
         known = self.known_epoch
         if epoch is not None and epoch < known:
             raise Fenced(
@@ -196,6 +197,7 @@ class Roles:
         side = self._slave
         self.epoch = known if epoch is None else epoch
         if side is not None and side.master == place and side.node.halt_reason is None:
+            side.node.machine.may_begin_anew = begin_anew
             return
         try:
             self._refuse_puts(hint=told(place))
@@ -212,6 +214,7 @@ class Roles:
             options=self._settings.options,
             is_learner=self._settings.is_learner,
             sync_from_last_file=self._settings.sync_from_last_file,
+            may_begin_anew=begin_anew,
         )
         self._slave = SlaveSide(
             self._loop,

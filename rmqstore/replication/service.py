@@ -158,7 +158,11 @@ class ReplicatedStore:
             )
             store._refuse("role")
             # No frame of the classic protocol tells a slave what is confirmed.
-            self._log = StoreLog(store, is_gated=is_gated and protocol == "autoswitch")
+            self._log = StoreLog(
+                store,
+                is_gated=is_gated and protocol == "autoswitch",
+                cut_bytes_max=settings.options.cut_bytes_max,
+            )
             undo.callback(self._log.close)
             self._address = settings.address
             self._thread = LoopThread("rmqstore-ha")
@@ -267,18 +271,23 @@ class ReplicatedStore:
                 self._call(lambda: roles.end_role(reason))
                 raise
 
-    def become_slave(self, master: str | Address, epoch: int | None = None) -> None:
+    def become_slave(
+        self, master: str | Address, epoch: int | None = None, *, begin_anew: bool = False
+    ) -> None:
         """Follow *master*, "host:port"; return once this store takes no puts and is connecting,
         which it goes on doing until somebody is there.
 
-        *epoch* is that of the master where it is known. Under the same master nothing but the
-        epoch changes, except that a slave that has halted tries again. Puts that wait end with
-        ReplicaTimeout. Raises Fenced for an epoch that is over.
+        *epoch* is that of the master where it is known. With *begin_anew* this store gives up its
+        whole log if it ends before the first byte of the master's log; the last log files are
+        copied to `cut/` (`HaOptions.cut_bytes_max`). Without it such a slave halts. Under the same
+        master nothing but the epoch and this permission changes, except that a slave that has
+        halted tries again. Puts that wait end with ReplicaTimeout. Raises Fenced for an epoch that
+        is over.
         """
         place = parse_address(master)
         with self._changing:
             self._check_open()
-            self._call(lambda: self._roles.follow(place, epoch))
+            self._call(lambda: self._roles.follow(place, epoch, begin_anew=begin_anew))
 
     # ---- the sync-state set and the lease
 
@@ -479,12 +488,13 @@ class Slave(ReplicatedStore):
         *,
         master: str | Address,
         epoch: int | None = None,
+        begin_anew: bool = False,
         listen: str | Address | None = None,
         **options: Unpack[_Options],
     ) -> None:
         super().__init__(store, listen=listen, **options)
         try:
-            self.become_slave(master, epoch)
+            self.become_slave(master, epoch, begin_anew=begin_anew)
         except BaseException:
             self.close()
             raise

@@ -11,8 +11,12 @@ A machine lives through all connections to one master. Rules that hold for both:
   RocketMQ's refused epochs (H1), the lists of 5.5.0 that keep epochs beyond a cut, a log without a
   list (H6), a diverged classic slave.
 - A master that has bytes behind ours and does not send them does not hold those in between (case
-  1-1, H3, #3388). The slave then asks with offset 0, which means "from your first byte", and where
-  that lies behind its own end, begins anew there. Bytes it holds already are compared, not kept.
+  1-1, H3, #3388). The slave then asks with offset 0, which means "from your first byte". Bytes it
+  holds already are compared, not kept.
+- Where the master's first byte lies after the end of a log that holds data, the slave gives this
+  log up only if it was permitted to (`may_begin_anew`) and the master has sent log data of that
+  place. Without the permission it halts. A wrong address, a foreign program or a turned bit also
+  name such an offset.
 
 With `HaOptions.streams` a slave whose whole log is known to be the master's asks for a Receive, and
 goes on by itself with what that one hands back.
@@ -57,16 +61,24 @@ __all__ = ["SlaveMachine"]
 class SlaveMachine(ABC):
     """One slave of one master."""
 
-    def __init__(self, log: LogView, *, options: HaOptions) -> None:
+    def __init__(self, log: LogView, *, options: HaOptions, may_begin_anew: bool = False) -> None:
         self._log = log
         self._options = options
+        self.may_begin_anew = may_begin_anew
+        """Whether this log may be given up for a master whose first byte lies after its end."""
         self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = 0
         # Whether the next frame of log data is the first on this connection.
         self._is_first_frame = self._has_moved = False
+        # How much of its own tail this slave asks for again.
+        self._overlap_bytes = options.overlap_bytes
         self._asks_from_start = False
         # Where the master's bytes differed last, and what it had there.
         self._mismatch: tuple[int, int] | None = None
         self._damaged_at: int | None = None
+        # Where the master's log seemed to begin, after the end of this one.
+        self._beginning: int | None = None
+        # Whether the master was told to send its log from `_beginning` on.
+        self._awaits_beginning = False
         self._next_offset = 0
         """The byte that the master sends next."""
         self._same_until = 0
@@ -84,6 +96,11 @@ class SlaveMachine(ABC):
         """Whether all of this log is known to be the master's."""
         return self._same_until >= self._log.end_offset
 
+    @property
+    def shared_end(self) -> int:
+        """Up to here this log is the master's, as far as the last connection has shown."""
+        return min(self._same_until, self._log.end_offset)
+
     def on(self, event: Event, now_ms: int) -> list[Effect]:
         """Return what is to be done about *event*, in order. See `rmqstore.replication.events`."""
         if self.state in (HaState.SUSPEND, HaState.SHUTDOWN):
@@ -91,6 +108,7 @@ class SlaveMachine(ABC):
         if isinstance(event, Opened):
             self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = now_ms
             self._is_first_frame, self._has_moved = True, False
+            self._awaits_beginning = False
             self.reported_offset = -1
             self.is_receiving = False
             return self._hand_over(self._open(now_ms))
@@ -108,7 +126,7 @@ class SlaveMachine(ABC):
     def _on(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case Closed():
-                return self._close("the master closed the connection")
+                return self._closed()
             case Failed(reason):
                 return self._close(reason)
             case Damaged(offset, what):
@@ -229,7 +247,7 @@ class SlaveMachine(ABC):
         return self._report(now_ms, first=True)
 
     def _overlap_start(self) -> int:
-        log, overlap = self._log, self._options.overlap_bytes
+        log, overlap = self._log, self._overlap_bytes
         if overlap == 0 or log.start_offset == log.end_offset:
             return log.end_offset
         # A blank is the same in any log, so the overlap holds a message. Offset 0 would mean "from
@@ -242,10 +260,8 @@ class SlaveMachine(ABC):
     def _receive(self, offset: int, body: Body, now_ms: int) -> list[Effect]:
         """Handle the bytes of a frame: compare those that are held, append the others."""
         log = self._log
-        if self._restarts(offset, has_body=True):
-            effects = self._restart(offset, now_ms)
-            self._next_offset = self._same_until = offset + len(body)
-            return [*effects, Append(offset, body)]
+        if self._shows_beginning(offset, has_body=True):
+            return self._begin_anew(offset, body, now_ms)
         if not self._continues(offset) or not 0 <= offset <= log.end_offset:
             return self._gap(offset)
         skipped = min(max(log.start_offset - offset, 0), len(body))
@@ -262,14 +278,15 @@ class SlaveMachine(ABC):
         if self.is_verified:
             self._mismatch = None
             self._asks_from_start = False
+            self._overlap_bytes = self._options.overlap_bytes
         if held < len(body):
             return [Append(offset + held, body[held:] if held else body)]
         return self._report(now_ms)
 
     def _heartbeat(self, offset: int, now_ms: int) -> list[Effect]:
         """Handle an empty frame."""
-        if self._restarts(offset, has_body=False):
-            return self._restart(offset, now_ms)
+        if self._shows_beginning(offset, has_body=False):
+            return self._begin_anew(offset, b"", now_ms)
         if self._is_first_frame and 0 < self._next_offset < offset <= self._log.end_offset:
             return self._compare_from(offset, now_ms)
         if offset != -1 and not self._continues(offset):
@@ -310,26 +327,60 @@ class SlaveMachine(ABC):
             f"this log ends at {self._log.end_offset}"
         )
 
-    def _restarts(self, offset: int, *, has_body: bool) -> bool:
-        """Tell whether a frame shows that the master's log begins behind the end of this one.
+    def _shows_beginning(self, offset: int, *, has_body: bool) -> bool:
+        """Tell whether a frame shows that the master's log begins after the end of this one.
 
-        A master that is asked for a byte never answers with a later one, except to say so: in an
-        empty frame before all others.
+        A master that is asked for a byte never answers with a later one, except to report its first
+        byte: in an empty frame before all others.
         """
         if offset <= self._log.end_offset:
             return False
+        if self._awaits_beginning:
+            return has_body and offset == self._beginning
         if self._log.end_offset == 0:
             return has_body and self._next_offset == 0
         return self._is_first_frame and (self._asks_from_start or not has_body)
 
-    def _restart(self, offset: int, now_ms: int) -> list[Effect]:
-        self._next_offset = self._same_until = offset
-        self._asks_from_start, self._mismatch = False, None
-        self._has_moved, self._moved_ms = True, now_ms
+    def _gives_up(self, *, has_body: bool) -> bool:
+        """Tell whether this log is given up for the beginning that a frame shows."""
+        log = self._log
+        return log.start_offset == log.end_offset or (has_body and self.may_begin_anew)
+
+    def _begin_anew(self, offset: int, body: Body, now_ms: int) -> list[Effect]:
+        """Handle a frame that shows the master's first byte, which lies after this log's end."""
+        log = self._log
+        if log.start_offset < log.end_offset and not self.may_begin_anew:
+            return self._refuse_beginning(offset)
+        self._moved_ms = now_ms
+        if not self._gives_up(has_body=bool(body)):
+            self._beginning, self._awaits_beginning = offset, True
+            self._next_offset = offset
+            return [self._send_report(offset, now_ms)]
+        self._asks_from_start = self._awaits_beginning = False
+        self._beginning = self._mismatch = None
+        self._has_moved = True
+        self._next_offset = self._same_until = offset + len(body)
         effects: list[Effect] = []
-        if self._log.confirm_offset > offset:
+        if log.confirm_offset > offset:
             effects.append(SetConfirm(offset))
-        return [*effects, Restart(offset)]
+        effects.append(Restart(offset))
+        return [*effects, Append(offset, body)] if body else effects
+
+    def _refuse_beginning(self, offset: int) -> list[Effect]:
+        # Once may be the wire.
+        is_again, self._beginning = offset == self._beginning, offset
+        end = self._log.end_offset
+        if not is_again:
+            return self._close(
+                f"the master's log seems to begin at {offset}, after {end} where this log ends; "
+                "asking again",
+                retry_after_ms=0,
+            )
+        return self._halt(
+            f"this log ends at {end}, its master's begins at {offset}: the master has deleted what "
+            "comes next, or is not the master of this log. Nothing was touched; if the address is "
+            "right, permit this replica to begin anew (begin_anew=True, --begin-anew), or empty it"
+        )
 
     def _is_stalled(self, now_ms: int) -> bool:
         """Tell, at a heartbeat, whether the master withholds bytes that it must have."""
@@ -352,6 +403,7 @@ class SlaveMachine(ABC):
         )
 
     def _differs(self, offset: int, theirs: int) -> list[Effect]:
+        self._same_until = offset
         # The wire may damage one comparison after another, but hardly to the same byte.
         before, self._mismatch = self._mismatch, (offset, theirs)
         if before != self._mismatch:
@@ -435,6 +487,9 @@ class SlaveMachine(ABC):
         return []
 
     # ---- ends
+
+    def _closed(self) -> list[Effect]:
+        return self._close("the master closed the connection")
 
     def _close(self, reason: str, retry_after_ms: int | None = None) -> list[Effect]:
         self.state, self.is_receiving = HaState.READY, False

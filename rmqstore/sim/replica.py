@@ -254,6 +254,7 @@ class Replica(Host):
             broker_id=self.number,
             options=self._shape.options,
             is_learner=self.is_learner,
+            may_begin_anew=True,
         )
         process.epoch, process.master = view.epoch, view.master
         self._witness.say(f"replica {self.number} follows {view.master} in epoch {view.epoch}")

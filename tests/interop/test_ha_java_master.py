@@ -261,7 +261,7 @@ def test_learner_last_file_and_a_java_master_that_begins_behind_our_end(
             at_last,
         ),
         following(tmp_path / "fresh", java, broker_id=5) as (fresh, from_first),
-        following(tmp_path / "old", java, broker_id=3) as (old, anew),
+        following(tmp_path / "old", java, broker_id=3, begin_anew=True) as (old, anew),
     ):
         end = chunks(java, count=10)
         for slave in (at_last, from_first, anew):

@@ -24,11 +24,13 @@ def log(letters: str) -> ModelLog:
     return made
 
 
-def switch_pair(master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS) -> Play:
+def switch_pair(
+    master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS, *, begin_anew: bool = False
+) -> Play:
     return Play(
         new_master=lambda: AutoSwitchMaster(master, broker_id=1, options=options),
         master_log=master,
-        slave=AutoSwitchSlave(slave, broker_id=2, options=options),
+        slave=AutoSwitchSlave(slave, broker_id=2, options=options, may_begin_anew=begin_anew),
         slave_log=slave,
     )
 
@@ -39,16 +41,18 @@ def switch_master(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
     ).connect()
 
 
-def switch_slave(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
-    slave = AutoSwitchSlave(log, broker_id=2, options=options)
+def switch_slave(log: ModelLog, options: HaOptions = OPTIONS, *, begin_anew: bool = False) -> Play:
+    slave = AutoSwitchSlave(log, broker_id=2, options=options, may_begin_anew=begin_anew)
     return Play(slave=slave, slave_log=log).connect()
 
 
-def classic_pair(master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS) -> Play:
+def classic_pair(
+    master: ModelLog, slave: ModelLog, options: HaOptions = OPTIONS, *, begin_anew: bool = False
+) -> Play:
     return Play(
         new_master=lambda: ClassicMaster(master, broker_id=2, options=options),
         master_log=master,
-        slave=ClassicSlave(slave, options=options),
+        slave=ClassicSlave(slave, options=options, may_begin_anew=begin_anew),
         slave_log=slave,
     )
 
@@ -59,8 +63,9 @@ def classic_master(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
     ).connect()
 
 
-def classic_slave(log: ModelLog, options: HaOptions = OPTIONS) -> Play:
-    return Play(slave=ClassicSlave(log, options=options), slave_log=log).connect()
+def classic_slave(log: ModelLog, options: HaOptions = OPTIONS, *, begin_anew: bool = False) -> Play:
+    slave = ClassicSlave(log, options=options, may_begin_anew=begin_anew)
+    return Play(slave=slave, slave_log=log).connect()
 
 
 def limited(bytes_per_second: int) -> HaOptions:

@@ -43,7 +43,7 @@ def test_deposed_master_whose_whole_log_its_master_has_deleted_begins_anew() -> 
     master.epochs = master.epochs[1:]
     slave = ModelLog().begin(1).put("abxy")
     for _ in range(3):
-        switch_pair(master, slave).connect()
+        switch_pair(master, slave, begin_anew=True).connect()
     assert (slave.start_offset, slave.letters(), slave.epochs) == (500, "fgh", master.epochs)
 
 

@@ -6,11 +6,14 @@ the master's log, 3 behind its end.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rmqstore.replication.events import Closed
 from rmqstore.replication.frames import ClassicData, HandshakeReply, Transfer
 from tests.scenarios.ha_model import ModelLog, entries
-from tests.scenarios.pairs import classic_pair, classic_slave, switch_pair, switch_slave
+from tests.scenarios.pairs import OPTIONS, classic_pair, classic_slave, switch_pair, switch_slave
 
 SIXTEEN = "abcdefghijklmnop"
 
@@ -19,19 +22,19 @@ def log(letters: str) -> ModelLog:
     return ModelLog().begin(1).put(letters)
 
 
-def test_case_1_1_slave_that_ends_before_the_masters_first_byte_begins_anew_there() -> None:
+def test_case_1_1_slave_that_may_begin_anew_does_so_at_the_masters_first_byte() -> None:
     master, slave = log(SIXTEEN).trim(1000), log("abc")
-    switch_pair(master, slave).connect().expect(
+    switch_pair(master, slave, begin_anew=True).connect().expect(
         """
         slave > handshake of 2
         master: joined 2
         master > reply: end 1600, 1@0
         slave > ack 200
         master > data 1000+0 epoch 1@0 confirm 0
-        slave: restart 1000
         slave > ack 1000
         master > data 1000+0 epoch 1@0 confirm 0
         master > data 1000+600 epoch 1@0 confirm 0
+        slave: restart 1000
         slave: append 1000+600
         slave > ack 1600
         master: acked 2 1600
@@ -41,10 +44,62 @@ def test_case_1_1_slave_that_ends_before_the_masters_first_byte_begins_anew_ther
     assert slave.told() == "1000-1600 klmnop 1@0"
 
 
+def test_case_1_1_without_permission_halts_and_touches_nothing() -> None:
+    master, slave = log(SIXTEEN).trim(1000), log("abc")
+    switch_pair(master, slave).connect().connect().expect(
+        """
+        slave > handshake of 2
+        master: joined 2
+        master > reply: end 1600, 1@0
+        slave > ack 200
+        master > data 1000+0 epoch 1@0 confirm 0
+        slave: close (the master's log seems to begin at 1000, after 300 where this log ends;
+            asking again), again after 0
+        slave > handshake of 2
+        master: joined 2
+        master > reply: end 1600, 1@0
+        slave > ack 200
+        master > data 1000+0 epoch 1@0 confirm 0
+        slave: halt (this log ends at 300, its master's begins at 1000: the master has deleted
+            what comes next, or is not the master of this log. Nothing was touched; if the
+            address is right, permit this replica to begin anew (begin_anew=True, --begin-anew),
+            or empty it)
+        """
+    )
+    assert slave.told() == "0-300 abc 1@0"
+
+
+def test_case_1_1_gives_up_nothing_before_log_data_has_come() -> None:
+    slave = log("abc")
+    reply, first = HandshakeReply(1600, 1, entries((1, 0))), Transfer(1000, 1, 0, 1600)
+    play = switch_slave(slave, begin_anew=True).hears("slave", reply, first, first)
+    play.tell("slave", Closed()).expect(
+        """
+        slave > handshake of 2
+        master > reply: end 1600, 1@0
+        slave > ack 200
+        master > data 1000+0 epoch 1@0 confirm 1600
+        slave > ack 1000
+        master > data 1000+0 epoch 1@0 confirm 1600
+        slave: confirm 200
+        slave: close (the master closed the connection), again after 5000
+        """
+    )
+    assert slave.told() == "0-300 abc 1@0"
+
+
+def test_case_1_1_that_one_turned_bit_made_costs_a_connection() -> None:
+    slave = log("abc")
+    reply = HandshakeReply(1600, 1, entries((1, 0)))
+    play = switch_slave(slave).hears("slave", reply, Transfer(1000, 1, 0, 1600)).connect()
+    play.hears("slave", reply, Transfer(200, 1, 0, 400, b"c" * 100 + b"d" * 100))
+    assert slave.told() == "0-400 abcd 1@0"
+
+
 def test_case_1_1_under_a_java_master_that_answers_heartbeats_only() -> None:
     slave = log("abc")
     reply, idle = HandshakeReply(1600, 1, entries((1, 0))), Transfer(200, 1, 0, 1600)
-    play = switch_slave(slave).hears("slave", reply, idle)
+    play = switch_slave(slave, begin_anew=True).hears("slave", reply, idle)
     play.wait(5000).hears("slave", idle).wait(5001).hears("slave", idle).expect(
         """
         slave > handshake of 2
@@ -69,10 +124,9 @@ def test_case_1_1_under_a_java_master_that_answers_heartbeats_only() -> None:
         master > reply: end 1600, 1@0
         slave > ack 0
         master > data 1000+0 epoch 1@0 confirm 1600
-        slave: restart 1000
-        slave: confirm 1000
         slave > ack 1000
         master > data 1000+100 epoch 1@0 confirm 1600
+        slave: restart 1000
         slave: append 1000+100
         slave: confirm 1100
         slave > ack 1100
@@ -83,7 +137,9 @@ def test_case_1_1_under_a_java_master_that_answers_heartbeats_only() -> None:
 
 def test_case_1_1_under_a_java_master_that_deleted_all_common_epochs() -> None:
     slave = log("abc")
-    play = switch_slave(slave).hears("slave", HandshakeReply(1600, 7, entries((7, 900))))
+    play = switch_slave(slave, begin_anew=True).hears(
+        "slave", HandshakeReply(1600, 7, entries((7, 900)))
+    )
     play.hears("slave", Transfer(1000, 7, 900, 1600, b"k" * 100)).expect(
         """
         slave > handshake of 2
@@ -225,6 +281,13 @@ def test_case_2_3_longer_fork_that_begins_later_is_cut_and_follows() -> None:
     assert slave.told() == "1000-1400 klXY 1@0 2@1200"
 
 
+def test_case_1_3_fork_longer_than_what_is_copied_halts_and_touches_nothing() -> None:
+    master, slave = log("ab").begin(2).put("XY"), log("abcdef")
+    for size in (399, 400):
+        switch_pair(master, slave, replace(OPTIONS, cut_bytes_max=size)).connect()
+        assert slave.letters() == ("abcdef" if size < 400 else "abXY")
+
+
 def test_case_3_3_halts_for_an_operator_and_touches_nothing() -> None:
     master, slave = log("abc"), log(SIXTEEN).trim(1000)
     switch_pair(master, slave).connect().wait(60000).connect().expect(
@@ -258,14 +321,14 @@ def test_case_3_3_fork_before_the_slaves_first_byte_halts_and_touches_nothing() 
 
 def test_case_1_1_in_the_classic_protocol() -> None:
     master, slave = log(SIXTEEN).trim(1000), log("abc")
-    classic_pair(master, slave).connect().expect(
+    classic_pair(master, slave, begin_anew=True).connect().expect(
         """
         slave > report 200
         master > data 1000+0
-        slave: restart 1000
         slave > report 1000
         master: acked 2 1000
         master > data 1000+600
+        slave: restart 1000
         slave: append 1000+600
         slave > report 1600
         master: acked 2 1600
@@ -274,9 +337,29 @@ def test_case_1_1_in_the_classic_protocol() -> None:
     assert slave.told() == "1000-1600 klmnop 1@0"
 
 
+def test_case_1_1_in_the_classic_protocol_without_permission_halts_and_touches_nothing() -> None:
+    slave = log("abc")
+    play = classic_slave(slave).hears("slave", ClassicData(1 << 30)).connect()
+    play.hears("slave", ClassicData(1 << 30)).expect(
+        """
+        slave > report 200
+        master > data 1073741824+0
+        slave: close (the master's log seems to begin at 1073741824, after 300 where this log
+            ends; asking again), again after 0
+        slave > report 200
+        master > data 1073741824+0
+        slave: halt (this log ends at 300, its master's begins at 1073741824: the master has
+            deleted what comes next, or is not the master of this log. Nothing was touched; if
+            the address is right, permit this replica to begin anew (begin_anew=True, --begin-
+            anew), or empty it)
+        """
+    )
+    assert slave.told() == "0-300 abc 1@0"
+
+
 def test_case_1_1_in_the_classic_protocol_under_a_java_master() -> None:
     slave = log("abc")
-    play = classic_slave(slave).hears("slave", ClassicData(200)).wait(10001)
+    play = classic_slave(slave, begin_anew=True).hears("slave", ClassicData(200)).wait(10001)
     play.hears("slave", ClassicData(200)).expect(
         """
         slave > report 200
@@ -292,9 +375,9 @@ def test_case_1_1_in_the_classic_protocol_under_a_java_master() -> None:
         """
         slave > report 0
         master > data 2000+0
-        slave: restart 2000
         slave > report 2000
         master > data 2000+100
+        slave: restart 2000
         slave: append 2000+100
         slave > report 2100
         """
@@ -372,10 +455,62 @@ def test_case_2_3_in_the_classic_protocol_is_refused_by_a_shorter_master() -> No
         slave > report 500
         master: close (the slave says that its log ends at 500, this one ends at 300: it is the
             slave of another log, or ahead), again after 0
-        slave: close (the master closed the connection), again after 5000
+        slave: close (the master closed the connection and had sent nothing: it is not master
+            now, or its log ends before byte 500, which this slave asked for), again after 5000
         """
     )
     assert slave.told() == "0-600 abcdef 1@0"
+
+
+def test_case_2_3_in_the_classic_protocol_asks_a_shorter_master_from_further_back() -> None:
+    master, slave = log("abc"), log("abcdef")
+    play = classic_pair(master, slave).connect()
+    play.lines.clear()
+    play.connect().wait(5001).wait(5001).expect(
+        """
+        slave > report 1
+        master: acked 2 1
+        master > data 1+299
+        slave > report 300
+        master: acked 2 300
+        -- 5001 ms
+        master > data 300+0
+        slave > report 300
+        master: acked 2 300
+        -- 5001 ms
+        master > data 300+0
+        slave > report 300
+        slave: halt (this log ends at 600, its master's at 300: what lies between is only here;
+            copy what is needed of it, then empty this replica)
+        master: acked 2 300
+        """
+    )
+    assert slave.told() == "0-600 abcdef 1@0"
+
+
+def test_case_2_3_in_the_classic_protocol_forked_from_a_shorter_master_halts() -> None:
+    master, slave = log("abx"), log("abcdef")
+    play = classic_pair(master, slave)
+    for _ in range(3):
+        play.connect()
+    play.lines[:] = play.lines[-1:]
+    play.expect(
+        """
+        slave: halt (bytes from 200 on are not those of the master, and this protocol cannot
+            tell where the logs parted; compare them with rmqstore diff, then empty this
+            replica)
+        """
+    )
+    assert play.slave is not None
+    assert play.slave.shared_end == 200
+
+
+def test_classic_slave_of_a_peer_that_is_not_master_asks_for_little_again() -> None:
+    play = classic_slave(log("abcdef"))
+    for _ in range(3):
+        play.tell("slave", Closed()).connect()
+    asked = [line for line in play.lines if line.startswith("slave > report")]
+    assert asked == ["slave > report 500", "slave > report 1"] * 2
 
 
 @pytest.mark.parametrize("masters", ["", "ab", "xy"], ids=["empty", "shorter", "other"])

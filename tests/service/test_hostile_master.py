@@ -370,6 +370,34 @@ def test_master_that_has_lost_its_log_halts_the_slave_and_nothing_is_touched(
 
 
 @BOTH
+@pytest.mark.parametrize("begin_anew", [False, True])
+def test_heartbeat_at_another_offset_does_not_empty_the_slave(
+    protocol: Protocol, begin_anew: bool, origin: tuple[bytes, int], tmp_path: Path
+) -> None:
+    with deceived(tmp_path, protocol, origin) as victim:
+        victim.slave.become_slave(victim.master.address, begin_anew=begin_anew)
+        for _ in range(2):
+            peer = victim.accept()
+            if protocol == "autoswitch":
+                peer.say(HandshakeReply(1 << 31, 2, EPOCHS))
+                peer.hear(lambda heard: isinstance(heard[-1], Ack), "where it begins")
+            victim.send(peer, 1 << 30, b"")
+            if begin_anew:
+                peer.hear(lambda heard: acknowledged(heard) == 1 << 30, "where it would begin")
+                peer.close()
+            else:
+                peer.hear_end()
+        if begin_anew:
+            victim.assert_untouched()
+            victim.assert_goes_on()
+        else:
+            status = victim.slave.master_status
+            assert status is not None
+            assert "begin_anew" in str(status.halted_reason)
+            victim.assert_untouched()
+
+
+@BOTH
 def test_master_that_falls_silent_or_never_answers_is_left(
     protocol: Protocol, origin: tuple[bytes, int], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,10 @@ from rmqstore import (
 )
 from rmqstore.errors import StoreTimeout
 from rmqstore.replication import Mode, Proposal, Quorum, Status
+from tests.crash.agreement import FILES
 from tests.effort import rounds
-from tests.unit.service_group import TWO, Group, assert_equal, bodies, follow, group, put
+from tests.unit.service_group import TWO, Group, assert_equal, bodies, follow, group, log_bytes, put
+from tests.waiting import wait_until
 
 __all__ = ["group"]
 
@@ -318,3 +321,66 @@ def test_a_new_version_of_the_set_ends_the_wait_for_a_joiner_that_left_unanswere
     assert master.confirm_offset == end
     master.set_sync_state_set(proposal.members, proposal.set_epoch + 1)
     assert (master.confirm_offset, master.proposals) == (master.end_offset, ())
+
+
+# -- what is taken off
+
+
+def test_classic_slave_that_is_longer_and_forked_halts_with_a_reason_and_a_lag(
+    group: Group,
+) -> None:
+    one, two = (
+        group.plain(name, number, protocol="classic", quorum=Quorum(in_sync=1))
+        for number, name in enumerate("ab", 1)
+    )
+    one.become_master()
+    put(one, *(b"%d" % number * 200 for number in range(20)))
+    follow(two, one)
+    two.become_master()
+    put(two, *(b"fork %d" % number * 200 for number in range(60)))
+    put(one, *(b"new %d" % number for number in range(20)))
+    assert two.end_offset > one.end_offset + 4096
+    before = log_bytes(two)
+    two.become_slave(one.address or "")
+    wait_until(two, lambda: two.master_status.halted_reason is not None, "a halt")
+    status = two.master_status
+    assert status is not None
+    assert "are not those of the master" in str(status.halted_reason)
+    assert status.lag_bytes > 0
+    assert log_bytes(two) == before
+
+
+def test_a_slave_away_for_longer_than_its_master_keeps_messages_begins_anew_by_permission(
+    group: Group,
+) -> None:
+    master, slave = group.plain("a", 1), group.plain("b", 2)
+    master.become_master(1)
+    follow(slave, master)
+    put(master, b"kept" * 100, copies=2)
+    held = log_bytes(slave)
+    slave.become_slave("127.0.0.1:1")
+    body = b"x" * 1000
+    put(master, *([body] * (3 * FILES["commit_log_file_size_bytes"] // len(body))))
+    master.store.expire_files(2)
+    slave.become_slave(master.address or "")
+    wait_until(slave, lambda: slave.master_status.halted_reason is not None, "a halt")
+    assert log_bytes(slave) == held
+    slave.become_slave(master.address or "", begin_anew=True)
+    slave.wait_caught_up(master.end_offset, timeout=20)
+    assert_equal(master, slave)
+    assert Path(slave.store.path, "cut", f"{0:020}").read_bytes() == held
+
+
+def test_what_a_deposed_master_alone_had_is_kept_when_it_follows(group: Group) -> None:
+    one, two = group.plain("a", 1), group.plain("b", 2)
+    one.become_master(1)
+    put(one, b"both")
+    follow(two, one)
+    parted = one.end_offset
+    two.become_master(2)
+    put(one, b"alone 1", b"alone 2")
+    tail = log_bytes(one)[parted:]
+    put(two, b"new")
+    follow(one, two)
+    assert_equal(one, two)
+    assert Path(one.store.path, "cut", f"{parted:020}").read_bytes() == tail

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import ArgumentError, CorruptionError, OffsetOutOfRange, Store
+from rmqstore import ArgumentError, CorruptionError, DiskError, OffsetOutOfRange, Store
 from rmqstore.replication.events import (
     Append,
     FlushLog,
@@ -95,6 +95,65 @@ def test_store_has_one_log_at_a_time(slave: Store) -> None:
     first.close()
     with StoreLog(slave):
         pass
+
+
+# ---- what is taken off
+
+
+def test_messages_are_copied_with_a_warning_before_they_are_cut(
+    master: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StoreLog(master)
+    records = walk_log(master)
+    start, stop = records[-5].physical_offset, master.end_offset
+    kept = log.read(start, stop - start)
+    log.carry_out(SetConfirm(start))
+    log.carry_out(TruncateTo(start))
+    path = Path(master.path, "cut", f"{start:020}")
+    assert path.read_bytes() == kept
+    assert f"{stop - start} bytes of messages from {start} to {stop}" in caplog.text
+    assert str(path) in caplog.text
+
+
+def test_cut_of_a_part_of_a_record_keeps_and_says_nothing(
+    master: Store, slave: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StoreLog(slave)
+    border = walk_log(master)[5].physical_offset
+    feed(log, master, until=border)
+    log.carry_out(Append(border, master._log_bytes(border, 60)))
+    assert log.check() is None
+    log.carry_out(TruncateTo(border))
+    assert slave.end_offset == border
+    assert not Path(slave.path, "cut").exists()
+    assert caplog.text == ""
+
+
+def test_cut_that_cannot_be_copied_is_not_made(master: Store) -> None:
+    log = StoreLog(master)
+    start, end = walk_log(master)[-5].physical_offset, master.end_offset
+    Path(master.path, "cut").write_bytes(b"")
+    with pytest.raises(DiskError):
+        log.carry_out(TruncateTo(start))
+    assert master.end_offset == end
+    Path(master.path, "cut").unlink()
+    log.carry_out(TruncateTo(start))
+    assert master.end_offset == start
+
+
+@pytest.mark.parametrize("files", [0, 1, 2, 100])
+def test_log_that_is_given_up_leaves_its_last_files_in_a_copy(
+    files: int, master: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StoreLog(master, cut_bytes_max=files * FILE_SIZE)
+    end = log.end_offset
+    assert end > 2 * FILE_SIZE
+    first = max((end - files * FILE_SIZE - 1) // FILE_SIZE * FILE_SIZE + FILE_SIZE, 0)
+    first = min(first, log.last_file_start)
+    kept = log.read(first, end - first)
+    log.carry_out(Restart(log.file_end(end)))
+    assert Path(master.path, "cut", f"{first:020}").read_bytes() == kept
+    assert f"messages from 0 to {end}" in caplog.text
 
 
 # ---- bytes that come in pieces
