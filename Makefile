@@ -7,7 +7,8 @@
 # make bench-replicate  replicas beside a bare connection and a Java pair; BENCH="--size 64m"
 # make fuzz    the C core under fuzzing for SECONDS=600; findings go to build/fuzz/findings
 # make sim     replica groups in virtual time, seeds nobody has run, for SECONDS=60
-# make soak    kills, faults, races and fuzzing in their long forms, for hours; RMQ_SEED repeats a run
+# make soak    kills, faults, races and fuzzing in their long forms, and the known defects put back one
+#              at a time, for hours; RMQ_SEED repeats a run
 # make clean   removes everything made here, .venv included
 
 # The first interpreter that is 3.11 or newer and can make a virtual environment and an extension.
@@ -71,6 +72,7 @@ soak: $(VENV)/extension
 		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz tests/simulation || \
 		{ echo "once more: RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest" \
 		"--hypothesis-seed=$(RMQ_SEED) TEST, with the name of the failed test" >&2; exit 1; }
+	$(BIN)/python -m tests.house.mutate
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -144,7 +144,7 @@ class Fate:
             return
         world, rng = self._world, self._rng
         world.say(f"-- bad moment for replica {replica.number}: {what}")
-        stroke = rng.randrange(5)
+        stroke = rng.choice((0, 4)) if what == "lead" else rng.randrange(5)
         if stroke == 0 and (self._faults.crash or self._faults.power_loss):
             raise Died
         if stroke == 1:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from textwrap import dedent, wrap
 
-from rmqstore.replication.epoch import EpochEntry
+from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
     Acked,
     Append,
@@ -142,8 +142,8 @@ class ModelLog:
         return self
 
     def begin(self, epoch: int) -> ModelLog:
-        """Append an epoch at the end, as RocketMQ does not: also where the last one began."""
-        self.epochs = (*self.epochs, EpochEntry(epoch, self.end_offset))
+        """Append an epoch at the end."""
+        self.epochs = EpochList(tuple(self.epochs)).begin(epoch, log_end=self.end_offset).entries
         return self
 
     def flush(self) -> None:

@@ -29,6 +29,10 @@ def test_h09_learner_in_the_set_is_proposed_out() -> None:
     play("h09_learner_in_the_set_is_proposed_out")
 
 
+def test_h09_learner_never_counts_without_a_set() -> None:
+    play("h09_learner_never_counts_without_a_set")
+
+
 def test_h15_ack_above_the_end_satisfies_nothing() -> None:
     play("h15_ack_above_the_end_satisfies_nothing")
 

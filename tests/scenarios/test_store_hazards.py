@@ -11,6 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import Durability, Message, Store
+from rmqstore.replication import ReplicatedStore
 from rmqstore.replication.epoch import EpochList, epoch_at, parse_epochs
 from rmqstore.replication.events import Append, FlushLog, SaveEpochs, SetConfirm, TruncateTo
 from rmqstore.replication.log import StoreLog
@@ -234,3 +235,31 @@ def test_h26_store_that_never_was_a_replica_is_read_as_a_whole(opened: Opened) -
     store._replace_file("epochFileCheckpoint", b"1\n0\n1-0\n")
     store._abandon()
     assert len(check_agreement(opened("plain"))) == 30
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+@pytest.mark.parametrize("tail", ["half a record", "a damaged record"])
+def test_h8_tail_that_is_no_whole_record_goes_with_its_epoch_before_a_role_begins(
+    role: str, tail: str, opened: Opened
+) -> None:
+    master, store = opened("master"), opened("slave")
+    put_all_kinds(master, 3)
+    last = walk_log(master)[-1]
+    log = StoreLog(store)
+    data = bytearray(master._log_bytes(0, master.end_offset))
+    if tail == "half a record":
+        del data[last.physical_offset + 60 :]
+    else:
+        data[last.physical_offset + 120] ^= 4
+    log.carry_out(SaveEpochs(entries((1, 0))))
+    log.carry_out(Append(0, bytes(data)))
+    log.carry_out(SaveEpochs(entries((1, 0), (2, len(data)))))
+    log.close()
+    with ReplicatedStore(store, broker_id=1, listen="127.0.0.1:0") as replica:
+        if role == "master":
+            replica.become_master(epoch=3)
+            assert replica.epochs == entries((1, 0), (3, last.physical_offset))
+        else:
+            replica.become_slave("127.0.0.1:1")
+            assert replica.epochs == entries((1, 0))
+        assert replica.end_offset == last.physical_offset

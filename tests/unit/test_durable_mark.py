@@ -28,3 +28,22 @@ def test_the_mark_follows_the_flushed_offset_while_the_store_is_open(tmp_path: P
             while _mark(tmp_path / "a.store") < store.end_offset:
                 assert time.monotonic() < deadline, "the mark does not follow"
             assert _mark(tmp_path / "a.store") <= store.flushed_offset
+
+
+def test_the_checkpoint_names_no_record_that_is_not_on_the_disk(tmp_path: Path) -> None:
+    """A round of the queues flushes the log first, however far away its own round is."""
+    root, never_ms = tmp_path / "a.store", 1_000_000
+    with rmqstore.open(
+        root,
+        commit_log_file_size_bytes=1 << 20,
+        flush_commit_log_interval_ms=never_ms,
+        flush_commit_log_thorough_interval_ms=never_ms,
+        flush_consume_queue_interval_ms=5,
+        flush_consume_queue_thorough_interval_ms=5,
+    ) as store:
+        store.put("topic", b"0")
+        last = store.put("topic", b"1").physical_offset
+        deadline = time.monotonic() + WAIT_SECONDS
+        while checkpoint.decode((root / "checkpoint").read_bytes()).logics_physical_offset < last:
+            assert time.monotonic() < deadline, "the checkpoint does not follow"
+        assert store.flushed_offset > last

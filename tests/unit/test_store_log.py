@@ -494,3 +494,15 @@ def test_settled_log_without_a_gate_shows_everything(master: Store, slave: Store
     check_agreement_of_all_kinds(slave)
     log.gate()
     assert log.confirm_offset == slave.end_offset
+
+
+def test_record_that_comes_in_pieces_is_read_by_a_walk_when_it_is_whole(
+    master: Store, slave: Store
+) -> None:
+    first, last = walk_log(master)[0], walk_log(master)[1]
+    data = master._log_bytes(0, last.physical_offset + last.size)
+    slave.append_raw(0, data[: first.size])
+    for at in range(first.size, len(data)):
+        slave.append_raw(at, data[at : at + 1])
+        found = [each.physical_offset for each in slave.scan_log()]
+        assert found == ([0, last.physical_offset] if at == len(data) - 1 else [0])
