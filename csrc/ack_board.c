@@ -500,24 +500,44 @@ struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board)
     return &board->on_wait;
 }
 
+int64_t rmq_ack_board_begin_wait(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
+{
+    assert(!waiter->inbox && !waiter->is_resolved);
+
+    pthread_mutex_lock(&board->lock);
+    int64_t timeout_ms = board->rule.timeout_ms;
+    bool is_over = is_settled(board, waiter);
+    pthread_mutex_unlock(&board->lock);
+
+    /* It is in its line: the answer may come at once. */
+    if (is_over)
+        atomic_store_explicit(&waiter->resolved.has_happened, 1, memory_order_relaxed);
+    else
+        rmq_hook_run(&board->on_wait, true);
+    return timeout_ms;
+}
+
+bool rmq_ack_waiter_await(struct rmq_ack_waiter *waiter, int64_t timeout_ms)
+{
+    return rmq_event_wait(&waiter->resolved, timeout_ms);
+}
+
+void rmq_ack_board_end_wait(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
+{
+    if (rmq_event_wait(&waiter->resolved, 0) || rmq_ack_board_withdraw(board, waiter))
+        return;
+    /* Whoever resolved it is about to say so. */
+    while (!rmq_event_wait(&waiter->resolved, 1000))
+        ;
+}
+
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
                        int64_t end_offset, int64_t timeout_ms, int32_t *copies)
 {
     struct rmq_ack_waiter waiter = {.need = *need, .end_offset = end_offset};
-    pthread_mutex_lock(&board->lock);
-    if (timeout_ms < 0)
-        timeout_ms = board->rule.timeout_ms;
-    bool is_over = is_settled(board, &waiter);
-    pthread_mutex_unlock(&board->lock);
-    /* It is in its line: the answer may come at once. */
-    if (!is_over)
-        rmq_hook_run(&board->on_wait, true);
-    if (!is_over && !rmq_event_wait(&waiter.resolved, timeout_ms) &&
-        !rmq_ack_board_withdraw(board, &waiter)) {
-        /* Whoever resolved it is about to say so. */
-        while (!rmq_event_wait(&waiter.resolved, 1000))
-            ;
-    }
+    int64_t rule_ms = rmq_ack_board_begin_wait(board, &waiter);
+    (void)rmq_ack_waiter_await(&waiter, timeout_ms < 0 ? rule_ms : timeout_ms);
+    rmq_ack_board_end_wait(board, &waiter);
     *copies = waiter.copies;
     return waiter.status;
 }

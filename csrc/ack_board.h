@@ -104,6 +104,13 @@ struct rmq_hook *rmq_ack_board_on_wait(struct rmq_ack_board *board);
  * standing for the rule's. Returns an enum rmq_put_status, and how many copies there were. */
 int rmq_ack_board_wait(struct rmq_ack_board *board, const struct rmq_ack_need *need,
                        int64_t end_offset, int64_t timeout_ms, int32_t *copies);
+/* The same in three steps, for a caller that does something else between slices of the wait. The
+ * waiter (need, end_offset are set, the rest is zeros) is the board's until the wait is ended.
+ * begin_wait returns the rule's time limit. await is true once the put is resolved. end_wait ends
+ * the wait of a put that is not: status and copies are set on return. */
+int64_t rmq_ack_board_begin_wait(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
+bool rmq_ack_waiter_await(struct rmq_ack_waiter *waiter, int64_t timeout_ms);
+void rmq_ack_board_end_wait(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter);
 /* Whether an appended put that has all it waited for may be acknowledged: RMQ_PUT_OK, or
  * RMQ_PUT_FLUSH_SLAVE_TIMEOUT when the role or the lease under which it was admitted has ended. The
  * last check of every put, whatever its durability: another master may have been elected while the

@@ -75,6 +75,7 @@ struct rmq_flusher {
     pthread_mutex_t lock;
     pthread_cond_t wanted; /* the thread shall stop */
     bool syncing;          /* somebody leads a sync of the log, or is woken to */
+    _Atomic int64_t sync_ms; /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
     struct rmq_hook on_flushed;                      /* more of the log is on the device */
     bool stop;
@@ -109,6 +110,12 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher);
  * RMQ_NOT_WRITABLE: a sync failed; whether the bytes are durable is unknown. */
 int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                      struct rmq_error *err);
+
+/* How long the last sync of the log took. A waiter may have to lead the next one. */
+static inline int64_t rmq_flusher_sync_ms(struct rmq_flusher *flusher)
+{
+    return atomic_load_explicit(&flusher->sync_ms, memory_order_relaxed);
+}
 
 /* As rmq_flusher_wait, for the flusher's own threads: with all the time it takes, and no reason for
  * the warmer to sync zeros. */

@@ -56,7 +56,9 @@ static void tell_watches(struct rmq_flusher *flusher)
  * lock. */
 static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
+    int64_t began_ms = rmq_monotonic_ms();
     int status = rmq_file_queue_flush(&flusher->log->files, err);
+    atomic_store_explicit(&flusher->sync_ms, rmq_monotonic_ms() - began_ms, memory_order_relaxed);
     if (status == RMQ_OK)
         rmq_hook_run(&flusher->on_flushed, false);
     else

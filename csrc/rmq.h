@@ -20,6 +20,7 @@
 #include "spin_lock.h"
 #include "event.h"
 #include "hook.h"
+#include "task.h"
 #include "vfs.h"
 
 /* Formats. */

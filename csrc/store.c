@@ -9,8 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How long a put waits for bytes appended raw before it to be dispatched. */
-#define RMQ_RAW_WAIT_MS 30000
 /* How long somebody who waits for dispatching does not notice that the log was cut. */
 #define RMQ_LOOK_AGAIN_MS 100
 /* How long closing waits for a flush that dispatching waits for. */
@@ -413,10 +411,9 @@ static void tell_growth(struct rmq_store *store)
 /* Queue offsets of replicated records are known once they are dispatched. */
 static int wait_for_raw(struct rmq_store *store, struct rmq_error *err)
 {
-    int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
-    if (atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire) >= raw_end)
-        return RMQ_OK;
-    return rmq_dispatcher_wait(&store->dispatcher, raw_end, RMQ_RAW_WAIT_MS, err);
+    int64_t goal = rmq_store_raw_goal(store);
+    return goal < 0 ? RMQ_OK
+                    : rmq_dispatcher_wait(&store->dispatcher, goal, RMQ_RAW_WAIT_MS, err);
 }
 
 /* A log that took all the room that is left would leave none to the queues, and so could not expire

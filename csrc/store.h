@@ -113,6 +113,20 @@ int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_err
 #define RMQ_REFUSE_DISK 2u
 void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused);
 
+/* Puts wait until bytes appended raw are dispatched up to this offset, because their queue offsets
+ * are not known before. -1: puts wait for nothing, or are refused at once. */
+static inline int64_t rmq_store_raw_goal(const struct rmq_store *store)
+{
+    if (atomic_load_explicit(&store->refusals, memory_order_relaxed))
+        return -1;
+    int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
+    int64_t dispatched =
+        atomic_load_explicit(&store->dispatcher.dispatched_offset, memory_order_acquire);
+    return dispatched >= raw_end ? -1 : raw_end;
+}
+/* The limit of that wait. */
+#define RMQ_RAW_WAIT_MS 30000
+
 /* Everything stored before the call can be read (up to the dispatch limit). RMQ_NO_SPACE: see
  * rmq_dispatcher_wait. */
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,

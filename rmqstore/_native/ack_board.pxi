@@ -174,8 +174,7 @@ cdef class AckBoard:
         rmq_ack_board_admit(board, True, judge_copies(copies), &need)
         self.store.enter()
         try:
-            with nogil:
-                status = rmq_ack_board_wait(board, &need, end_offset, limit, &reached)
+            status = wait_copies(self, &need, end_offset, limit, &reached)
         finally:
             self.store.leave()
         return PUT_STATUSES[status], reached

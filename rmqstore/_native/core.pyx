@@ -72,6 +72,7 @@ cdef str text_of(const char *data, Py_ssize_t size):
 
 include "record.pxi"
 include "store.pxi"
+include "wait.pxi"
 include "ack_board.pxi"
 include "ack_inbox.pxi"
 include "put.pxi"

@@ -17,6 +17,7 @@ cdef extern from "status.h" nogil:
         char detail[400]
 
     const char *rmq_status_text(int status)
+    int rmq_fail(rmq_error *err, int status, int64_t at_offset, const char *format, ...)
 
 
 cdef extern from "crc32.h" nogil:
@@ -276,6 +277,7 @@ cdef extern from "flusher.h" nogil:
     struct rmq_flusher:
         rmq_checkpoint checkpoint
 
+    int64_t rmq_flusher_sync_ms(rmq_flusher *flusher)
     int rmq_flusher_wait(rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, rmq_error *err)
 
 
@@ -389,6 +391,8 @@ cdef extern from "store.h" nogil:
     int rmq_store_append_raw(rmq_store *store, int64_t at, const uint8_t *data, size_t size, rmq_error *err)
     unsigned RMQ_REFUSE_ROLE, RMQ_REFUSE_DISK
     void rmq_store_refuse(rmq_store *store, unsigned reason, bint is_refused)
+    int64_t rmq_store_raw_goal(const rmq_store *store)
+    int64_t RMQ_RAW_WAIT_MS
     int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
     int rmq_store_check_health(rmq_store *store, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
@@ -515,9 +519,10 @@ cdef extern from "ack_board.h" nogil:
     int64_t rmq_ack_board_timeout_ms(rmq_ack_board *board)
     int rmq_ack_board_admit(rmq_ack_board *board, bint is_replicated, int32_t copies, rmq_ack_need *need)
     void rmq_ack_board_reason(rmq_ack_board *board, int status, const rmq_ack_need *need, char *reason)
-    int rmq_ack_board_wait(rmq_ack_board *board, const rmq_ack_need *need, int64_t end_offset, int64_t timeout_ms,
-                           int32_t *copies)
     int rmq_ack_board_acknowledge(rmq_ack_board *board, const rmq_ack_need *need)
+    int64_t rmq_ack_board_begin_wait(rmq_ack_board *board, rmq_ack_waiter *waiter)
+    bint rmq_ack_waiter_await(rmq_ack_waiter *waiter, int64_t timeout_ms)
+    void rmq_ack_board_end_wait(rmq_ack_board *board, rmq_ack_waiter *waiter)
     bint rmq_ack_board_begin(rmq_ack_board *board, rmq_ack_waiter *waiter)
     void rmq_ack_board_hurry(rmq_ack_board *board)
     bint rmq_ack_board_withdraw(rmq_ack_board *board, rmq_ack_waiter *waiter)

@@ -165,8 +165,10 @@ def place_records(Store store, data, *, least_timestamp=None):
         try:
             run.data = <const uint8_t *>view.buf
             run.size = <size_t>view.len
-            with nogil:
-                status = rmq_store_place(handle, &run, &err)
+            status = wait_raw(store, handle, &err)
+            if status == RMQ_OK:
+                with nogil:
+                    status = rmq_store_place(handle, &run, &err)
         finally:
             PyBuffer_Release(&view)
         check(status, &err)

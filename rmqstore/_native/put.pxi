@@ -177,16 +177,17 @@ cdef object wait_for(Store store, rmq_store *handle, AckBoard board, int64_t end
     cdef int64_t until_ms = rmq_monotonic_ms() + timeout_ms if wanted is REPLICATED else 0
     cdef object so_far = MEMORY
     if wanted is DISK or store.default_durability is DISK or rmq_ack_board_is_flushed(board.board):
-        with nogil:
-            waited.disk = rmq_flusher_wait(&handle.flusher, end_offset, timeout_ms, err)
+        waited.disk = wait_flushed(store, handle, end_offset, timeout_ms, err)
+        if waited.disk == RMQ_CLOSED:
+            waited.disk = rmq_fail(err, RMQ_FLUSH_TIMEOUT, end_offset,
+                                   "a signal handler closed the store before the message was seen on the disk")
         if waited.disk != RMQ_OK:
             return MEMORY
         so_far = DISK
     if wanted is DISK:
         return DISK
-    with nogil:
-        timeout_ms = max(until_ms - rmq_monotonic_ms(), <int64_t>0) if waited.is_limited else -1
-        waited.replicas = rmq_ack_board_wait(board.board, &waited.need, end_offset, timeout_ms, &waited.copies)
+    timeout_ms = max(until_ms - rmq_monotonic_ms(), <int64_t>0) if waited.is_limited else -1
+    waited.replicas = wait_copies(board, &waited.need, end_offset, timeout_ms, &waited.copies)
     return REPLICATED if waited.replicas == RMQ_PUT_OK else so_far
 
 
@@ -353,10 +354,11 @@ cdef class Writer(Store):
         cdef Receipt receipt
         try:
             admit(self, board, durability, judge_copies(copies), timeout, &waited)
+            status = wait_raw(self, handle, &err)
             # One small append costs less than giving the GIL away and taking it back.
-            if message.body_size <= 65536:
+            if status == RMQ_OK and message.body_size <= 65536:
                 status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
-            else:
+            elif status == RMQ_OK:
                 with nogil:
                     status = rmq_store_put(handle, message, 1, False, &stored, &count, &err)
             if status != RMQ_OK:
@@ -478,8 +480,10 @@ cdef class Writer(Store):
                 if count > 1:
                     error.add_note(f"message number {bodies.count} of the call, counted from 0; none was stored")
                 raise
-            with nogil:
-                status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
+            status = wait_raw(self, handle, &err)
+            if status == RMQ_OK:
+                with nogil:
+                    status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)
             if status == RMQ_OK:
                 end_offset = receipts[count - 1].physical_offset + receipts[count - 1].size
                 durability = reached(self, handle, board, end_offset, durability, &waited, &err)

@@ -11,6 +11,8 @@ cdef class Store:
     cdef rmq_gate *gate          # through which Arrow streams step
     cdef int calls              # of this object that are under way outside of the GIL
     cdef bint closing
+    cdef int suspended          # calls of the main thread that signal handlers interrupt
+    cdef list background        # of _Task: calls that go on although their callers do not wait any more
     cdef int views              # memoryviews into mapped files
     cdef rmq_host host
     cdef readonly object default_durability
@@ -23,6 +25,7 @@ cdef class Store:
 
     def __cinit__(self):
         self.handle = NULL
+        self.background = []
         self.gate = rmq_gate_create()
         if self.gate == NULL:
             raise MemoryError
@@ -107,37 +110,47 @@ cdef class Store:
     def close(self):
         """Dispatch and flush everything, write the checkpoint and let the directory go. Closing twice is harmless.
 
-        Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
+        When a signal handler raises, while calls are under way the store stays open; later the closing goes on by
+        itself. Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
         store is closed all the same, and its next start recovers it).
         """
         cdef rmq_error err
         cdef rmq_store *handle
         cdef timespec nap
+        cdef bint is_main = is_main_thread()
+        cdef int interrupted
         cdef int status
         if self.handle == NULL or self.closing:
             return
         if self.views:
             raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
+        # Called by a signal handler: what it interrupts cannot go on before the handler is through.
+        interrupted = self.suspended if is_main else 0
         self.closing = True
-        self.detach_board()
-        with nogil:
-            rmq_gate_close(self.gate)
-        nap.tv_sec = 0
-        nap.tv_nsec = 200000
-        while self.calls > 0 and not self.is_forked():
+        try:
+            self.detach_board()
             with nogil:
-                nanosleep(&nap, NULL)
-        handle = self.handle
-        self.handle = NULL
-        with nogil:
-            status = rmq_store_close(handle, &err)
-        self.closing = False
+                rmq_gate_close(self.gate)
+            nap.tv_sec = 0
+            nap.tv_nsec = 200000
+            while (self.calls > interrupted or has_background(self)) and not self.is_forked():
+                with nogil:
+                    nanosleep(&nap, NULL)
+                if is_main:
+                    PyErr_CheckSignals()
+            handle = self.handle
+            self.handle = NULL
+            status = close_store(handle, is_main, &err)
+        finally:
+            self.closing = False
         check(status, &err)
 
     def _abandon(self):
         """End as a process that dies does: nothing is flushed, the abort marker stays. For tests of recovery."""
         cdef rmq_store *handle = self.alive()
         self.detach_board()
+        while has_background(self):
+            (<_Task>self.background[0]).is_over(SLICE_MS)
         self.handle = NULL
         with nogil:
             rmq_gate_close(self.gate)
@@ -284,8 +297,11 @@ cdef class Store:
         cdef rmq_store *handle = self.enter()
         cdef int status
         try:
-            with nogil:
-                status = rmq_store_flush(handle, &err)
+            if is_main_thread():
+                status = run_task(self, flush_task, 0, rmq_monotonic_ms() + FOREVER_MS, &err)
+            else:
+                with nogil:
+                    status = rmq_store_flush(handle, &err)
         finally:
             self.leave()
         check(status, &err)
@@ -295,8 +311,7 @@ cdef class Store:
         cdef rmq_store *handle = self.enter()
         cdef int status
         try:
-            with nogil:
-                status = rmq_store_wait_dispatched(handle, offset, timeout_ms, &err)
+            status = wait_dispatched(self, handle, offset, True, timeout_ms, &err)
         finally:
             self.leave()
         check(status, &err)
@@ -307,8 +322,7 @@ cdef class Store:
         cdef rmq_store *handle = self.enter()
         cdef int status
         try:
-            with nogil:
-                status = rmq_dispatcher_wait(&handle.dispatcher, seen + 1, timeout_ms, &err)
+            status = wait_dispatched(self, handle, seen + 1, False, timeout_ms, &err)
         finally:
             self.leave()
         if status == RMQ_TIMEOUT:
@@ -321,8 +335,7 @@ cdef class Store:
         cdef rmq_store *handle = self.enter()
         cdef int status
         try:
-            with nogil:
-                status = rmq_flusher_wait(&handle.flusher, offset, timeout_ms, &err)
+            status = wait_flushed(self, handle, offset, timeout_ms, &err)
         finally:
             self.leave()
         check(status, &err)

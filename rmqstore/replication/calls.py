@@ -151,5 +151,6 @@ class Calls:
             return
         try:
             function()
-        except Exception:
+        except BaseException:
+            # SystemExit as well: it would end this thread, and nobody would hear of anything more.
             log().exception("a callback of replication raised")
