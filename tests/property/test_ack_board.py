@@ -134,8 +134,10 @@ class Pair:
         else:
             needed = self.writer.needed(standing)
             reached = standing.end_of_copies(needed)
-            # A log never ends before its epoch begins; here it may.
-            if needed > 1 and reached < self.setting.epoch_start_offset:
+            # A log never ends before its epoch begins; here it may. A board that follows the end of
+            # its log does not look at the beginning.
+            is_following = needed <= 1 and not self.setting.is_flushed
+            if not is_following and reached < self.setting.epoch_start_offset:
                 reached = None
         self.watermark.lead(reached, end_offset=standing.end_offset)
         self.outcomes += self.writer.progress(standing, self.now_ms)
