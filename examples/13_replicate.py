@@ -32,14 +32,14 @@ with (
             print(f"stored: {error.stored}; the master is at {error.master_hint}")
 
         # The slave takes over: nothing that had two copies is missing from it.
-        other.become_master()
+        other.become_master(epoch=2)
         try:
             a.put("orders", b"nobody else has this", durability=Durability.REPLICATED)
         except ReplicaTimeout as error:
             print(f"{error.status}, stored: {error.stored}, retriable: {error.retriable}")
 
         # The old master follows, and gives up what it never acknowledged.
-        master.become_slave(other.address)
+        master.become_slave(other.address, epoch=2)
         other.wait_in_sync(2, timeout=10.0)
         b.put("orders", b"shipped", durability=Durability.REPLICATED)
         master.wait_confirmed(b.end_offset, timeout=10.0)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from rmqstore.errors import NotFoundError, UnsupportedStoreError
 
-__all__ = ["EPOCH_FILE", "Directory"]
+__all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "Directory"]
 
 EPOCH_FILE = "epochFileCheckpoint"
+EPOCH_STATE_FILE = "epochState"
 """The epoch list of a replica, under the root; its copy has the suffix .bak."""
 
 _INDEX_HEADER = struct.Struct(">qqqqii")

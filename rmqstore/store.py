@@ -88,6 +88,8 @@ class _Replication(Protocol):
 
     def close(self) -> None: ...
 
+    def _abandon(self) -> None: ...
+
 
 def open(
     path: str | os.PathLike[str],
@@ -226,7 +228,7 @@ class Store(core.Reader):
 
     def _abandon(self) -> None:
         if self._replication is not None:
-            self._replication.close()
+            self._replication._abandon()
         if self._retention is not None:
             self._retention.stop()
         super()._abandon()

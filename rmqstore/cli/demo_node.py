@@ -63,13 +63,13 @@ class _Node:
             "epochs": [[each.epoch, each.start_offset] for each in status.epochs],
         }
 
-    def _do_master(self) -> dict[str, Any]:
-        self.replica.become_master()
+    def _do_master(self, epoch: int) -> dict[str, Any]:
+        self.replica.become_master(epoch)
         host, port = self.replica.address or ("", 0)
         return {"address": f"{host}:{port}"} | self._do_status()
 
-    def _do_slave(self, address: str) -> None:
-        self.replica.become_slave(address)
+    def _do_slave(self, address: str, epoch: int) -> None:
+        self.replica.become_slave(address, epoch)
 
     def _do_write(self, start: int, rate: int) -> None:
         """Begins to put messages from number *start* on, *rate* a second; 0: as many as it can."""

@@ -37,6 +37,8 @@ _FIRST_NUMBER_AFTER = 500_000_000
 _PILED_BYTES = 32 << 20
 """More than the sockets between a master and its slaves can hold."""
 
+_FIRST_EPOCH = 1
+
 _NUMBER = slice(MESSAGE.index("%"), MESSAGE.index("%") + 9)
 """Where a body has its number."""
 
@@ -160,9 +162,9 @@ class _Steps:
         for each in (first, *slaves):
             each.answer()
         self._nodes = slaves
-        address = first.ask("master")["address"]
+        address = first.ask("master", epoch=_FIRST_EPOCH)["address"]
         for each in slaves:
-            each.ask("slave", address=address)
+            each.ask("slave", address=address, epoch=_FIRST_EPOCH)
         first.ask("wait", copies=REPLICAS, timeout=_TIMEOUT_S)
         first.ask("write", start=0, rate=0)
         _until(lambda: first.count >= _ACKNOWLEDGED_BEFORE_KILL, "acknowledgements")
@@ -187,12 +189,12 @@ class _Steps:
             each.ask_until(lambda status: not status["linked"], "the connection's end")
         held = {each.broker_id: each.ask("status") for each in self._nodes}
         best = max(self._nodes, key=lambda each: _rank(held[each.broker_id]))
-        taken = best.ask("master")
+        taken = best.ask("master", epoch=_FIRST_EPOCH + 1)
         self._master, self._address = best, taken["address"]
         epoch, self._taken_at = taken["epochs"][-1]
         for each in self._nodes:
             if each is not best:
-                each.ask("slave", address=self._address)
+                each.ask("slave", address=self._address, epoch=epoch)
         best.ask("wait", copies=len(self._nodes), timeout=_TIMEOUT_S)
         best.ask("write", start=_FIRST_NUMBER_AFTER, rate=_RATE_AFTER)
         _until(lambda: best.count >= _ACKNOWLEDGED_AFTER, "acknowledgements")
@@ -201,7 +203,7 @@ class _Steps:
             f"replica {best.broker_id}, which held most, is master of epoch {epoch} from byte "
             f"{self._taken_at} on; {best.count} messages acknowledged since"
         )
-        self._done("promote another", best.count, seconds, proof, epoch == 2)
+        self._done("promote another", best.count, seconds, proof, epoch == _FIRST_EPOCH + 1)
 
     def come_back(self) -> None:
         assert self._master is not None
@@ -209,7 +211,7 @@ class _Steps:
         old = self._start(1)
         end = old.answer()["end"]
         self._nodes.append(old)
-        old.ask("slave", address=self._address)
+        old.ask("slave", address=self._address, epoch=_FIRST_EPOCH + 1)
         self._master.ask("wait", copies=REPLICAS, timeout=_TIMEOUT_S)
         seconds = time.monotonic() - began
         lost = end - self._taken_at

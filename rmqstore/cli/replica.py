@@ -41,11 +41,36 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 EpochOption = Annotated[
     int | None,
-    typer.Option("--epoch", min=0, help="That of the office; else one more than the log's last."),
+    typer.Option(
+        "--epoch",
+        min=0,
+        help=(
+            "Epoch to lead in, above every one given before. Default: 1 for a store without other "
+            "replicas, the same epoch after a clean end; any other store needs it."
+        ),
+    ),
 ]
 MasterEpochOption = Annotated[
     int | None,
-    typer.Option("--epoch", min=0, help="The master's epoch, where it is known."),
+    typer.Option(
+        "--epoch", min=0, help="Epoch of the master; it is kept, and no older master is followed."
+    ),
+]
+OthersAskedOption = Annotated[
+    bool,
+    typer.Option(
+        "--others-asked",
+        help=(
+            "Statement that the other replicas were asked and this is the one to promote; needed, "
+            "with --epoch, by a master that did not end cleanly."
+        ),
+    ),
+]
+JumpOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-epoch-jump", help="Permission for an epoch over 1,000,000 above the last known."
+    ),
 ]
 BrokerIdOption = Annotated[
     int | None,
@@ -82,6 +107,8 @@ def master(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any that is free.")
     ],
     epoch: EpochOption = None,
+    others_asked: OthersAskedOption = False,
+    allow_epoch_jump: JumpOption = False,
     broker_id: BrokerIdOption = None,
     protocol: ProtocolOption = "autoswitch",
     in_sync: Annotated[
@@ -150,6 +177,10 @@ def master(
 
     With --put it makes its own messages, once as many replicas are there as puts wait for; their
     bodies are numbered.
+
+    The first start needs no epoch, nor does one after a clean end. A master that was killed, or
+    whose machine lost power, is refused: it may lack what its slaves acknowledged. Ask them, then
+    promote the right replica with --epoch (and --others-asked, where it is this one).
     """
     quorum = Quorum(
         total=total,
@@ -172,6 +203,8 @@ def master(
             store,
             listen=listen,
             epoch=epoch,
+            others_asked=others_asked,
+            allow_epoch_jump=allow_epoch_jump,
             members=ids,
             set_epoch=set_epoch,
             broker_id=broker_id,
@@ -219,6 +252,7 @@ def slave(
         str, typer.Option("--master", metavar="HOST:PORT", help="The master's HA port.")
     ],
     epoch: MasterEpochOption = None,
+    allow_epoch_jump: JumpOption = False,
     broker_id: BrokerIdOption = None,
     protocol: ProtocolOption = "autoswitch",
     learner: Annotated[
@@ -267,6 +301,7 @@ def slave(
             master=master,
             epoch=epoch,
             begin_anew=begin_anew,
+            allow_epoch_jump=allow_epoch_jump,
             broker_id=broker_id,
             protocol=protocol,
             is_learner=learner,

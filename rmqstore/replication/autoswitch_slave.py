@@ -13,9 +13,13 @@ both share: that master has lost them, with its power or its directory, and hold
 
 Of the master's epoch list, entries behind the end of the master's log are dropped, and so are those
 that bytes prove false: a fork found by comparing (`rmqstore.replication.slave`) lowers the point to
-the beginning of the epoch that both sides claimed to share. A master whose last epoch is older than
-this log's is one that was replaced, and is not followed. Epochs of the reply up to this log's end
-are taken over at once, because the first one may never be announced.
+the beginning of the epoch that both sides claimed to share. Epochs of the reply up to this log's
+end are taken over at once, because the first one may never be announced.
+
+A master whose last epoch is older than the highest one known here, from an order, this log or
+another master, was replaced: it gets no acknowledgement. The epoch of a master that is followed is
+saved before the first acknowledgement or cut. One number with two starts was given to two masters:
+nothing is cut, and unless the bytes show that only the start was moved, the slave halts.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rmqstore.errors import ArgumentError
-from rmqstore.replication.epoch import EpochEntry, EpochList, common_points, epoch_at
+from rmqstore.replication.epoch import EpochEntry, EpochList, clash_of, common_points, epoch_at
+from rmqstore.replication.epoch_state import EPOCH_JUMP_MAX, known_epoch
 from rmqstore.replication.events import (
     Append,
     Effect,
@@ -32,6 +37,7 @@ from rmqstore.replication.events import (
     LogView,
     Restart,
     SaveEpochs,
+    SaveEpochState,
     Send,
     SetConfirm,
 )
@@ -66,10 +72,14 @@ class AutoSwitchSlave(SlaveMachine):
         self._fork_ceiling: int | None = None
         self._reply_end = 0
         self._cut_at: int | None = None
+        self._master_epoch: int | None = None
+        """The last epoch of the connected master, None before it is followed."""
+        self._clash: tuple[EpochEntry, EpochEntry] | None = None
+        """The epoch that this log and the master's begin at different offsets, ours first."""
 
     def _open(self, now_ms: int) -> list[Effect]:
         self.state = HaState.HANDSHAKE
-        self._cut_at = None
+        self._cut_at = self._master_epoch = self._clash = None
         self._master_confirm = -1
         if self._asks_from_start:
             # From the first byte means from there, not from the last file.
@@ -78,11 +88,53 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
         match frame:
-            case HandshakeReply() if self.state is HaState.HANDSHAKE and self._cut_at is None:
-                return self._join(frame, now_ms)
-            case Transfer() if self.state is HaState.TRANSFER:
-                return self._transfer(frame, now_ms)
+            case HandshakeReply(epoch=epoch) if self._is_asking:
+                effects = self._join(frame, now_ms)
+                if self.state in (HaState.READY, HaState.SUSPEND):
+                    return effects
+                return self._know(epoch) + effects
+            case Transfer(epoch=epoch) if self.state is HaState.TRANSFER:
+                effects = self._far_ahead(epoch) or self._transfer(frame, now_ms)
+                if self.state is not HaState.TRANSFER:
+                    return effects
+                return self._know(epoch) + effects
         return self._close(f"a {type(frame).__name__} came in state {self.state.name}")
+
+    @property
+    def _is_asking(self) -> bool:
+        return self.state is HaState.HANDSHAKE and self._cut_at is None
+
+    # ---- the master's epoch
+
+    def _know(self, epoch: int) -> list[Effect]:
+        """Take note of an epoch of the connected master."""
+        self._master_epoch = epoch if self._master_epoch is None else max(self._master_epoch, epoch)
+        if epoch <= known_epoch(self._log):
+            return []
+        return [SaveEpochState(self._log.epoch_state.learn(epoch))]
+
+    def _ordered(self, epoch: int) -> list[Effect]:
+        if self._master_epoch is None or self._master_epoch >= epoch:
+            return []
+        return self._close(f"ordered to epoch {epoch}; {self._replaced(self._master_epoch)}", 0)
+
+    def _replaced(self, epoch: int) -> str:
+        return (
+            f"the master is of epoch {epoch}, and this replica knows epoch "
+            f"{known_epoch(self._log)}: that master was replaced, or has not begun its epoch yet; "
+            "nothing is acknowledged to it"
+        )
+
+    def _far_ahead(self, epoch: int) -> list[Effect]:
+        """Halt at an epoch so high that it must be a mistake; no effects for any other."""
+        known = known_epoch(self._log)
+        if known < 0 or epoch - known <= EPOCH_JUMP_MAX:
+            return []
+        return self._halt(
+            f"the master is of epoch {epoch}, more than {EPOCH_JUMP_MAX} above epoch {known}, the "
+            "highest known here: a mistake, or the master of another group. Nothing was touched; "
+            f"if it is right, call become_slave with epoch={epoch} and allow_epoch_jump=True"
+        )
 
     # ---- the handshake's answer
 
@@ -97,12 +149,11 @@ class AutoSwitchSlave(SlaveMachine):
                 f"the master says that its log ends at {reply.end_offset} and its last epoch is "
                 f"{reply.epoch}; its epoch list ends with {theirs.last}"
             )
+        if reply.epoch < known_epoch(log):
+            return self._close(self._replaced(reply.epoch))
+        if halt := self._far_ahead(reply.epoch):
+            return halt
         ours = EpochList(tuple(log.epochs)).restored(log_end=log.end_offset)
-        if ours.last is not None and ours.last.epoch > reply.epoch:
-            return self._close(
-                f"the master is of epoch {reply.epoch}, this log of epoch {ours.last.epoch}: that "
-                "master was replaced; follow the one that replaced it, or cut this log by hand"
-            )
         self._theirs = theirs.restored(log_end=reply.end_offset)
         self._reply_end = reply.end_offset
         if log.start_offset > reply.end_offset:
@@ -122,6 +173,9 @@ class AutoSwitchSlave(SlaveMachine):
         log, theirs, ceiling = self._log, self._theirs, self._fork_ceiling
         if not ours.entries:
             return self._meet_without_epochs(now_ms)
+        self._clash = clash_of(ours.entries, theirs.entries)
+        if self._clash is not None:
+            return self._meet_clash(self._clash, ours, now_ms)
         points = common_points(
             ours.entries, theirs.entries, our_end=log.end_offset, their_end=self._reply_end
         )
@@ -176,6 +230,27 @@ class AutoSwitchSlave(SlaveMachine):
         """
         is_shorter = point == self._reply_end and self._theirs.last in ours.entries
         return is_shorter and point < self._log.confirm_offset
+
+    def _meet_clash(
+        self, clash: tuple[EpochEntry, EpochEntry], ours: EpochList, now_ms: int
+    ) -> list[Effect]:
+        """Handle an epoch that begins at different offsets in the two logs.
+
+        A RocketMQ master that restarts in its epoch moves the start to the end of its log. If the
+        master holds what this log holds of that epoch, it is the same master: its list is taken.
+        """
+        log, first = self._log, self._theirs.entries[0]
+        kept = tuple(
+            each
+            for each in ours.entries
+            if each.epoch < first.epoch and each.start_offset <= first.start_offset
+        )
+        has_list = bool(kept) or first.start_offset <= log.end_offset
+        is_comparable = clash[0].start_offset < log.end_offset <= self._reply_end
+        if not (has_list and is_comparable and self._options.overlap_bytes):
+            return self._halt(_told_clash(clash))
+        self._epochs = EpochList(kept)
+        return self._resume(now_ms)
 
     def _meet_without_epochs(self, now_ms: int) -> list[Effect]:
         """Handle a log whose list was lost, or that was written under classic HA (H6)."""
@@ -302,6 +377,8 @@ class AutoSwitchSlave(SlaveMachine):
         return self._epochs.last
 
     def _forked(self, offset: int) -> list[Effect]:
+        if self._clash is not None:
+            return self._halt(_told_clash(self._clash))
         entry = epoch_at(self._log.epochs, offset)
         has_common = not set(self._theirs.entries).isdisjoint(self._log.epochs)
         if entry is None or entry.start_offset <= self._log.start_offset or not has_common:
@@ -318,6 +395,16 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _report_frame(self, offset: int) -> Ack:
         return Ack(offset)
+
+
+def _told_clash(clash: tuple[EpochEntry, EpochEntry]) -> str:
+    ours, theirs = clash
+    return (
+        f"epoch {ours.epoch} begins at {ours.start_offset} in this log and at "
+        f"{theirs.start_offset} in its master's: two masters were given one number. Nothing was "
+        "touched; find the right log with rmqstore diff, make its replica master in a later epoch, "
+        "and empty the other one"
+    )
 
 
 def _told(epochs: EpochList) -> str:

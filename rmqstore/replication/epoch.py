@@ -29,6 +29,7 @@ __all__ = [
     "EpochEntry",
     "EpochFiles",
     "EpochList",
+    "clash_of",
     "common_end",
     "common_points",
     "epoch_at",
@@ -242,6 +243,23 @@ def common_points(
     for entry, end in reversed(_ends(ours, our_end).items()):
         if entry in ends:
             yield min(end, ends[entry])
+
+
+def clash_of(
+    ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
+) -> tuple[EpochEntry, EpochEntry] | None:
+    """Return the latest epoch that two lists have with different starts, ours first; None for none
+    after the last epoch that they share.
+
+    One number was given to two masters then. RocketMQ makes the same of one: a broker that restarts
+    as master in the epoch in which it was master moves the start to the end of its log.
+    """
+    starts = {each.epoch: each for each in theirs}
+    for entry in reversed(ours):
+        other = starts.get(entry.epoch)
+        if other is not None:
+            return None if other == entry else (entry, other)
+    return None
 
 
 def _ends(entries: Sequence[EpochEntry], log_end: int) -> dict[EpochEntry, int]:

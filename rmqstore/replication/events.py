@@ -34,6 +34,7 @@ from typing import Protocol
 
 from rmqstore.errors import ArgumentError
 from rmqstore.replication.epoch import EpochEntry
+from rmqstore.replication.epoch_state import EpochState
 from rmqstore.replication.frames import Body, ClassicData, Frame, Transfer
 
 __all__ = [
@@ -57,10 +58,12 @@ __all__ = [
     "LogGrew",
     "LogView",
     "Opened",
+    "Ordered",
     "Receive",
     "ReceiveEnded",
     "Received",
     "Restart",
+    "SaveEpochState",
     "SaveEpochs",
     "Send",
     "SendLog",
@@ -180,6 +183,10 @@ class LogView(Protocol):
     def epochs(self) -> Sequence[EpochEntry]:
         """The entries of the log's epoch list, as saved."""
 
+    @property
+    def epoch_state(self) -> EpochState:
+        """What is kept about epochs beside the list, as saved."""
+
     def file_end(self, offset: int) -> int:
         """Return where the log file that holds *offset* ends, full or not."""
 
@@ -219,6 +226,13 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class LogGrew:
     """The log's end, its durable end or its epochs have moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A slave was ordered to follow its master in *epoch*, and has saved that order."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +313,7 @@ Event = (
     | Closed
     | Tick
     | LogGrew
+    | Ordered
     | Writable
     | Failed
     | Damaged
@@ -403,6 +418,13 @@ class SaveEpochs:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveEpochState:
+    """Keep *state* beside the epoch list; durable before the next effect."""
+
+    state: EpochState
+
+
+@dataclass(frozen=True, slots=True)
 class SetConfirm:
     """The confirm offset of a slave. It goes back only right before a cut."""
 
@@ -460,6 +482,7 @@ Effect = (
     | Restart
     | FlushLog
     | SaveEpochs
+    | SaveEpochState
     | SetConfirm
     | Joined
     | CaughtUp

@@ -29,6 +29,7 @@ from rmqstore.replication.events import (
     Heartbeat,
     LogGrew,
     Opened,
+    Ordered,
     Receive,
     Received,
     ReceiveEnded,
@@ -124,6 +125,10 @@ class SlaveSide:
         self._drop()
         self._loop.remove_reader(self._pump.fileno())
         self._pump.close()
+
+    def ordered(self, epoch: int) -> None:
+        """Take an order to follow the same master in *epoch*, which is saved."""
+        self._tell(*self._progress(), Ordered(epoch))
 
     def refresh(self) -> None:
         """Take in what was received by others than this thread."""

@@ -5,7 +5,8 @@ walks what was appended, CRCs included, and only whole records are ever confirme
 queues nor readers meet a damaged one (docs/defects.md, H23). Messages that a store took itself are
 whole from the start and are not walked.
 
-The epoch list lies in two files under the root of the store, each replaced durably (H12).
+The epoch list lies in two files under the root of the store, each replaced durably (H12). So is the
+file of what is kept beside the list.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rmqstore.directory import EPOCH_FILE
+from rmqstore.directory import EPOCH_FILE, EPOCH_STATE_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
 from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.epoch_state import (
+    EpochState,
+    format_epoch_state,
+    parse_epoch_state,
+)
 from rmqstore.replication.events import (
     CUT_BYTES_MAX,
     Append,
@@ -25,6 +31,7 @@ from rmqstore.replication.events import (
     FlushLog,
     Restart,
     SaveEpochs,
+    SaveEpochState,
     SetConfirm,
     TruncateTo,
 )
@@ -70,6 +77,7 @@ class StoreLog:
         self.damage: CorruptionError | None = None
         """What is wrong where the last `check` found damage."""
         self._epochs = self._load_epochs()
+        self._epoch_state = self._load_epoch_state()
         if is_gated:
             self.gate()
         elif store._confirm_bound >= 0:
@@ -135,6 +143,11 @@ class StoreLog:
     def epochs(self) -> Sequence[EpochEntry]:
         """The entries of the log's epoch list, as saved."""
         return self._epochs.entries
+
+    @property
+    def epoch_state(self) -> EpochState:
+        """What is kept about epochs beside the list, as saved."""
+        return self._epoch_state
 
     def file_end(self, offset: int) -> int:
         """Return where the log file that holds *offset* ends, full or not."""
@@ -202,8 +215,8 @@ class StoreLog:
     # ---- effects
 
     def carry_out(self, effect: Effect) -> None:
-        """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs or
-        SetConfirm; those that ask for it are durable on return.
+        """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs,
+        SaveEpochState or SetConfirm; those that ask for it are durable on return.
 
         Whole records are copied to `cut/` before they are cut or given up, with a warning: another
         replica may count them as stored here. A lower confirm offset takes effect with the cut that
@@ -232,6 +245,9 @@ class StoreLog:
                 self._store.wait_flushed()
             case SaveEpochs(entries):
                 self._save(EpochList(entries))
+            case SaveEpochState(state):
+                self._store._replace_file(EPOCH_STATE_FILE, format_epoch_state(state).encode())
+                self._epoch_state = state
             case SetConfirm(offset):
                 if offset < self.confirm_offset:
                     self._lowered_to = offset
@@ -296,6 +312,33 @@ class StoreLog:
                 kind=error.kind,
                 suggested_command=f"rmqstore epoch {self._store.path}",
             ) from error
+
+    def _load_epoch_state(self) -> EpochState:
+        path = Path(self._store.path, EPOCH_STATE_FILE)
+        try:
+            return parse_epoch_state(path.read_bytes().decode("ascii", "replace"))
+        except FileNotFoundError:
+            return self._guessed_state()
+        except OSError as error:
+            raise DiskError(error.errno or 0, f"cannot read {path}: {error.strerror}") from error
+        except CorruptionError as error:
+            raise CorruptionError(
+                f"{path}: {error}. Nothing was changed; restore the file from a backup of this "
+                "store, or remove it and follow a master: without it this replica may acknowledge "
+                "to a master that was replaced",
+                path=str(path),
+                kind=error.kind,
+            ) from error
+
+    def _guessed_state(self) -> EpochState:
+        """Return the state of a store that has no file: RocketMQ wrote it last, or nobody has
+        replicated it."""
+        last = self._epochs.last
+        if last is None:
+            return EpochState()
+        # A RocketMQ broker that did not stop cleanly may have been the master of its last epoch.
+        was_closed = self._store.recovery.was_closed
+        return EpochState(master_epoch=-1 if was_closed else last.epoch, has_replicas=True)
 
     def _save(self, epochs: EpochList) -> None:
         with self._lock:

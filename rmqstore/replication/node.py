@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Literal, TypeVar
 
+from rmqstore.errors import Fenced
 from rmqstore.replication import group as of_group
 from rmqstore.replication.autoswitch_master import AutoSwitchMaster
 from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
 from rmqstore.replication.classic import ClassicMaster, ClassicSlave
 from rmqstore.replication.epoch import EpochList
+from rmqstore.replication.epoch_state import check_epoch, known_epoch
 from rmqstore.replication.events import (
     Acked,
     CaughtUp,
@@ -40,6 +42,7 @@ from rmqstore.replication.events import (
     Opened,
     Received,
     SaveEpochs,
+    SaveEpochState,
     SetConfirm,
     Tick,
     TruncateTo,
@@ -50,7 +53,15 @@ from rmqstore.replication.group import MasterGroup
 from rmqstore.replication.master import MasterMachine
 from rmqstore.replication.slave import SlaveMachine
 
-__all__ = ["HaProtocol", "MasterNode", "NodeEffect", "SlaveNode", "To", "steps_to_master"]
+__all__ = [
+    "HaProtocol",
+    "MasterNode",
+    "NodeEffect",
+    "SlaveNode",
+    "To",
+    "steps_to_master",
+    "steps_to_slave",
+]
 
 HaProtocol = Literal["autoswitch", "classic"]
 T = TypeVar("T", bound=Hashable)
@@ -76,8 +87,16 @@ def steps_to_master(log: LogView, *, epoch: int, whole_end: int) -> list[Effect]
     """Return what makes *log* that of the master of *epoch*, in order; each may be done again.
 
     Records that are not whole go, what is left is durable before the epoch that begins behind it
-    is, and the epoch is before anything is written in it. Raises Fenced for an epoch that is over.
+    is, and the epoch is before anything is written in it. The epoch state goes before the list: a
+    master that dies in between must not look like a slave of that epoch. Raises Fenced for an epoch
+    that is over.
     """
+    state, known = log.epoch_state, known_epoch(log)
+    if epoch < known or (epoch == known and epoch != state.master_epoch):
+        raise Fenced(
+            f"epoch {epoch} is over: epoch {known} is known; become master in a later one",
+            epoch=known,
+        )
     end = min(whole_end, log.end_offset)
     kept = EpochList(tuple(log.epochs)).restored(log_end=end)
     # What was written before any epoch is laid to the first one: a slave that begins with the log's
@@ -88,9 +107,32 @@ def steps_to_master(log: LogView, *, epoch: int, whole_end: int) -> list[Effect]
         steps.append(SetConfirm(end))
     if log.end_offset > end:
         steps.append(TruncateTo(end))
+    if state.begin(epoch) != state:
+        steps.append(SaveEpochState(state.begin(epoch)))
     if begun.entries != tuple(log.epochs):
         steps += [FlushLog(), SaveEpochs(begun.entries)]
     return steps
+
+
+def steps_to_slave(log: LogView, *, epoch: int | None, allow_jump: bool = False) -> list[Effect]:
+    """Return what makes *log* that of the slave of a master of *epoch*, None for an unknown one.
+
+    The order is durable before anything else happens: a slave that dies right after it still
+    refuses the masters of older epochs. Raises Fenced for an epoch that is over, ArgumentError as
+    `check_epoch`.
+    """
+    state, known = log.epoch_state, known_epoch(log)
+    ordered = state.share()
+    if epoch is not None:
+        check_epoch(epoch, known, allow_jump=allow_jump)
+        if epoch < known:
+            raise Fenced(
+                f"epoch {epoch} of the master is over: epoch {known} is known; follow the master "
+                "of that epoch or of a later one",
+                epoch=known,
+            )
+        ordered = ordered.learn(epoch)
+    return [SaveEpochState(ordered)] if ordered != state else []
 
 
 class MasterNode(Generic[T]):

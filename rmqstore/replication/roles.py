@@ -16,12 +16,26 @@ from typing import Literal
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError
 from rmqstore.replication.calls import Calls, Waiting, Waits
 from rmqstore.replication.epoch import EpochList
-from rmqstore.replication.events import HaOptions, SaveEpochs, SetConfirm, TruncateTo
+from rmqstore.replication.epoch_state import epoch_to_begin, known_epoch
+from rmqstore.replication.events import (
+    FlushLog,
+    HaOptions,
+    SaveEpochs,
+    SaveEpochState,
+    SetConfirm,
+    TruncateTo,
+)
 from rmqstore.replication.following import SlaveSide
 from rmqstore.replication.group import MasterGroup
 from rmqstore.replication.links import Address, Allowed, Seldom, log, told
 from rmqstore.replication.log import StoreLog
-from rmqstore.replication.node import HaProtocol, MasterNode, SlaveNode, steps_to_master
+from rmqstore.replication.node import (
+    HaProtocol,
+    MasterNode,
+    SlaveNode,
+    steps_to_master,
+    steps_to_slave,
+)
 from rmqstore.replication.quorum import Lease, Mode, Quorum
 from rmqstore.replication.serving import MasterSide
 from rmqstore.replication.status import MasterStatus, ReplicaStatus, Status
@@ -77,39 +91,43 @@ class Roles:
         self._refusals = Seldom()
         self.role: Literal["master", "slave"] | None = None
         self.epoch = -1
-        """The epoch of the present or last role, as far as it was told."""
+        """The epoch of the present or last role, as far as it is known."""
 
     @property
     def known_epoch(self) -> int:
-        """The latest epoch that was heard of, -1 for none."""
-        epochs = self._log.epochs
-        return max(self.epoch, epochs[-1].epoch if epochs else -1)
+        """The highest epoch known from an order, the log or a master, -1 for none."""
+        return known_epoch(self._log)
 
-    def close(self) -> None:
-        """End the role, and every wait."""
+    def close(self) -> bool:
+        """End the role, and every wait; return True when the role was that of a master."""
+        was_master = self.role == "master"
         self.end_role()
         if self._refreshing is not None:
             self._refreshing.cancel()
         self._waits.end(StoreClosedError(f"replication of store {self._store.path} was closed"))
+        return was_master
+
+    def record_end(self) -> None:
+        """Save that the role of master, which has just ended, ended with the whole log on the
+        disk."""
+        self._log.carry_out(SaveEpochState(self._log.epoch_state.end(self._log.end_offset)))
 
     # ---- to master
 
-    def judge_epoch(self, epoch: int | None) -> int:
-        """Return the epoch of an election, None for the next one. Raises Fenced for one that is
-        over."""
-        known = self.known_epoch
-        if epoch is None:
-            return known if known == self._begun_epoch != -1 else max(known + 1, 1)
-        if epoch < 0:
-            raise ArgumentError(f"epoch {epoch}; epochs are 0 or more")
-        if epoch < known or (epoch == known and self._begun_epoch != epoch):
-            raise Fenced(
-                f"epoch {epoch} is over: this store knows of epoch {known}; take office in a "
-                "later one",
-                epoch=known,
-                master=self._store._master_hint,
+    def epoch_to_begin(self, epoch: int | None, *, others_asked: bool, allow_jump: bool) -> int:
+        """Return the epoch to begin as master; see `rmqstore.replication.epoch_state`."""
+        try:
+            return epoch_to_begin(
+                self._log,
+                epoch,
+                begun_epoch=self._begun_epoch,
+                others_asked=others_asked,
+                allow_jump=allow_jump,
+                place=self._store.path,
             )
-        return epoch
+        except Fenced as error:
+            error.master = self._store._master_hint
+            raise
 
     def rule_on(
         self, epoch: int, wants_set: bool, members: Collection[int], set_epoch: int
@@ -168,9 +186,11 @@ class Roles:
     ) -> None:
         if self.role != "master":
             self._log.settle()
+        # Before the first step, which makes the epoch this store's own: the same call may be made
+        # again when a later one fails.
+        self._begun_epoch = epoch
         for step in steps_to_master(self._log, epoch=epoch, whole_end=self._log.whole_end):
             self._log.carry_out(step)
-        self._begun_epoch = epoch
         side.begin(epoch, members=members, set_epoch=set_epoch)
         self.epoch = epoch
 
@@ -185,23 +205,33 @@ class Roles:
 
     # ---- to slave
 
-    def follow(self, place: Address, epoch: int | None, *, begin_anew: bool) -> None:
+    def follow(
+        self, place: Address, epoch: int | None, *, begin_anew: bool, allow_jump: bool
+    ) -> None:
         """Follow the master at *place*; where that is done already, only the epoch and the
         permission to begin anew change."""
-        known = self.known_epoch
-        if epoch is not None and epoch < known:
+        was_master = self.role == "master"
+        if was_master and epoch == self.epoch:
             raise Fenced(
-                f"epoch {epoch} of the master is over: this store knows of epoch {known}",
-                epoch=known,
+                f"store {self._store.path} is itself master of epoch {epoch}: another master of "
+                "that epoch is a fork; give each master an epoch of its own",
+                epoch=self.epoch,
             )
-        side = self._slave
-        self.epoch = known if epoch is None else epoch
-        if side is not None and side.master == place and side.node.halt_reason is None:
-            side.node.machine.may_begin_anew = begin_anew
-            return
+        order = steps_to_slave(self._log, epoch=epoch, allow_jump=allow_jump)
         try:
+            for step in order:
+                self._log.carry_out(step)
+            self.epoch = self.known_epoch
+            side = self._slave
+            if side is not None and side.master == place and side.node.halt_reason is None:
+                side.node.machine.may_begin_anew = begin_anew
+                side.ordered(self.epoch)
+                return
             self._refuse_puts(hint=told(place))
             self._end_sides()
+            if was_master:
+                self._log.carry_out(FlushLog())
+                self.record_end()
             self._cut_to_whole()
             self._log.gate()
         except BaseException as error:
@@ -258,7 +288,7 @@ class Roles:
     def _end_sides(self) -> None:
         master, self._master = self._master, None
         slave, self._slave = self._slave, None
-        if self.role == "master":
+        if self.role == "master" and self._begun_epoch == self.epoch:
             self._begun_epoch = -1
         self.role = None
         if slave is not None:
@@ -307,6 +337,7 @@ class Roles:
             address=self._settings.address,
             start_offset=self._log.start_offset,
             end_offset=self._log.end_offset,
+            whole_end=self._log.whole_end,
             flushed_offset=self._log.flushed_offset,
             confirm_offset=self._log.confirm_offset,
             sync_state_set=members,

@@ -25,7 +25,13 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from rmqstore.config.properties import format_properties, parse_properties
-from rmqstore.errors import ArgumentError, CorruptionError, StoreClosedError, StoreTimeout
+from rmqstore.errors import (
+    ArgumentError,
+    CorruptionError,
+    StoreClosedError,
+    StoreError,
+    StoreTimeout,
+)
 from rmqstore.metadata import replace_durably, sync_directory
 from rmqstore.replication.calls import Calls, Waiting
 from rmqstore.replication.epoch import EpochEntry
@@ -36,6 +42,7 @@ from rmqstore.replication.links import (
     Listener,
     LoopThread,
     listen_on,
+    log,
     now_ms,
     parse_address,
 )
@@ -193,7 +200,18 @@ class ReplicatedStore:
 
     def close(self) -> None:
         """End the role and all connections. The store stays open and takes no puts. Twice is
-        harmless."""
+        harmless.
+
+        The log of a master is brought to the disk, and that its role ended so is saved: only then
+        may this store become master again without an epoch.
+        """
+        self._close(is_clean=True)
+
+    def _abandon(self) -> None:
+        """Ends as a process that dies: nothing more is saved."""
+        self._close(is_clean=False)
+
+    def _close(self, *, is_clean: bool) -> None:
         try:
             with self._changing:
                 if self._is_closed:
@@ -201,20 +219,39 @@ class ReplicatedStore:
                 self._is_closed = True
                 # In a forked child nothing of it runs.
                 with contextlib.suppress(StoreClosedError):
-                    self._call(self._end)
+                    self._end(is_clean)
         finally:
             # A call that is under way may still ask how things stand.
             self._calls.stop()
             self._thread.stop()
 
-    def _end(self) -> None:
+    def _end(self, is_clean: bool) -> None:
+        try:
+            was_master = self._call(self._end_role)
+            if was_master and is_clean:
+                # Not on the loop's thread, which answers others while the disk works.
+                self.store.wait_flushed()
+                self._call(self._roles.record_end)
+        except StoreClosedError:
+            raise
+        except StoreError as error:
+            log().warning(
+                "%s: the end of the role of master was not saved, so this store becomes master "
+                "again only with an epoch and others_asked: %s",
+                self.store.path,
+                error,
+            )
+        finally:
+            self._call(self._release)
+
+    def _end_role(self) -> bool:
         if self._listener is not None:
             self._listener.close()
-        try:
-            self._roles.close()
-        finally:
-            self.store._replication = None
-            self._log.close()
+        return self._roles.close()
+
+    def _release(self) -> None:
+        self.store._replication = None
+        self._log.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else self.role or "no role"
@@ -228,19 +265,28 @@ class ReplicatedStore:
         *,
         members: Collection[int] = (),
         set_epoch: int = 0,
+        others_asked: bool = False,
+        allow_epoch_jump: bool = False,
         timeout: float = _WAIT_S,
     ) -> None:
-        """Take office in *epoch*, None for the one behind the last; return once puts are accepted.
+        """Become master in *epoch*; return once puts are accepted.
 
-        None is safe only while every former master is known to have no later epoch: a replica that
-        was away may have chosen the same one, and then acknowledged messages may be lost.
+        None is the first epoch of a store that has no other replicas, or the epoch of a master
+        whose role ended cleanly (`close`) and that goes on. Anybody else needs an epoch above every
+        one given before. A store that was master and did not close cleanly may lack what other
+        replicas acknowledged: it also needs *others_asked*, by which the caller states that they
+        were asked and that this is the replica to promote, or *members*, by which whoever keeps the
+        sync-state set says so. A jump of more than 1,000,000 above the highest known epoch needs
+        *allow_epoch_jump*.
+
         *members*, this store's id among them, is the sync-state set that goes with the election
         and *set_epoch* its version. Again in the same epoch only the set counts; in a later one
         connections stay, and so do puts that wait. *timeout* bounds the wait, in seconds, until
         queues and index have what is confirmed.
 
-        Raises Fenced for an epoch that is over, StoreTimeout, ArgumentError for a set that cannot
-        be. The log is cut to its last whole record before anything else.
+        Raises Fenced for an epoch that is over, StoreTimeout, ArgumentError where an epoch or
+        *others_asked* is missing and for a set that cannot be; nothing has changed then. The log is
+        cut to its last whole record before anything else.
         """
         wants_set = bool(members) or self._mode is Mode.SYNC_STATE_SET
         if members and self.broker_id not in members:
@@ -253,7 +299,13 @@ class ReplicatedStore:
         roles = self._roles
         with self._changing:
             self._check_open()
-            new = self._call(lambda: roles.judge_epoch(epoch))
+            new = self._call(
+                lambda: roles.epoch_to_begin(
+                    epoch,
+                    others_asked=others_asked or bool(members),
+                    allow_jump=allow_epoch_jump,
+                )
+            )
             if new == roles.epoch and roles.role == "master":
                 if members and set_epoch > self.sync_state_set_epoch:
                     self.set_sync_state_set(members, set_epoch)
@@ -272,22 +324,35 @@ class ReplicatedStore:
                 raise
 
     def become_slave(
-        self, master: str | Address, epoch: int | None = None, *, begin_anew: bool = False
+        self,
+        master: str | Address,
+        epoch: int | None = None,
+        *,
+        begin_anew: bool = False,
+        allow_epoch_jump: bool = False,
     ) -> None:
         """Follow *master*, "host:port"; return once this store takes no puts and is connecting,
         which it goes on doing until somebody is there.
 
-        *epoch* is that of the master where it is known. With *begin_anew* this store gives up its
-        whole log if it ends before the first byte of the master's log; the last log files are
-        copied to `cut/` (`HaOptions.cut_bytes_max`). Without it such a slave halts. Under the same
-        master nothing but the epoch and this permission changes, except that a slave that has
-        halted tries again. Puts that wait end with ReplicaTimeout. Raises Fenced for an epoch that
-        is over.
+        *epoch* is that of the master where it is known; it is on the disk on return. From then on
+        nothing is acknowledged to a master of an older epoch, also after a restart; the classic
+        protocol does not carry it, so there only later orders are checked. With *begin_anew* this
+        store gives up its whole log if it ends before the first byte of the master's log; the last
+        log files are copied to `cut/` (`HaOptions.cut_bytes_max`). Without it such a slave halts.
+        Under the same master nothing but the epoch and this permission changes, except that a slave
+        that has halted tries again. Puts that wait end with ReplicaTimeout.
+
+        Raises Fenced for an epoch that is over, and for the one in which this store itself is
+        master; ArgumentError for a jump of more than 1,000,000 without *allow_epoch_jump*.
         """
         place = parse_address(master)
         with self._changing:
             self._check_open()
-            self._call(lambda: self._roles.follow(place, epoch, begin_anew=begin_anew))
+            self._call(
+                lambda: self._roles.follow(
+                    place, epoch, begin_anew=begin_anew, allow_jump=allow_epoch_jump
+                )
+            )
 
     # ---- the sync-state set and the lease
 
@@ -350,7 +415,7 @@ class ReplicatedStore:
 
     @property
     def epoch(self) -> int:
-        """The latest epoch this store has heard of, -1 for none; a master's own."""
+        """The highest epoch known from an order, the log or a master, -1 for none."""
         return self._roles.known_epoch
 
     @property
@@ -468,11 +533,19 @@ class Master(ReplicatedStore):
         epoch: int | None = None,
         members: Collection[int] = (),
         set_epoch: int = 0,
+        others_asked: bool = False,
+        allow_epoch_jump: bool = False,
         **options: Unpack[_Options],
     ) -> None:
         super().__init__(store, listen=listen, **options)
         try:
-            self.become_master(epoch, members=members, set_epoch=set_epoch)
+            self.become_master(
+                epoch,
+                members=members,
+                set_epoch=set_epoch,
+                others_asked=others_asked,
+                allow_epoch_jump=allow_epoch_jump,
+            )
         except BaseException:
             self.close()
             raise
@@ -489,12 +562,15 @@ class Slave(ReplicatedStore):
         master: str | Address,
         epoch: int | None = None,
         begin_anew: bool = False,
+        allow_epoch_jump: bool = False,
         listen: str | Address | None = None,
         **options: Unpack[_Options],
     ) -> None:
         super().__init__(store, listen=listen, **options)
         try:
-            self.become_slave(master, epoch, begin_anew=begin_anew)
+            self.become_slave(
+                master, epoch, begin_anew=begin_anew, allow_epoch_jump=allow_epoch_jump
+            )
         except BaseException:
             self.close()
             raise

@@ -44,6 +44,7 @@ from rmqstore.replication.events import (
     LogGrew,
     LogView,
     Opened,
+    Ordered,
     Receive,
     Received,
     ReceiveEnded,
@@ -139,6 +140,8 @@ class SlaveMachine(ABC):
                 return effects
             case LogGrew():
                 return self._log_grew(now_ms)
+            case Ordered(epoch):
+                return self._ordered(epoch)
         return self._tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
@@ -179,6 +182,10 @@ class SlaveMachine(ABC):
     @abstractmethod
     def _may_receive(self) -> bool:
         """Tell whether bytes that come next belong where the log's epoch list lays them."""
+
+    def _ordered(self, epoch: int) -> list[Effect]:
+        """Handle an order to follow the master in *epoch*."""
+        return []
 
     def _label(self) -> EpochEntry | None:
         """Return the label of frames that a Receive may take; None: they have none."""

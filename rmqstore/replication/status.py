@@ -57,12 +57,15 @@ class Status:
     role: Literal["master", "slave"] | None
     broker_id: int
     epoch: int
-    """The latest epoch this store has heard of, -1 for none; a master's own."""
+    """The highest epoch known from an order, the log or a master, -1 for none."""
     epochs: tuple[EpochEntry, ...]
     address: tuple[str, int] | None
     """Where slaves connect, None where none may."""
     start_offset: int
     end_offset: int
+    whole_end: int
+    """End of the last whole record that was checked; `end_offset` but for the part of a record that
+    a slave has not received whole. An election compares replicas by this one."""
     flushed_offset: int
     confirm_offset: int
     sync_state_set: frozenset[int] | None

@@ -29,12 +29,14 @@ from dataclasses import dataclass
 from random import Random
 
 from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.epoch_state import EpochState
 from rmqstore.replication.events import (
     Append,
     Effect,
     FlushLog,
     Restart,
     SaveEpochs,
+    SaveEpochState,
     SetConfirm,
     TruncateTo,
 )
@@ -102,6 +104,8 @@ class ModelLog:
         self.flushed_offset = 0
         self.confirm_offset = 0
         self.epochs: tuple[EpochEntry, ...] = ()
+        self.epoch_state = EpochState()
+        """On the disk whenever it changes: no crash takes it back."""
         self.whole_end = 0
         """Behind the last whole record; what follows is part of one."""
         self.is_full = False
@@ -172,6 +176,9 @@ class ModelLog:
             case SaveEpochs(entries):
                 EpochList(entries).save(self._files)
                 self.epochs = entries
+            case SaveEpochState(state):
+                self.change(needs_room=True)
+                self.epoch_state = state
             case SetConfirm(offset):
                 self.confirm_offset = min(offset, self.whole_end)
             case FlushLog():

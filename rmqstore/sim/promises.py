@@ -102,4 +102,4 @@ def _are_enough(asked: Collection[int], promise: Promise, lost: Collection[int])
 
 def _standing(replica: Replica) -> tuple[int, int]:
     log = replica.log
-    return log.epochs[-1].epoch if log.epochs else -1, log.end_offset
+    return log.epochs[-1].epoch if log.epochs else -1, log.whole_end

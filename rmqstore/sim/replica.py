@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqstore.errors import Fenced
 from rmqstore.message import Durability, PutStatus
+from rmqstore.replication.epoch_state import known_epoch
 from rmqstore.replication.events import (
     Append,
     Close,
@@ -23,6 +24,7 @@ from rmqstore.replication.events import (
     Halt,
     LogGrew,
     Opened,
+    Ordered,
     Restart,
     Send,
     SendLog,
@@ -39,7 +41,14 @@ from rmqstore.replication.frames import (
     encode_head,
 )
 from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resolved
-from rmqstore.replication.node import MasterNode, NodeEffect, SlaveNode, To, steps_to_master
+from rmqstore.replication.node import (
+    MasterNode,
+    NodeEffect,
+    SlaveNode,
+    To,
+    steps_to_master,
+    steps_to_slave,
+)
 from rmqstore.replication.quorum import Admission, Lease, Resolution
 from rmqstore.replication.watermark import Watermark
 from rmqstore.sim.controller import CONTROLLER, Controller, View
@@ -123,7 +132,7 @@ class Replica(Host):
                 self.controller.hear,
                 self.number,
                 life,
-                self.log.end_offset,
+                self.log.whole_end,
                 self.epoch,
                 self.clock.monotonic_ms(),
             )
@@ -147,7 +156,7 @@ class Replica(Host):
 
     def _follow_view(self, view: View) -> None:
         process = self._now
-        if view.master == 0 or view.epoch < max(process.epoch, self.asked_for):
+        if view.master == 0 or view.epoch < max(known_epoch(self.log), self.asked_for):
             return
         node = process.node
         self.asked_for = -1
@@ -243,9 +252,17 @@ class Replica(Host):
 
     def _become_slave(self, view: View) -> None:
         process = self._now
+        node = process.node
+        try:
+            for step in steps_to_slave(self.log, epoch=view.epoch):
+                self._change_log(step)
+        except DiskError as error:
+            self._witness.say(f"replica {self.number} cannot take its order: {error}")
+            return
         process.order = view.order
-        if isinstance(process.node, SlaveNode) and process.master == view.master:
+        if isinstance(node, SlaveNode) and process.master == view.master:
             process.epoch = view.epoch
+            self._do_slave(node.tell(Ordered(view.epoch), self.clock.monotonic_ms()))
             return
         self._leave()
         process.node = SlaveNode(

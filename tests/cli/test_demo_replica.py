@@ -59,7 +59,12 @@ def test_messages_that_are_not_there_fail_the_count_alone(
 def test_a_replica_ends_when_who_started_it_is_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rmqstore.cli.demo_node", str(tmp_path / "store"), "1"]
     told = subprocess.run(
-        command, input='{"do": "master"}\n', capture_output=True, text=True, timeout=60, check=False
+        command,
+        input='{"do": "master", "epoch": 1}\n',
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (told.returncode, told.stderr) == (0, "")
     opened, master = map(json.loads, told.stdout.splitlines())

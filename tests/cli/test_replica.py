@@ -240,8 +240,10 @@ def test_a_master_that_was_replaced_is_truncated_when_it_comes_back_as_slave(
         store.put_many([b"alone"] * 50, topic="traffic")
         assert store.end_offset > shared
 
-    second = start("master", b, *LISTEN, "--put", 20, "--in-sync", 2, "--topic", "second")
-    back = start("slave", a, "--master", address_of(second))
+    second = start(
+        "master", b, *LISTEN, "--epoch", 2, "--put", 20, "--in-sync", 2, "--topic", "second"
+    )
+    back = start("slave", a, "--master", address_of(second), "--epoch", 2)
     done = second.until(lambda line: line["put"]["acknowledged"] == 20)
     assert done["epoch"] == 2
     back.until(lambda line: holds(line, done["endOffset"]))
@@ -304,6 +306,28 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, run: Run) -> None:
         told = run("replica", "master", tmp_path / "a", "--listen", address)
     assert told.code == 2
     assert address in told.err
+
+
+def test_a_master_that_was_killed_starts_again_with_an_epoch_and_the_word_of_its_caller(
+    tmp_path: Path, start: Start, run: Run
+) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    master = start("master", a, *LISTEN, "--put", 50, "--in-sync", 2)
+    slave = start("slave", b, "--master", address_of(master))
+    master.until(lambda line: line["put"]["acknowledged"] == 50)
+    master.end(signal.SIGKILL)
+    again = ("replica", "master", a, *LISTEN, "--once")
+    for more in ((), ("--epoch", 2), ("--others-asked",)):
+        told = run(*again, *more)
+        assert told.code == 2
+        assert "--epoch 2 --others-asked" in told.err
+    told = run(*again, "--epoch", 2_000_000, "--others-asked")
+    assert (told.code, "--allow-epoch-jump" in told.err) == (2, True)
+    assert run(*again, "--epoch", 2, "--others-asked").code == 0
+    # It ended cleanly now.
+    assert run(*again).code == 0
+    assert slave.end() == 0
+    assert len(bodies_in(a)) == 50
 
 
 def test_an_epoch_that_is_over_is_refused(tmp_path: Path, run: Run) -> None:

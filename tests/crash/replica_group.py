@@ -405,6 +405,8 @@ class Office:
             self.epoch += 1
             self.master = chosen
             told = {"epoch": self.epoch, "base": self.epoch * replica_node.NUMBERS_A_TERM}
+            # Who elects here has asked as many as it takes.
+            told["others_asked"] = True
             if not self.has_set:
                 return told | {"members": [], "set_epoch": 0}
             assert chosen.broker_id in self.members

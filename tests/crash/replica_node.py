@@ -141,8 +141,17 @@ class Node:
             "replicas": [[each.broker_id, each.ack_offset] for each in status.replicas],
         }
 
-    def do_master(self, epoch: int, base: int, members: Collection[int], set_epoch: int) -> None:
-        self.held.become_master(epoch, members=members, set_epoch=set_epoch)
+    def do_master(
+        self,
+        epoch: int,
+        base: int,
+        members: Collection[int],
+        set_epoch: int,
+        others_asked: bool,
+    ) -> None:
+        self.held.become_master(
+            epoch, members=members, set_epoch=set_epoch, others_asked=others_asked
+        )
         self.base = base
         self.is_writing.set()
 

@@ -399,7 +399,7 @@ def test_a_slave_that_lost_its_epoch_list_halts_and_goes_on_with_it(
     former = Slave(two, master=master.address or "", broker_id=2, options=QUICK)
     end = one.put("orders", b"of both").end_offset
     former.wait_caught_up(end, timeout=WAIT_S)
-    former.become_master()
+    former.become_master(2)
     alone = two.put("orders", b"of one").end_offset
     two.close()
     list_of_two = tmp_path / "two" / "epochFileCheckpoint"

@@ -104,7 +104,8 @@ def main() -> None:
         ) as replica,
     ):
         if given.role == "master":
-            replica.become_master(given.epoch)
+            # Nobody else may become master in these tests without this one hearing of it.
+            replica.become_master(given.epoch, others_asked=given.epoch is not None)
         else:
             replica.become_slave(given.master, given.epoch)
         told.tell("ready", state_of(replica))

@@ -83,7 +83,7 @@ def test_java_slave_catches_up_follows_live_puts_and_acknowledges_quorum_writes(
 def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
     java_replica: Replicas, protocol: Protocol, tmp_path: Path
 ) -> None:
-    def start_ours(port: int, first: int) -> Replica:
+    def start_ours(port: int, first: int, epoch: int) -> Replica:
         return java_replica.ours(
             "master",
             tmp_path / "ours",
@@ -92,6 +92,7 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
             batch_bytes=700,
             listen=port,
             first=first,
+            epoch=epoch,
         )
 
     def start_java() -> Replica:
@@ -102,7 +103,7 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
             **({"broker_id": 2} if protocol == "autoswitch" else {}),
         )
 
-    ours = start_ours(0, 0)
+    ours = start_ours(0, 0, 1)
     java = start_java()
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
     load = ours.tell(f"put 4000 {MESSAGE_BYTES} 2")
@@ -117,7 +118,7 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
     assert load == 0
     port = ours.state["haPort"]
     java.kill()
-    ours = start_ours(port, 10_000)
+    ours = start_ours(port, 10_000, 2)
     java = start_java()
     ours.wait_state(
         lambda state: has_replica(state, state["maxOffset"]), "a slave that holds everything"
@@ -301,7 +302,7 @@ def test_java_slaves_begin_where_they_ask_to_and_one_before_our_first_byte_never
         old.wait_state(has_all(put(store, range(5))), "all of the log")
         old.kill()
         put(store, range(5, 100))
-        master.become_master()
+        master.become_master(master.epoch + 1)
         put(store, range(100, 200))
         store.wait_flushed()
         store.expire_files(1)

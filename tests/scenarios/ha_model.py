@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from textwrap import dedent, wrap
 
 from rmqstore.replication.epoch import EpochEntry, EpochList
+from rmqstore.replication.epoch_state import EpochState
 from rmqstore.replication.events import (
     Acked,
     Append,
@@ -33,6 +34,7 @@ from rmqstore.replication.events import (
     Opened,
     Restart,
     SaveEpochs,
+    SaveEpochState,
     Send,
     SendLog,
     SetConfirm,
@@ -95,6 +97,7 @@ class ModelLog:
         self.data = b""
         self.borders = {start}
         self.epochs: Sequence[EpochEntry] = ()
+        self.epoch_state = EpochState()
         self.confirm_offset = 0
         self.file_size = file_size
         self.flushed_offset = start
@@ -184,6 +187,8 @@ class ModelLog:
                 self.flushed_offset = offset
             case SaveEpochs(epochs):
                 self.epochs = epochs
+            case SaveEpochState(state):
+                self.epoch_state = state
             case SetConfirm(offset):
                 self.confirm_offset = offset
             case FlushLog():
@@ -346,6 +351,12 @@ class Play:
                     if has_partner:
                         whole = with_body(header, log.read(offset, size))
                         self._events.append((partner, FrameReceived(whole)))
+                case SaveEpochState():
+                    # The log shows it; it would be a line of every first handshake.
+                    failure = log.carry_out(effect)
+                    if failure is not None:
+                        self._events.append((who, Failed(failure)))
+                        return
                 case _:
                     self.lines.append(f"{who}: {told_effect(effect)}")
                     failure = log.carry_out(effect)

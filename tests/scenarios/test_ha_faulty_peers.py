@@ -34,8 +34,9 @@ def test_old_master_is_not_followed() -> None:
         """
         slave > handshake of 2
         master > reply: end 900, 1@0 2@300
-        slave: close (the master is of epoch 2, this log of epoch 3: that master was replaced;
-            follow the one that replaced it, or cut this log by hand), again after 5000
+        slave: close (the master is of epoch 2, and this replica knows epoch 3: that master was
+            replaced, or has not begun its epoch yet; nothing is acknowledged to it), again
+            after 5000
         """
     )
     assert slave.told() == "0-400 abcd 1@0 3@300"

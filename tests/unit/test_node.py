@@ -6,6 +6,7 @@ import pytest
 
 from rmqstore.errors import Fenced
 from rmqstore.message import PutStatus
+from rmqstore.replication.epoch_state import EpochState
 from rmqstore.replication.events import (
     Close,
     Closed,
@@ -17,6 +18,7 @@ from rmqstore.replication.events import (
     LogGrew,
     Opened,
     SaveEpochs,
+    SaveEpochState,
     Send,
     SendLog,
     SetConfirm,
@@ -167,6 +169,7 @@ def test_office_is_taken_behind_the_last_whole_record_and_durably():
     assert steps == [
         SetConfirm(200),
         TruncateTo(200),
+        SaveEpochState(EpochState().begin(4)),
         FlushLog(),
         SaveEpochs(entries((1, 0), (4, 200))),
     ]
@@ -179,7 +182,11 @@ def test_issue_5209_new_master_keeps_what_lies_above_its_confirm_offset():
     log = ModelLog().begin(1).put("abc")
     log.confirm_offset = 100
     steps = steps_to_master(log, epoch=2, whole_end=300)
-    assert steps == [FlushLog(), SaveEpochs(entries((1, 0), (2, 300)))]
+    assert steps == [
+        SaveEpochState(EpochState().begin(2)),
+        FlushLog(),
+        SaveEpochs(entries((1, 0), (2, 300))),
+    ]
 
 
 def test_office_of_an_epoch_that_is_over_is_refused():
@@ -191,6 +198,7 @@ def test_office_of_an_epoch_that_is_over_is_refused():
 def test_epoch_left_behind_the_log_by_a_power_loss_is_no_part_of_the_list():
     log = ModelLog().begin(1).put("ab")
     log.epochs = entries((1, 0), (2, 900))
+    log.epoch_state = EpochState().begin(2)
     assert steps_to_master(log, epoch=2, whole_end=200)[-1] == SaveEpochs(entries((1, 0), (2, 200)))
 
 
