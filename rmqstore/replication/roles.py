@@ -327,6 +327,10 @@ class Roles:
 
     def status(self) -> Status:
         """Return all of it, of one moment."""
+        if self.role is None:
+            # Nobody appends; what came before the role ended may not be checked yet.
+            with contextlib.suppress(StoreError):
+                self._log.check()
         replicas = self.replicas()
         members, set_epoch, proposals = self.known_set()
         return Status(

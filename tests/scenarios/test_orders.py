@@ -212,7 +212,8 @@ def test_equal_epochs_with_unequal_starts_halt_a_longer_slave_and_name_both() ->
 
 def test_equal_epochs_with_unequal_starts_halt_a_slave_that_wrote_nothing_in_them() -> None:
     slave = log("abc").begin(2)
-    switch_slave(slave).hears("slave", HandshakeReply(600, 2, entries((1, 0), (2, 400))))
+    play = switch_slave(slave).hears("slave", HandshakeReply(600, 2, entries((1, 0), (2, 400))))
+    assert "halt (epoch 2 begins at 300 in this log" in play.lines[-1]
     assert slave.told() == "0-300 abc 1@0 2@300"
 
 
