@@ -181,7 +181,7 @@ class MasterNode(Generic[T]):
             joined = self.group.connected(
                 broker_id, connection=connection, address=address, now_ms=now_ms
             )
-            effects += self._of_group(joined)
+            effects += self._share(connection) + self._of_group(joined)
         else:
             self._machines[connection] = AutoSwitchMaster(
                 self._log, broker_id=self._broker_id, options=self._options
@@ -264,11 +264,10 @@ class MasterNode(Generic[T]):
     def _take(self, connection: int, effect: Effect, now_ms: int) -> list[NodeEffect[T]]:
         match effect:
             case Joined(broker_id, is_learner):
-                return self._of_group(
-                    self.group.connected(
-                        broker_id, connection=connection, is_learner=is_learner, now_ms=now_ms
-                    )
+                joined = self.group.connected(
+                    broker_id, connection=connection, is_learner=is_learner, now_ms=now_ms
                 )
+                return self._share(connection) + self._of_group(joined)
             case Acked(_, offset):
                 return self._of_group(self.group.acked(connection, offset, now_ms))
             case CaughtUp(_, at_ms):
@@ -278,6 +277,11 @@ class MasterNode(Generic[T]):
                 return [To(connection, effect), *self._forget(connection, now_ms)]
         self.group.sent(connection, now_ms)
         return [To(connection, effect)]
+
+    def _share(self, connection: int) -> list[NodeEffect[T]]:
+        """Save, before the first replica is answered, that another one holds this log."""
+        state = self._log.epoch_state
+        return [] if state.has_replicas else [To(connection, SaveEpochState(state.share()))]
 
     def _follow_log(self, now_ms: int) -> list[NodeEffect[T]]:
         if not self.group.is_master:

@@ -221,7 +221,6 @@ class MasterSide:
             effects += step(now)
         except StoreError as error:
             failure = error
-        effects += self._share(now)
         self._tell_board()
         self.board.thaw(**self._rule(now))
         self._is_frozen = False
@@ -231,19 +230,6 @@ class MasterSide:
         self._owner.moved()
         if failure is not None:
             raise failure
-
-    def _share(self, now: int) -> list[NodeEffect[int]]:
-        """Save, before the first replica may acknowledge anything, that there are others."""
-        state = self._log.epoch_state
-        if state.has_replicas or not self.group.replicas:
-            return []
-        try:
-            self._log.carry_out(SaveEpochState(state.share()))
-        except StoreError as error:
-            reason = str(error)
-            connections = list(self.node.connections)
-            return [each for at in connections for each in self.node.failed(at, reason, now)]
-        return []
 
     def _follow_board(self, confirmed: int, now: int) -> list[NodeEffect[int]]:
         """Take what others than this thread heard into the group."""
@@ -338,6 +324,8 @@ class MasterSide:
                     # A link that has just ended is about to be told of.
                     with suppress(ArgumentError):
                         self._pump.set_until(served.pumped, until)
+            case SaveEpochState():
+                self._log.carry_out(effect)
             case Heartbeat() if served.pumped is not None:
                 with suppress(ArgumentError):
                     self._pump.heartbeat(served.pumped)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rmqstore.errors import Fenced
+from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.message import Durability, PutStatus
-from rmqstore.replication.epoch_state import known_epoch
+from rmqstore.replication.epoch_state import epoch_to_begin, known_epoch
 from rmqstore.replication.events import (
     Append,
     Close,
@@ -26,6 +26,7 @@ from rmqstore.replication.events import (
     Opened,
     Ordered,
     Restart,
+    SaveEpochState,
     Send,
     SendLog,
     SetConfirm,
@@ -189,7 +190,7 @@ class Replica(Host):
             self._leave()
         self.asked_for = ballot
         last_epoch = log.epochs[-1].epoch if log.epochs else -1
-        found = Answer(last_epoch, log.end_offset, self.master_node is not None)
+        found = Answer(last_epoch, log.whole_end, self.master_node is not None)
         self._network.send(
             self.number, CONTROLLER, operator.answer, self.number, self.life, ballot, found
         )
@@ -200,6 +201,22 @@ class Replica(Host):
             self._do(node.apply(node.group.refuse_proposal(number, self.clock.monotonic_ms())))
 
     # ---- roles
+
+    def may_lead_again(self) -> bool:
+        """Tell whether the program, started again without an epoch, becomes master."""
+        try:
+            epoch_to_begin(
+                self.log,
+                None,
+                begun_epoch=-1,
+                others_asked=False,
+                allow_jump=False,
+                place=str(self.number),
+            )
+        except ArgumentError as error:
+            self._witness.say(f"replica {self.number} does not lead again: {error}")
+            return False
+        return True
 
     def _become_master(self, view: View) -> None:
         process, log = self._now, self.log
@@ -454,6 +471,14 @@ class Replica(Host):
                 if link is not None:
                     self._witness.on_frame(self, frame, link.end)
                     link.end.write(encode(frame))
+            case SaveEpochState():
+                try:
+                    self._change_log(effect)
+                except DiskError as error:
+                    node = self.master_node
+                    assert node is not None, "a master has connections"
+                    failed = node.failed(connection, str(error), self.clock.monotonic_ms())
+                    self._carry_out_master(failed)
             case Close(reason):
                 self._witness.say(f"master {self.number} closes {connection}: {reason}")
                 self._drop(connection)

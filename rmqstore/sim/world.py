@@ -267,7 +267,8 @@ class World:
             self.checker.born(replica)
             if replica.number in self._unattended:
                 self._unattended.discard(replica.number)
-                if replica.number == self.controller.view.master:
+                is_master = replica.number == self.controller.view.master
+                if is_master and replica.may_lead_again():
                     self.controller.reappoint(replica.life)
         elif replica.has_rotten:
             self._replace_disk(replica)
