@@ -160,7 +160,7 @@ def _is_interrupted(log: LogView) -> bool:
 
 
 def _refusal(log: LogView, place: str) -> str:
-    next_epoch = known_epoch(log) + 1
+    next_epoch = max(known_epoch(log) + 1, 1)
     which = f"above every epoch given so far ({next_epoch} or more, as far as is known here)"
     if _is_interrupted(log):
         return (

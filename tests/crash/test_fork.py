@@ -140,7 +140,7 @@ def test_child_that_lives_on_holds_neither_lock_nor_port_nor_connection_of_its_p
             parent.wait()
             with (
                 rmqstore.open(tmp_path / "a", **FILES) as store,
-                Master(store, listen=("127.0.0.1", port)),
+                Master(store, listen=("127.0.0.1", port), epoch=2, others_asked=True),
             ):
                 assert store.put("orders", b"again").queue_offset > 0
             os.kill(child, 0)  # It lived all the while.

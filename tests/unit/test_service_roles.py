@@ -336,7 +336,7 @@ def test_classic_slave_that_is_longer_and_forked_halts_with_a_reason_and_a_lag(
     one.become_master()
     put(one, *(b"%d" % number * 200 for number in range(20)))
     follow(two, one)
-    two.become_master()
+    two.become_master(2)
     put(two, *(b"fork %d" % number * 200 for number in range(60)))
     put(one, *(b"new %d" % number for number in range(20)))
     assert two.end_offset > one.end_offset + 4096
