@@ -105,7 +105,8 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
                                              .directory_count = 1,
                                              .file_size = file_size,
                                              .window = file_size < WINDOW ? file_size : WINDOW,
-                                             .read_only = read_only};
+                                             .read_only = read_only,
+                                             .shows_files_late = true};
     queue->is_rewound = false;
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
@@ -316,6 +317,11 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
     uint8_t *bytes = rmq_mapped_file_base(last) + at;
     if (!queue->is_rewound || !holds(bytes, unit))
         encode(bytes, unit);
+    if (queue->files.is_last_hidden) {
+        int status = rmq_file_queue_show(&queue->files, err);
+        if (status != RMQ_OK)
+            return status;
+    }
     rmq_file_queue_advance(&queue->files, at + RMQ_BATCH_UNIT_SIZE);
     if (atomic_load_explicit(&queue->min_offset, memory_order_relaxed) < 0)
         atomic_store_explicit(&queue->min_offset, unit->queue_offset, memory_order_release);

@@ -25,6 +25,8 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
     log->queues = queues;
     log->clock = clock;
     log->is_shut = false;
+    atomic_init(&log->hold_at, INT64_MAX);
+    rmq_hook_init(&log->on_far_ahead);
     atomic_init(&log->locked_since_ms, 0);
     atomic_init(&log->put_lock.is_held, false);
     return rmq_warmer_start(&log->warmer, &log->files, &options->warmer, err);
@@ -33,6 +35,7 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
 void rmq_commit_log_stop(struct rmq_commit_log *log)
 {
     rmq_warmer_stop(&log->warmer);
+    rmq_hook_destroy(&log->on_far_ahead);
 }
 
 /* ---- room; the caller holds the put lock ---- */
@@ -437,13 +440,17 @@ static int put_chunk(struct putting *putting, struct planned *planned, size_t co
                      struct rmq_error *err)
 {
     size_t first = putting->done, last = first + count;
+    /* A turn makes no more than one file. */
+    int64_t file_size = putting->log->files.options.file_size;
+    int64_t turn_size = file_size < RMQ_TURN_SIZE ? file_size / 2 : RMQ_TURN_SIZE;
     int status = RMQ_OK;
     while (putting->done < last && status == RMQ_OK) {
         status = rmq_commit_log_begin_turn(putting->log, true, &putting->now_ms, err);
         if (status != RMQ_OK)
             break;
-        status = place_some(putting, planned + (putting->done - first), last, RMQ_TURN_SIZE, err);
+        status = place_some(putting, planned + (putting->done - first), last, turn_size, err);
         rmq_commit_log_end_turn(putting->log, true);
+        rmq_commit_log_follow(putting->log);
     }
     return status;
 }
@@ -511,7 +518,7 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
         status = put_many(&putting, count, together, err);
         *stored = putting.done;
     }
-    rmq_warmer_follow(&log->warmer);
+    rmq_commit_log_follow(log);
     return status;
 }
 
@@ -564,6 +571,6 @@ int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint
         size -= taken;
     }
     rmq_spin_unlock(&log->put_lock);
-    rmq_warmer_follow(&log->warmer);
+    rmq_commit_log_follow(log);
     return status;
 }

@@ -14,6 +14,7 @@
 #define RMQ_COMMIT_LOG_H
 
 #include "clock.h"
+#include "hook.h"
 #include "queue_table.h"
 #include "record.h"
 #include "spin_lock.h"
@@ -44,6 +45,8 @@ struct rmq_commit_log {
     bool is_shut;                    /* under put_lock: nobody gets a turn */
     _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
     struct rmq_warmer warmer;
+    _Atomic int64_t hold_at; /* writers whose bytes end at or after it run on_far_ahead */
+    struct rmq_hook on_far_ahead; /* the checkpoint has to follow: see flusher.h */
 };
 
 /* log->files must be open and recovered. */
@@ -52,6 +55,16 @@ int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log
                          struct rmq_error *err);
 /* Stops the warmer. The files stay open. */
 void rmq_commit_log_stop(struct rmq_commit_log *log);
+
+/* After bytes were appended, without the put lock: those who make pages ready and the checkpoint
+ * keep up. May wait for the checkpoint. */
+static inline void rmq_commit_log_follow(struct rmq_commit_log *log)
+{
+    rmq_warmer_follow(&log->warmer);
+    if (rmq_file_queue_end(&log->files) >=
+        atomic_load_explicit(&log->hold_at, memory_order_relaxed))
+        rmq_hook_run(&log->on_far_ahead, true);
+}
 
 /* Appends count messages in order. With `together`, all lie in one file, as RocketMQ's batch does.
  * *stored says how many are in the log, in receipts[0 .. *stored). Messages are judged before the

@@ -144,7 +144,8 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .directory_count = 1,
                                              .file_size = size,
                                              .window = size < WINDOW ? size : WINDOW,
-                                             .read_only = read_only};
+                                             .read_only = read_only,
+                                             .shows_files_late = true};
     queue->is_rewound = false;
     queue->stale_end = 0;
     int status = rmq_file_queue_open(&queue->files, &options, err);
@@ -459,6 +460,11 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
     uint8_t *bytes = rmq_mapped_file_base(last) + at;
     if (queue_offset >= queue->stale_end || !holds(bytes, physical_offset, size, tags_code))
         encode(bytes, physical_offset, size, tags_code);
+    if (queue->files.is_last_hidden) {
+        status = rmq_file_queue_show(&queue->files, err);
+        if (status != RMQ_OK)
+            return status;
+    }
     rmq_file_queue_advance(&queue->files, at + RMQ_UNIT_SIZE);
     atomic_store_explicit(&queue->physical_end, physical_offset + size, memory_order_release);
     atomic_store_explicit(&queue->max_offset, queue_offset + 1, memory_order_release);

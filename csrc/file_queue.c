@@ -364,15 +364,49 @@ const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t
     return queue->options.directories[number % queue->options.directory_count];
 }
 
+static int path_of(const struct rmq_file_queue *queue, int64_t start, char path[PATH_MAX],
+                   struct rmq_error *err)
+{
+    char name[RMQ_FILE_NAME_SIZE];
+    rmq_file_name(start, name);
+    return rmq_path_join(path, PATH_MAX, rmq_file_queue_directory(queue, start), name, err);
+}
+
+int rmq_file_queue_hidden_path(const struct rmq_file_queue *queue, char *path,
+                               struct rmq_error *err)
+{
+    const char *directory = queue->options.directories[0];
+    int size = snprintf(path, PATH_MAX, "%s.new", directory);
+    if (size < 0 || size >= PATH_MAX)
+        return rmq_fail(err, RMQ_INVALID, -1, "path too long: %s", directory);
+    return RMQ_OK;
+}
+
+int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err)
+{
+    char path[PATH_MAX];
+    struct rmq_vfs *vfs = queue->options.vfs;
+    if (!queue->is_last_hidden)
+        return RMQ_OK;
+    int status = path_of(queue, queue->last->start, path, err);
+    if (status == RMQ_OK && !queue->last->former_path)
+        status = rmq_mapped_file_rename(queue->last, path, err);
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, rmq_file_queue_directory(queue, queue->last->start), err);
+    if (status == RMQ_OK)
+        queue->is_last_hidden = false;
+    return status;
+}
+
 int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
                            struct rmq_mapped_file **file, struct rmq_error *err)
 {
     assert(!queue->options.read_only && start % queue->options.file_size == 0);
-    char path[PATH_MAX], name[RMQ_FILE_NAME_SIZE];
+    char path[PATH_MAX];
     const char *directory = rmq_file_queue_directory(queue, start);
     struct rmq_vfs *vfs = queue->options.vfs;
-    rmq_file_name(start, name);
-    int status = rmq_path_join(path, sizeof path, directory, name, err);
+    int status = queue->options.shows_files_late ? rmq_file_queue_hidden_path(queue, path, err)
+                                                 : path_of(queue, start, path, err);
     if (status == RMQ_OK && queue->options.makes_folder_late)
         status = vfs->make_directory(vfs, directory, err);
     if (status != RMQ_OK)
@@ -385,7 +419,7 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
                                               .writable = true,
                                               .keep_descriptor = queue->options.keep_descriptor};
     status = rmq_mapped_file_create(path, &options, file, err);
-    if (status == RMQ_OK) {
+    if (status == RMQ_OK && !queue->options.shows_files_late) {
         /* The size of the file must be on the device before a flush of its bytes may be believed.
          */
         status = vfs->sync_directory(vfs, directory, err);
@@ -430,7 +464,9 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
         take_ahead(queue);
         return RMQ_OK;
     }
-    int status = rmq_file_queue_drop_ahead(queue, err);
+    int status = rmq_file_queue_show(queue, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_drop_ahead(queue, err);
     if (status != RMQ_OK)
         return status;
     int64_t size = queue->options.file_size;
@@ -452,6 +488,7 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
             rmq_mapped_file_unpin(file);
         return status;
     }
+    queue->is_last_hidden = queue->options.shows_files_late;
     if (is_first)
         atomic_store_explicit(&queue->flushed_offset, start, memory_order_release);
     return RMQ_OK;

@@ -28,6 +28,7 @@ struct rmq_file_queue_options {
     bool keep_descriptor;
     bool allow_gaps; /* for inspection: a missing file in the middle is no error */
     bool makes_folder_late; /* with the first file, not when it is opened */
+    bool shows_files_late; /* a new file has another name until rmq_file_queue_show */
 };
 
 struct rmq_file_queue {
@@ -36,6 +37,7 @@ struct rmq_file_queue {
     struct rmq_mapped_file **files;        /* by start */
     size_t count, capacity;
     size_t ahead; /* files after `count` in the array: of a rewound queue, or of zero length */
+    bool is_last_hidden;          /* see rmq_file_queue_show */
     struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */
     _Atomic int64_t start_offset; /* first byte kept; -1 when there is no file */
     _Atomic int64_t end_offset;   /* behind the last byte written; 0 when there is no file */
@@ -70,6 +72,11 @@ int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq
  * rmq_file_queue_prepare; it is taken when it is the right one. */
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err);
+/* Gives the last file its name, on the device when this returns. RocketMQ takes an empty file of a
+ * queue for one with a unit, or an empty batch queue by it; so with shows_files_late a new file gets
+ * its first unit before its name. Until then it is the queue's folder with ".new" added, which
+ * RocketMQ passes over, and of which a crash leaves no more than that one file. */
+int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err);
 /* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied
  * first. */
 int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
@@ -133,7 +140,10 @@ int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* ---- for file_queue_cut.c ---- */
 
-/* Unlinks the files that lie ahead, from the back. */
+/* Where a file lies that is not shown yet: PATH_MAX bytes. */
+int rmq_file_queue_hidden_path(const struct rmq_file_queue *queue, char *path,
+                               struct rmq_error *err);
+/* Unlinks the files that lie ahead, from the back, and what a crash left of one not shown. */
 int rmq_file_queue_drop_ahead(struct rmq_file_queue *queue, struct rmq_error *err);
 /* Folder of the file that starts at `start`. */
 const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t start);

@@ -17,6 +17,8 @@ static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
     struct rmq_vfs *vfs = queue->options.vfs;
     /* One by one from the back: a crash in between must never leave a hole. */
     status = vfs->sync_directory(vfs, rmq_file_queue_directory(queue, file->start), err);
+    if (file == queue->last)
+        queue->is_last_hidden = false;
     pthread_mutex_lock(&queue->lock);
     --*(queue->ahead > 0 ? &queue->ahead : &queue->count);
     rmq_file_queue_publish(queue);
@@ -30,6 +32,10 @@ int rmq_file_queue_drop_ahead(struct rmq_file_queue *queue, struct rmq_error *er
     int status = RMQ_OK;
     while (status == RMQ_OK && queue->ahead > 0)
         status = drop_last(queue, err);
+    char path[PATH_MAX];
+    if (queue->options.shows_files_late && !queue->is_last_hidden &&
+        rmq_file_queue_hidden_path(queue, path, NULL) == RMQ_OK)
+        (void)queue->options.vfs->unlink(queue->options.vfs, path, NULL);
     return status;
 }
 

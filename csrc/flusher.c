@@ -6,6 +6,8 @@
 
 #define RMQ_FLUSH_PAGE 4096
 #define RMQ_CHECKPOINT_INTERVAL_MS 1000
+/* How long a writer that waits for the checkpoint waits before it asks again. */
+#define RMQ_HURRY_MS 10
 
 /* ---- the checkpoint ---- */
 
@@ -104,6 +106,30 @@ static void note_queues_flushed(struct rmq_flusher *flusher, int64_t offset, int
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
 
+/* ---- writers that are ahead of the checkpoint ---- */
+
+/* Number of the log file from which the last checkpoint covers less than all. */
+static int64_t covered_file(struct rmq_flusher *flusher)
+{
+    int64_t start = rmq_file_queue_start(&flusher->log->files);
+    int64_t covered = atomic_load(&flusher->thorough_offset);
+    return (covered > start ? covered : start) / flusher->log->files.options.file_size;
+}
+
+/* How many log files `offset` is ahead of the last checkpoint. */
+static int64_t files_ahead(struct rmq_flusher *flusher, int64_t offset)
+{
+    return offset / flusher->log->files.options.file_size - covered_file(flusher);
+}
+
+/* Lets writers come by once the log ends `files` files after the last checkpoint. */
+static void hold_after(struct rmq_flusher *flusher, int64_t files)
+{
+    int64_t file_size = flusher->log->files.options.file_size;
+    if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
+        atomic_store(&flusher->log->hold_at, (covered_file(flusher) + files) * file_size);
+}
+
 int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset,
                       int64_t last_timestamp, struct rmq_error *err)
 {
@@ -117,6 +143,7 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
         checkpoint->logics_physical_offset = last_offset > 0 ? last_offset : 0;
     if (atomic_load(&flusher->thorough_offset) > checkpoint->logics_physical_offset)
         atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
     if (checkpoint->confirm_offset > log_end)
         checkpoint->confirm_offset = log_end > 0 || !rmq_dispatcher_is_bound(flusher->dispatcher)
                                          ? log_end
@@ -196,9 +223,19 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
         status = rmq_index_flush(flusher->dispatcher->index, err);
     if (status == RMQ_OK) {
         note_queues_flushed(flusher, offset, timestamp);
-        atomic_store(&flusher->thorough_offset, offset);
+        flusher->noted_offset = offset;
     }
     return status;
+}
+
+/* The checkpoint of a thorough round is saved: writers may go on. */
+static void let_writers_on(struct rmq_flusher *flusher)
+{
+    pthread_mutex_lock(&flusher->lock);
+    atomic_store(&flusher->thorough_offset, flusher->noted_offset);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
+    pthread_cond_broadcast(&flusher->caught_up);
+    pthread_mutex_unlock(&flusher->lock);
 }
 
 static int flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
@@ -213,7 +250,9 @@ static int flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
         return status;
     }
     status = rmq_flusher_save(flusher, err);
-    if (status != RMQ_OK && status != RMQ_NO_SPACE)
+    if (status == RMQ_OK)
+        let_writers_on(flusher);
+    else if (status != RMQ_NO_SPACE)
         rmq_failure_set(flusher->failure, err);
     return status;
 }
@@ -225,6 +264,32 @@ int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
     int status = flush_all(flusher, err ? err : &own);
     pthread_mutex_unlock(&flusher->round_lock);
     return status;
+}
+
+/* Makes the next checkpoint, and waits for it where the log is too far ahead of the last one. */
+static void keep_up(void *owner, bool may_work)
+{
+    struct rmq_flusher *flusher = owner;
+    int64_t end = rmq_file_queue_end(&flusher->log->files);
+    int64_t deadline_ms = rmq_monotonic_ms() + RMQ_CHECKPOINT_PATIENCE_MS;
+    (void)may_work;
+    pthread_mutex_lock(&flusher->lock);
+    flusher->is_hurried = true;
+    pthread_cond_signal(&flusher->wanted);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX + 1);
+    while (files_ahead(flusher, end) > RMQ_CHECKPOINT_LOG_FILES_MAX && !flusher->stop &&
+           atomic_load(&flusher->failure->status) == RMQ_OK) {
+        /* What is not confirmed is not dispatched, however long its writer waits. */
+        if (rmq_dispatcher_is_bound(flusher->dispatcher) || rmq_monotonic_ms() >= deadline_ms) {
+            hold_after(flusher, files_ahead(flusher, end) + 1);
+            break;
+        }
+        struct timespec at = rmq_monotonic_after(RMQ_HURRY_MS);
+        flusher->is_hurried = true;
+        pthread_cond_signal(&flusher->wanted);
+        pthread_cond_timedwait(&flusher->caught_up, &flusher->lock, &at);
+    }
+    pthread_mutex_unlock(&flusher->lock);
 }
 
 /* ---- the thread ---- */
@@ -265,15 +330,13 @@ static int64_t next_due(const struct timers *timers)
 
 static bool is_checkpoint_far_behind(struct rmq_flusher *flusher)
 {
-    int64_t file_size = flusher->log->files.options.file_size;
     return flusher->options.compatibility == RMQ_COMPATIBLE_BOTH &&
-           atomic_load(&flusher->dispatcher->last_offset) / file_size -
-                   atomic_load(&flusher->thorough_offset) / file_size >=
+           files_ahead(flusher, atomic_load(&flusher->dispatcher->last_offset)) >=
                RMQ_CHECKPOINT_LOG_FILES_MAX;
 }
 
-static int flush_due(struct rmq_flusher *flusher, struct timers *timers, int64_t now_ms,
-                     struct rmq_error *err)
+static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is_hurried,
+                     int64_t now_ms, struct rmq_error *err)
 {
     const struct rmq_flusher_options *options = &flusher->options;
     int status = RMQ_OK;
@@ -281,7 +344,7 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, int64_t
          log_thorough = is_due(&timers->log_thorough, now_ms);
     bool queues_due = is_due(&timers->queues, now_ms),
          queues_thorough = is_due(&timers->queues_thorough, now_ms);
-    queues_thorough = is_checkpoint_far_behind(flusher) || queues_thorough;
+    queues_thorough = is_hurried || is_checkpoint_far_behind(flusher) || queues_thorough;
     if (log_due || log_thorough)
         status = flush_log(flusher, log_thorough ? 0 : options->log_least_pages, err);
     if (status == RMQ_OK && (queues_due || queues_thorough))
@@ -290,14 +353,17 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, int64_t
     if (status != RMQ_OK)
         return status;
     status = (checkpoint_due || queues_thorough ? rmq_flusher_save : publish)(flusher, err);
+    if (queues_thorough && status == RMQ_OK)
+        let_writers_on(flusher);
     /* An old checkpoint claims less, not something wrong: a full disk is no reason to give up. */
     return status == RMQ_NO_SPACE ? RMQ_OK : status;
 }
 
-static int turn(struct rmq_flusher *flusher, struct timers *timers, struct rmq_error *err)
+static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_hurried,
+                struct rmq_error *err)
 {
     pthread_mutex_lock(&flusher->round_lock);
-    int status = flush_due(flusher, timers, rmq_monotonic_ms(), err);
+    int status = flush_due(flusher, timers, is_hurried, rmq_monotonic_ms(), err);
     pthread_mutex_unlock(&flusher->round_lock);
     return status;
 }
@@ -317,15 +383,17 @@ static void *run(void *argument)
     pthread_mutex_lock(&flusher->lock);
     while (!flusher->stop) {
         int64_t wait_ms = next_due(&timers) - rmq_monotonic_ms();
-        if (wait_ms > 0) {
+        bool is_hurried = flusher->is_hurried;
+        if (wait_ms > 0 && !is_hurried) {
             struct timespec at = rmq_monotonic_after(wait_ms);
             pthread_cond_timedwait(&flusher->wanted, &flusher->lock, &at);
             continue;
         }
+        flusher->is_hurried = false;
         pthread_mutex_unlock(&flusher->lock);
         struct rmq_error error;
         if (atomic_load(&flusher->failure->status) == RMQ_OK &&
-            turn(flusher, &timers, &error) != RMQ_OK)
+            turn(flusher, &timers, is_hurried, &error) != RMQ_OK)
             rmq_failure_set(flusher->failure, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
@@ -363,6 +431,7 @@ int rmq_flusher_init(struct rmq_flusher *flusher, const struct rmq_flusher_optio
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&flusher->wanted, &monotonic);
+    pthread_cond_init(&flusher->caught_up, &monotonic);
     pthread_cond_init(&flusher->asked, NULL);
     pthread_condattr_destroy(&monotonic);
     return RMQ_OK;
@@ -374,6 +443,8 @@ int rmq_flusher_start(struct rmq_flusher *flusher, struct rmq_error *err)
     if (error)
         return rmq_fail_os(err, error, "starting the flusher thread");
     flusher->has_thread = true;
+    rmq_hook_set(&flusher->log->on_far_ahead, keep_up, flusher);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
     return RMQ_OK;
 }
 
@@ -385,7 +456,9 @@ void rmq_flusher_stop(struct rmq_flusher *flusher)
     flusher->stop = true;
     pthread_cond_signal(&flusher->wanted);
     pthread_cond_signal(&flusher->asked);
+    pthread_cond_broadcast(&flusher->caught_up);
     pthread_mutex_unlock(&flusher->lock);
+    rmq_hook_unset(&flusher->log->on_far_ahead, flusher);
     pthread_join(flusher->thread, NULL);
     if (flusher->has_syncer)
         pthread_join(flusher->syncer, NULL);
@@ -397,6 +470,7 @@ void rmq_flusher_destroy(struct rmq_flusher *flusher)
     assert(!flusher->has_thread);
     pthread_cond_destroy(&flusher->asked);
     pthread_cond_destroy(&flusher->wanted);
+    pthread_cond_destroy(&flusher->caught_up);
     pthread_mutex_destroy(&flusher->round_lock);
     pthread_mutex_destroy(&flusher->lock);
     pthread_mutex_destroy(&flusher->checkpoint_lock);

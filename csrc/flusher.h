@@ -22,11 +22,15 @@
 
 /* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
  * among them, and throws the newest index file away. That file begins less than
- * RMQ_INDEX_LOG_FILES_MAX log files before the place the checkpoint covers; with this many files
- * behind it, and one more while the flush is under way, all are within reach. */
+ * RMQ_INDEX_LOG_FILES_MAX log files before the place the checkpoint covers. Once the log ends this
+ * many files after that place, the next checkpoint is made; a writer that gets one file further
+ * waits for it, after a turn that may have made one more. Then all are within reach. */
 #define RMQ_CHECKPOINT_LOG_FILES_MAX 2
-_Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 <= 9,
+_Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 + 1 <= 9,
                "within reach of RocketMQ 5.5");
+/* How long a writer waits. A disk that is slower, or a full one that keeps records from being
+ * dispatched, does not stop puts; they then wait once in a log file. */
+#define RMQ_CHECKPOINT_PATIENCE_MS 1000
 
 enum rmq_compatibility {
     RMQ_COMPATIBLE_BOTH, /* a checkpoint that either release recovers from */
@@ -73,7 +77,9 @@ struct rmq_flusher {
      * in the checkpoint what is gone. */
     pthread_mutex_t round_lock;
     pthread_mutex_t lock;
-    pthread_cond_t wanted; /* the thread shall stop */
+    pthread_cond_t wanted; /* the thread shall stop, or is_hurried */
+    bool is_hurried;       /* queues and index shall be flushed whole now */
+    pthread_cond_t caught_up; /* they were, or the thread shall stop */
     bool syncing;          /* somebody leads a sync of the log, or is woken to */
     _Atomic int64_t sync_ms; /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
@@ -86,8 +92,9 @@ struct rmq_flusher {
     struct rmq_flush_watch *watches;
     pthread_t syncer;
     bool has_syncer;
-    _Atomic int64_t thorough_offset; /* of the last record dispatched when queues and index were
-                                        last flushed whole */
+    int64_t noted_offset; /* of the last record dispatched when queues and index were last flushed
+                             whole; under round_lock */
+    _Atomic int64_t thorough_offset; /* the same, once the checkpoint that says so is saved */
 
     pthread_mutex_t checkpoint_lock; /* the fields and the file */
     struct rmq_checkpoint checkpoint;

@@ -43,6 +43,7 @@ static void release(struct rmq_mapped_file *file)
         (void)file->vfs->close(file->vfs, file->fd, NULL);
     pthread_mutex_destroy(&file->lock);
     free(file->path);
+    free(file->former_path);
     free(file);
 }
 
@@ -432,6 +433,24 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
     if (flushed > end)
         atomic_store_explicit(&file->flushed, end, memory_order_release);
     return RMQ_OK;
+}
+
+int rmq_mapped_file_rename(struct rmq_mapped_file *file, const char *path, struct rmq_error *err)
+{
+    assert(!file->former_path);
+    char *copy = strdup(path);
+    if (!copy)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "%s: no memory for a file name", path);
+    pthread_mutex_lock(&file->lock);
+    int status = file->vfs->rename(file->vfs, file->path, path, err);
+    if (status == RMQ_OK) {
+        file->former_path = file->path;
+        file->path = copy;
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (status != RMQ_OK)
+        free(copy);
+    return status;
 }
 
 int rmq_mapped_file_unlink(struct rmq_mapped_file *file, struct rmq_error *err)

@@ -22,6 +22,7 @@
 struct rmq_mapped_file {
     struct rmq_vfs *vfs;
     char *path;
+    char *former_path; /* NULL until it is renamed */
     int64_t start; /* offset of the first byte in the space of the queue it belongs to */
     int64_t size;
     uint64_t identity; /* of the file as it was loaded, rmq_file_info */
@@ -103,6 +104,10 @@ int rmq_mapped_file_extent_end(struct rmq_mapped_file *file, int64_t *end, struc
 
 /* Sets wrote, flushed and reserved to end: what recovery found. Changes no bytes. */
 void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end);
+
+/* Gives the file another name. The old one is kept in memory, for whoever reads it now. Once in the
+ * life of a file. */
+int rmq_mapped_file_rename(struct rmq_mapped_file *file, const char *path, struct rmq_error *err);
 
 /* Unlinks the path; pinned readers keep their bytes. */
 int rmq_mapped_file_unlink(struct rmq_mapped_file *file, struct rmq_error *err);

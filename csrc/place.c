@@ -164,6 +164,6 @@ int rmq_run_place(struct rmq_run *run, struct rmq_commit_log *log, struct rmq_er
             status = place_record(run, log, &record, now_ms, err);
     }
     rmq_commit_log_end_turn(log, true);
-    rmq_warmer_follow(&log->warmer);
+    rmq_commit_log_follow(log);
     return status;
 }

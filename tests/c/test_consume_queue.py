@@ -438,6 +438,37 @@ def test_full_disk_refuses_the_unit_and_a_later_append_succeeds(
         assert queue.read(2) == units_of(12)
 
 
+@pytest.mark.parametrize("call", ["ALLOCATE", "RENAME", "ANY"])
+@pytest.mark.parametrize("first", [0, 12])
+def test_new_file_gets_its_name_with_its_first_unit(
+    core: Any, tmp_path: Path, faulty: Any, first: int, call: str
+) -> None:
+    """To RocketMQ an empty file of a queue holds one unit; so a kill must not leave any."""
+    _, lib = core
+    for step in range(20):
+        path = tmp_path / str(step)
+        with Queue(core, path, vfs=faulty) as queue:
+            count = first + UNITS_PER_FILE
+            queue.extend(units_of(count)[first:], first=first)
+            unit = units_of(count + 1)[count]
+            lib.rmq_vfs_fault_arm(
+                faulty, getattr(lib, f"RMQ_CALL_{call}"), step, 1 << 30, errno.EIO, 0
+            )
+            is_stored = queue.put(count, unit) == lib.RMQ_OK
+            assert all(any(file.read_bytes()) for file in path.iterdir())
+            lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, 0, 0, 0, 0)
+            queue.extend([unit], first=count)
+            assert queue.read(first) == units_of(count + 1)[first:]
+        with Queue(core, path) as queue:
+            queue.recover()
+            assert queue.read(first) == units_of(count + 1)[first:]
+        assert [each.name for each in tmp_path.iterdir() if each.suffix] == []
+        if is_stored:
+            break
+    else:
+        pytest.fail("no end of failing steps")
+
+
 @pytest.mark.parametrize("log_end", [1000, 1700])
 def test_failure_at_any_step_of_a_cut_leaves_a_queue_that_recovers(
     core: Any, tmp_path: Path, faulty: Any, log_end: int

@@ -6,7 +6,8 @@ The file system of the model promises as little as POSIX does:
   holds what it held at the sync or at any moment after it, whatever its neighbours hold.
 - Changes of a file's size reach the disk in their order, or not at all before a sync of the file.
 - Names made, renamed or removed in a folder reach the disk in their order, or not at all before
-  that folder is synced. Other folders and the bytes of files do not wait for them.
+  that folder is synced. Other folders and the bytes of files do not wait for them: a file renamed
+  into another folder may have both names, or none.
 - Folders made by the door are synced into their parents one by one, as the door promises.
 """
 
@@ -246,8 +247,12 @@ class Disk:
         elif kind is Kind.RENAME:
             parent, name = self._find(effect.path)
             target, new_name = self._find(effect.other_path)
-            assert target is parent, "renaming into another folder is not in the model"
-            parent.pending.append({name: None, new_name: parent.names()[name]})
+            node = parent.names()[name]
+            if target is parent:
+                parent.pending.append({name: None, new_name: node})
+            else:
+                target.pending.append({new_name: node})
+                parent.pending.append({name: None})
         elif kind is Kind.SYNC_DIRECTORY:
             self._folder(effect.path).sync()
 

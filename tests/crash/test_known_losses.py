@@ -337,3 +337,21 @@ def test_hazard_b_blank_at_the_end_of_the_last_file_stays_one(tmp_path: Path) ->
         assert store.end_offset == FILE_SIZE
         assert store.put("orders", b"short").physical_offset == FILE_SIZE
         assert len(check_agreement(store)) == count + 1
+
+
+def test_checkpoint_keeps_up_with_puts_however_fast_they_come(tmp_path: Path) -> None:
+    """RocketMQ 5.5 walks back over ten log files: recovery and index must begin within them."""
+    directory = tmp_path / "store"
+    sizes = {**FILES, "commit_log_file_size_bytes": 8192, "index_entry_count": 4000}
+    store = rmqstore.open(directory, **sizes)
+    try:
+        for _ in range(4):
+            store.put_many(
+                [Message("orders", bytes(300), keys=[f"k{number}"]) for number in range(200)]
+            )
+            data = (directory / "checkpoint").read_bytes()
+            covered = int.from_bytes(data[40:48], "big")
+            files = sorted(int(path.name) for path in (directory / "commitlog").iterdir())
+            assert sum(start > covered for start in files) <= 9, (covered, files)
+    finally:
+        store._abandon()
