@@ -5,6 +5,7 @@ from rmqstore.compression import compress, decompress
 from rmqstore.config import BrokerRole, FlushDiskType, StoreConfig
 from rmqstore.errors import (
     ArgumentError,
+    ArgumentTypeError,
     ConfigError,
     CorruptionError,
     DiskError,
@@ -40,10 +41,12 @@ from rmqstore.message import (
     unique_key,
 )
 from rmqstore.metadata import TopicConfig
-from rmqstore.store import GetResult, Queue, Recovery, Store, open
+from rmqstore.store import GetResult, Queue, Recovery, Store
+from rmqstore.store import open as open
 
 __all__ = [
     "ArgumentError",
+    "ArgumentTypeError",
     "Boundary",
     "BrokerRole",
     "CompressionType",
@@ -87,6 +90,5 @@ __all__ = [
     "ViewsOpenError",
     "compress",
     "decompress",
-    "open",
     "unique_key",
 ]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from rmqstore import arguments
 from rmqstore._native.core import (
     AckInbox,
     AckWait,
@@ -31,6 +32,7 @@ from rmqstore._native.core import (
     Record,
     asked_durability,
 )
+from rmqstore.arguments import absolute_path
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     DiskError,
@@ -42,10 +44,11 @@ from rmqstore.errors import (
     ViewsOpenError,
 )
 from rmqstore.message import Durability, Message, PutStatus
+from rmqstore.queue import follow_start, past_the_end
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 
-__all__ = ["AsyncQueue", "AsyncStore", "open"]
+__all__ = ["AsyncQueue", "AsyncStore"]
 
 # Looking a member of an Enum up takes half as long as an append.
 _MEMORY, _REPLICATED = Durability.MEMORY, Durability.REPLICATED
@@ -177,7 +180,8 @@ class AsyncStore:
         config: StoreConfig | str | os.PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
-        self._arguments = (path, config, arguments)
+        self._path = absolute_path("path", path)
+        self._arguments = (config, arguments)
         self._store: Store | None = None
         self._lock = threading.Lock()
         """Held while waiters and inboxes are made or taken away."""
@@ -195,15 +199,13 @@ class AsyncStore:
         Raises StoreClosedError outside of `async with`.
         """
         if self._store is None:
-            raise StoreClosedError(
-                f"store {os.fspath(self._arguments[0])} is not open; use `async with`"
-            )
+            raise StoreClosedError(f"store {self._path} is not open; use `async with`")
         return self._store
 
     async def __aenter__(self) -> Self:
-        path, config, arguments = self._arguments
+        config, arguments = self._arguments
         self._is_closing = False
-        self._store = await asyncio.to_thread(open_store, path, config, **arguments)
+        self._store = await asyncio.to_thread(open_store, self._path, config, **arguments)
         return self
 
     async def __aexit__(
@@ -280,6 +282,8 @@ class AsyncStore:
         """
         store = self.store
         wanted = asked_durability(store, durability, copies)
+        if timeout is not None:
+            timeout = arguments.seconds("timeout", timeout)  # before anything is stored
         # Leave to append has to come before the append.
         admission = None if wanted is _MEMORY else store._admit(copies, wanted)
         receipt = store.put(
@@ -321,6 +325,8 @@ class AsyncStore:
         """
         store = self.store
         wanted = asked_durability(store, durability, copies)
+        if timeout is not None:
+            timeout = arguments.seconds("timeout", timeout)
         admission = None if wanted is _MEMORY else store._admit(copies, wanted)
         receipts = store.put_many(messages, topic=topic, queue=queue, durability=_MEMORY)
         if admission is None or not receipts:
@@ -404,7 +410,10 @@ class AsyncStore:
     async def wait_dispatched(self, offset: int | None = None) -> None:
         """Return when queues and index hold everything below a physical *offset*, None for all put
         before."""
-        goal = min(self.store.end_offset if offset is None else offset, self.store.confirm_offset)
+        end = self.store.end_offset
+        if offset is not None:
+            end = arguments.integer("offset", offset, low=0)
+        goal = min(end, self.store.confirm_offset)
         if self.store.dispatched_offset < goal:
             await self._until("dispatched", goal)
 
@@ -445,8 +454,8 @@ class AsyncQueue:
 
     def __init__(self, owner: AsyncStore, topic: str, number: int) -> None:
         self._owner = owner
-        self.topic = topic
-        self.number = number
+        self.topic = arguments.text("topic", topic)
+        self.number = arguments.integer("queue", number, low=0, high=arguments.INT32_MAX)
 
     @property
     def _queue(self) -> Queue:
@@ -457,17 +466,31 @@ class AsyncQueue:
         await self._owner._settle()
         return self._queue.start, self._queue.end
 
-    async def records(
+    def records(
         self,
         start: int | None = None,
         stop: int | None = None,
         *,
         tags: str | Sequence[str] | None = None,
     ) -> AsyncIterator[Record]:
-        """Iterate over the records between two offsets, handing the loop back between batches."""
+        """Iterate over the records between two offsets, handing the loop back between batches.
+
+        Raises as Queue.records.
+        """
+        if start is not None:
+            start = arguments.integer("start", start, low=0)
+        if stop is not None:
+            stop = arguments.integer("stop", stop, low=0)
+        return self._records(start, stop, None if tags is None else arguments.texts("tags", tags))
+
+    async def _records(
+        self, start: int | None, stop: int | None, tags: Sequence[str] | None
+    ) -> AsyncIterator[Record]:
         low, high = await self.bounds()
         offset = low if start is None else start
         last = high if stop is None else min(stop, high)
+        if offset > high:
+            raise past_the_end(f"queue {self.topic}/{self.number}", offset, low, high)
         while offset < last:
             found = self._queue.get_many(
                 offset, max_count=min(_FOLLOW_BATCH, last - offset), tags=tags
@@ -480,16 +503,22 @@ class AsyncQueue:
             offset = found.next_offset
             await asyncio.sleep(0)
 
-    async def follow(
+    def follow(
         self,
         start: int | Literal["start", "end"] = "end",
         *,
         tags: str | Sequence[str] | None = None,
     ) -> AsyncIterator[Record]:
         """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
-        closed."""
+        closed. An offset past the end is waited for."""
+        follow_start(start, lambda: (0, 0))  # Refused here, not at the first record.
+        return self._follow(start, None if tags is None else arguments.texts("tags", tags))
+
+    async def _follow(
+        self, start: int | Literal["start", "end"], tags: Sequence[str] | None
+    ) -> AsyncIterator[Record]:
         low, high = await self.bounds()
-        offset = start if isinstance(start, int) else low if start == "start" else high
+        offset = follow_start(start, lambda: (low, high))
         while not self._owner.store.closed:
             seen = self._owner.store.dispatched_offset
             found = self._queue.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)

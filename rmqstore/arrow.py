@@ -23,11 +23,14 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqstore import arguments
 from rmqstore._native import core
+from rmqstore._native.core import Reader
 from rmqstore.errors import ArgumentError, MissingExtraError
+from rmqstore.queue import Queue, past_the_end
 
 if TYPE_CHECKING:
-    from rmqstore.store import Queue, Store
+    from rmqstore.store import Store
 
 __all__ = ["ArrowStream", "column_names", "queue", "reader", "scan", "schema"]
 
@@ -89,7 +92,8 @@ def queue(
 ) -> ArrowStream:
     """Return the records of *queue* at queue offsets from *start* to before *stop*, in order.
 
-    None means the ends of the queue; everything put before the call counts. *tags* keeps records
+    None means the ends of the queue; everything put before the call counts. Raises OffsetOutOfRange
+    for a *start* past the end. *tags* keeps records
     with one of these tags, *begin_ms* and *end_ms* those with a store timestamp from the one to
     before the other. A batch has at most *batch_rows* rows and about *batch_bytes* of text and
     bodies; a single record may have more. *large_binary* makes body and record large_binary.
@@ -104,21 +108,21 @@ def queue(
     Raises ArgumentError for an unknown column or a limit; reading raises NotFoundError when there
     is no such queue.
     """
-    end = queue.end  # waits until everything put before is in its queue
-    return ArrowStream(
+    arguments.instance("queue", queue, Queue)
+    low, high = queue.start, queue.end  # waits until everything put before is in its queue
+    return _stream(
         queue.store,
+        queue.topic,
+        queue.number,
+        _place(f"queue {queue.topic}/{queue.number}", start, stop, low, high),
         _selection(columns, batch_rows, batch_bytes, large_binary),
         by_queue=True,
-        topic=queue.topic,
-        queue_id=queue.number,
         tags=tags,
-        start=queue.start if start is None else start,
-        stop=end if stop is None else min(stop, end),
-        begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
-        end_ms=_EVER_MS[1] if end_ms is None else end_ms,
-        unwrap=unwrap_batches,
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        unwrap_batches=unwrap_batches,
         check_crc=check_crc,
-        skip_corrupt=_is_skip(on_corrupt),
+        on_corrupt=on_corrupt,
     )
 
 
@@ -146,23 +150,64 @@ def scan(
     *topic* and *queue_id* keep the records of one topic or queue; the other arguments are those of
     `queue`.
     """
-    if queue_id is not None and queue_id < 0:
-        raise ArgumentError(f"queue_id must not be negative: {queue_id}")
-    return ArrowStream(
+    arguments.instance("store", store, Reader, wanted="a Store")
+    if queue_id is not None:
+        queue_id = arguments.integer("queue_id", queue_id, low=0, high=arguments.INT32_MAX)
+    return _stream(
         store,
+        None if topic is None else arguments.text("topic", topic),
+        -1 if queue_id is None else queue_id,
+        _place("the log", start, stop, max(store.start_offset, 0), store.end_offset),
         _selection(columns, batch_rows, batch_bytes, large_binary),
         by_queue=False,
-        topic=topic,
-        queue_id=-1 if queue_id is None else queue_id,
         tags=tags,
-        start=max(store.start_offset, 0) if start is None else start,
-        stop=store.end_offset if stop is None else stop,
-        begin_ms=_EVER_MS[0] if begin_ms is None else begin_ms,
-        end_ms=_EVER_MS[1] if end_ms is None else end_ms,
-        unwrap=unwrap_batches,
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        unwrap_batches=unwrap_batches,
         check_crc=check_crc,
+        on_corrupt=on_corrupt,
+    )
+
+
+def _stream(
+    store: Store,
+    topic: str | None,
+    queue_id: int,
+    place: tuple[int, int],
+    selection: core.ArrowSelection,
+    *,
+    by_queue: bool,
+    tags: str | Sequence[str] | None,
+    begin_ms: int | None,
+    end_ms: int | None,
+    unwrap_batches: bool,
+    check_crc: bool,
+    on_corrupt: str,
+) -> ArrowStream:
+    start, stop = place
+    return ArrowStream(
+        store,
+        selection,
+        by_queue=by_queue,
+        topic=topic,
+        queue_id=queue_id,
+        tags=None if tags is None else arguments.texts("tags", tags),
+        start=start,
+        stop=stop,
+        begin_ms=_EVER_MS[0] if begin_ms is None else arguments.integer("begin_ms", begin_ms),
+        end_ms=_EVER_MS[1] if end_ms is None else arguments.integer("end_ms", end_ms),
+        unwrap=arguments.boolean("unwrap_batches", unwrap_batches),
+        check_crc=arguments.boolean("check_crc", check_crc),
         skip_corrupt=_is_skip(on_corrupt),
     )
+
+
+def _place(name: str, start: int | None, stop: int | None, low: int, high: int) -> tuple[int, int]:
+    first = low if start is None else arguments.integer("start", start, low=0)
+    last = high if stop is None else min(arguments.integer("stop", stop, low=0), high)
+    if first > high:
+        raise past_the_end(name, first, low, high)
+    return first, last
 
 
 def column_names() -> tuple[str, ...]:
@@ -193,12 +238,20 @@ def _selection(
     if columns is None:
         columns = [name for name in known if name not in _ON_REQUEST]
     if isinstance(columns, str):
-        raise ArgumentError(f"columns is a list of names, not {columns!r}; give [{columns!r}]")
+        raise ArgumentError(
+            f"columns is {arguments.shown(columns)}; give a list of names: [{columns!r}]"
+        )
+    columns = arguments.texts("columns", columns)
     for name in columns:
         if name not in known:
-            raise ArgumentError(f"there is no column {name!r}; {_nearest(name, known)}")
+            raise ArgumentError(
+                f"columns has {arguments.shown(name)}, which is no column; {_nearest(name, known)}"
+            )
     return core.ArrowSelection(
-        columns, batch_rows=batch_rows, batch_bytes=batch_bytes, large_binary=large_binary
+        columns,
+        batch_rows=arguments.integer("batch_rows", batch_rows, low=1),
+        batch_bytes=arguments.integer("batch_bytes", batch_bytes, low=1),
+        large_binary=arguments.boolean("large_binary", large_binary),
     )
 
 
@@ -208,8 +261,10 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _is_skip(on_corrupt: str) -> bool:
-    if on_corrupt not in _ON_CORRUPT:
-        raise ArgumentError(f"on_corrupt is one of {', '.join(_ON_CORRUPT)}, not {on_corrupt!r}")
+    if arguments.text("on_corrupt", on_corrupt) not in _ON_CORRUPT:
+        raise ArgumentError(
+            f"on_corrupt is {arguments.shown(on_corrupt)}; give {' or '.join(_ON_CORRUPT)}"
+        )
     return on_corrupt == "skip"
 
 

@@ -6,10 +6,12 @@ blocks, therefore blocks are written independent.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from types import ModuleType
 from typing import Any
 
+from rmqstore import arguments
 from rmqstore.errors import CorruptionError, MissingExtraError
 from rmqstore.message import CompressionType, compression_type
 
@@ -18,6 +20,7 @@ __all__ = ["BODY_SIZE_BYTES_MAX", "compress", "decompress"]
 BODY_SIZE_BYTES_MAX = 64 * 1024 * 1024
 """How large a decompressed body may grow unless the caller says otherwise."""
 
+_SIZE_MAX = sys.maxsize - 1
 _ZSTD_STEP_BYTES = 1024
 """zstd's decoder takes no output limit, and four bytes of input can stand for a block of 128 KiB:
 small steps keep what a hostile body can claim beyond the limit at 32 MiB."""
@@ -29,8 +32,11 @@ def compress(
     """Return *body* compressed; store it with `kind.sys_flag` among the message's flags.
 
     *level* is RocketMQ's compressLevel, 0 to 9, for zlib and zstd; lz4 has one speed.
-    Raises MissingExtraError for zstd without its package.
+    Raises ArgumentError, MissingExtraError for zstd without its package.
     """
+    arguments.buffer("body", body)
+    arguments.member("kind", kind, CompressionType)
+    level = arguments.integer("level", level, low=0, high=9)
     if kind is CompressionType.ZLIB:
         return zlib.compress(body, level)
     # Both below go through the streaming interface, as Java's writers do (zstd with its flush
@@ -67,7 +73,10 @@ def decompress(
     Raises CorruptionError when the body is cut, is not what its flag says, or grows over
     *size_bytes_max*; MissingExtraError for zstd without its package.
     """
+    arguments.buffer("body", body)
     kind = compression_type(sys_flag)
+    # One more byte than the limit is asked for.
+    size_bytes_max = arguments.integer("size_bytes_max", size_bytes_max, low=0, high=_SIZE_MAX)
     if kind is None:
         return bytes(body)
     zstd_error: type[Exception] = (

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.errors import NotFoundError, UnsupportedStoreError
+from rmqstore.errors import NotFoundError, UnsupportedStoreError, disk_errors
 
 __all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "Directory"]
 
@@ -60,6 +60,7 @@ class Directory:
         return self.commit_log_file_size is not None
 
     @classmethod
+    @disk_errors("looking at the store's files")
     def inspect(
         cls, path: str | os.PathLike[str], *, commit_log_paths: tuple[str, ...] = ()
     ) -> Directory:
@@ -86,6 +87,7 @@ class Directory:
             left_alone=tuple(_left_alone(root)),
         )
 
+    @disk_errors("looking at the store's files")
     def require_store(self) -> None:
         """Raise NotFoundError unless there is a commit log here, UnsupportedStoreError for what
         cannot be read."""

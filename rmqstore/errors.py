@@ -3,6 +3,7 @@
 StoreError
   ConfigError (ValueError)              every violation in one message, by RocketMQ key
   ArgumentError (ValueError)            an argument that no store could accept
+    ArgumentTypeError (TypeError)       an argument of a wrong type
   StoreClosedError (ValueError)         closed, or inherited through fork
   StoreLockedError                      held by another process, with its pid where known
   DiskError (OSError)                   the system refused: errno
@@ -32,12 +33,14 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 __all__ = [
     "STATUS",
     "ArgumentError",
+    "ArgumentTypeError",
     "ConfigError",
     "CorruptionError",
     "DiskError",
@@ -60,6 +63,7 @@ __all__ = [
     "StoreTimeout",
     "UnsupportedStoreError",
     "ViewsOpenError",
+    "disk_errors",
     "for_status",
 ]
 
@@ -85,6 +89,10 @@ class ConfigError(StoreError, ValueError):
 
 class ArgumentError(StoreError, ValueError):
     """An argument outside what the call accepts; nothing was done."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of a wrong type; nothing was done."""
 
 
 class StoreClosedError(StoreError, ValueError):
@@ -347,3 +355,19 @@ def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: in
         assert isinstance(error, MessageRejected)
         error.status = "PROPERTIES_SIZE_EXCEEDED"
     return error
+
+
+@contextmanager
+def disk_errors(act: str) -> Iterator[None]:
+    """Let failures of the operating system leave the block, or function, as DiskError.
+
+    *act* says what was being done: "reading the store".
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        place = f" at {error.filename}" if error.filename else ""
+        reason = error.strerror or error
+        raise DiskError(error.errno or errno.EIO, f"{act} failed{place}: {reason}") from error

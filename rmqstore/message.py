@@ -10,11 +10,12 @@ import itertools
 import os
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, IntEnum, IntFlag, StrEnum
 from typing import NamedTuple
 
+from rmqstore import arguments
 from rmqstore.errors import ArgumentError, MessageRejected
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "java_string_hash",
     "message_id",
     "parse_message_id",
+    "split_keys",
     "tags_code",
     "unique_key",
 ]
@@ -42,6 +44,9 @@ __all__ = [
 _NAME_VALUE_SEPARATOR = "\x01"
 _PROPERTY_SEPARATOR = "\x02"
 _KEY_SEPARATOR = " "
+_TRANSACTION_BITS = 0xC
+_KEY_TIME_MS_MAX = 253_370_764_800_000
+"""The year 9999, the last one of which every C library knows the months."""
 
 
 class PutStatus(StrEnum):
@@ -156,6 +161,7 @@ def compression_type(sys_flag: int) -> CompressionType | None:
     A compressed body without a type is zlib, as brokers before the type field wrote it.
     Raises ArgumentError for a type nobody has defined.
     """
+    sys_flag = arguments.integer("sys_flag", sys_flag)
     if not sys_flag & SysFlag.COMPRESSED:
         return None
     value = (sys_flag & SysFlag.COMPRESSION_MASK) >> 8
@@ -174,10 +180,20 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
     order.
 
     A value of None leaves its pair out. Raises MessageRejected when a name holds 0x01, or any text
-    holds 0x02: the pair would be read back as something else.
+    holds 0x02, or a text is empty: the pair would be read back as something else, or not at all.
     """
-    pairs = [(name, value) for name, value in properties.items() if value is not None]
+    wanted = "a mapping of str to str"
+    pairs = [
+        (arguments.text("a name in properties", name), arguments.text(f"property {name}", value))
+        for name, value in arguments.mapping("properties", properties, wanted).items()
+        if value is not None
+    ]
     for name, value in pairs:
+        if not name or not value:
+            raise MessageRejected(
+                f"property {name!r} has an empty {'value' if name else 'name'}, which no reader of "
+                "RocketMQ's format returns; give a text, or leave the property out"
+            )
         if (
             _NAME_VALUE_SEPARATOR in name
             or _PROPERTY_SEPARATOR in name
@@ -202,6 +218,20 @@ def decode_properties(text: str) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def split_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
+    """Return index keys one by one: of a text with spaces between them, or of an iterable.
+
+    Empty keys are left out. Raises ArgumentError for a key of an iterable that holds a space.
+    """
+    if isinstance(keys, str):
+        return tuple(key for key in keys.split(_KEY_SEPARATOR) if key)
+    found = arguments.texts("keys", keys)
+    for key in found:
+        if _KEY_SEPARATOR in key:
+            raise ArgumentError(f"key {key!r} holds a space, which separates keys; give two keys")
+    return tuple(key for key in found if key)
 
 
 def java_string_hash(text: str) -> int:
@@ -243,13 +273,15 @@ def parse_message_id(text: str) -> MessageId:
     """
     import ipaddress
 
+    text = arguments.text("message_id", text)
     try:
         raw = bytes.fromhex(text) if len(text) in (32, 56) else b""
     except ValueError:
         raw = b""
     if len(raw) not in (16, 28):
         raise ArgumentError(
-            f"{text!r} is no message id: it takes 32 hex digits (IPv4 store host) or 56 (IPv6)"
+            f"message_id is {arguments.shown(text)}; give 32 hex digits (IPv4 store host) or 56 "
+            "(IPv6)"
         )
     port, physical_offset = struct.unpack(">iq", raw[-12:])
     return MessageId(str(ipaddress.ip_address(raw[:-12])), port, physical_offset)
@@ -309,6 +341,8 @@ def unique_key(now_ms: int | None = None) -> str:
     """Return a fresh unique key of this process, at *now_ms* (None: now). Safe in a forked
     child."""
     global _keys_of_process
+    if now_ms is not None:
+        now_ms = arguments.integer("now_ms", now_ms, low=0, high=_KEY_TIME_MS_MAX)
     process_id = os.getpid()
     if _keys_of_process is None or _keys_of_process[0] != process_id:
         keys = UniqueKeys(address=_own_address(), process_id=process_id, salt=os.urandom(4))
@@ -320,10 +354,10 @@ def unique_key(now_ms: int | None = None) -> str:
 class Message:
     """A message to put.
 
-    Sizes and the topic's form are judged by the store at put; what is judged here is what could not
-    be written down at all. *tags*, *keys*, *unique_key*, *delay_level* and *wait_store_ok* travel
-    as the properties TAGS, KEYS, UNIQ_KEY, DELAY and WAIT; giving one both ways with two values is
-    an ArgumentError.
+    The store validates sizes, ranges and the topic's form at put. The constructor validates types,
+    and what no store could write. *tags*, *keys*, *unique_key*, *delay_level* and *wait_store_ok*
+    travel as the properties TAGS, KEYS, UNIQ_KEY, DELAY and WAIT; giving one both ways with two
+    values is an ArgumentError.
     """
 
     topic: str
@@ -353,15 +387,9 @@ class Message:
     """False acknowledges without waiting for the flush or for replicas."""
 
     def __post_init__(self) -> None:
-        if type(self.keys) is not tuple:
-            keys = self.keys.split(_KEY_SEPARATOR) if isinstance(self.keys, str) else self.keys
-            object.__setattr__(self, "keys", tuple(key for key in keys if key))
-        for key in self.keys:
-            if _KEY_SEPARATOR in key:
-                raise ArgumentError(
-                    f"key {key!r} holds a space, which separates keys; give two keys"
-                )
-        flags = int(self.sys_flag & SysFlag.TRANSACTION_MASK)
+        if not self._is_plain():
+            self._normalize()
+        flags = self.sys_flag & _TRANSACTION_BITS
         if flags and self.transaction and flags != int(self.transaction):
             raise ArgumentError(
                 f"sys_flag 0x{self.sys_flag:x} and transaction {self.transaction.name} disagree; "
@@ -374,6 +402,57 @@ class Message:
                         f"property {name} is given twice, as {self.properties[name]!r} and as "
                         f"{value!r}; give it once"
                     )
+
+    def _is_plain(self) -> bool:
+        """Whether all fields have exactly the types that most messages have."""
+        if type(self.keys) is not tuple:
+            return False
+        for key in self.keys:
+            if type(key) is not str or not key or _KEY_SEPARATOR in key:
+                return False
+        return (
+            type(self.topic) is str
+            and type(self.body) is bytes
+            and type(self.queue) is int
+            and (self.tags is None or type(self.tags) is str)
+            and type(self.properties) is dict
+            and type(self.flag) is int
+            and type(self.sys_flag) is int
+            and (self.born_timestamp is None or type(self.born_timestamp) is int)
+            and self.born_host is None
+            and self.store_host is None
+            and type(self.delay_level) is int
+            and self.delay_level >= 0
+            and type(self.transaction) is TransactionType
+            and type(self.reconsume_times) is int
+            and type(self.prepared_transaction_offset) is int
+            and (self.unique_key is None or type(self.unique_key) is str)
+            and type(self.wait_store_ok) is bool
+        )
+
+    def _normalize(self) -> None:
+        """Gives every field its plain type; refuses what no store could write."""
+        plain: dict[str, object] = {
+            "topic": arguments.text("topic", self.topic),
+            "keys": split_keys(self.keys),
+            "delay_level": arguments.integer("delay_level", self.delay_level, low=0),
+        }
+        arguments.buffer("body", self.body)
+        for name in ("queue", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"):
+            plain[name] = arguments.integer(name, getattr(self, name))
+        if self.born_timestamp is not None:
+            plain["born_timestamp"] = arguments.integer("born_timestamp", self.born_timestamp)
+        for name in ("tags", "unique_key"):
+            if getattr(self, name) is not None:
+                plain[name] = arguments.text(name, getattr(self, name))
+        for name in ("born_host", "store_host"):
+            if getattr(self, name) is not None:
+                plain[name] = arguments.host(name, getattr(self, name))
+        arguments.mapping("properties", self.properties, "a mapping of str to str")
+        arguments.member("transaction", self.transaction, TransactionType)
+        arguments.boolean("wait_store_ok", self.wait_store_ok)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     def _named_properties(self) -> dict[str, str]:
         named: dict[str, str] = {}

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from rmqstore.errors import CorruptionError, DiskError
+from rmqstore import arguments
+from rmqstore.errors import ArgumentError, CorruptionError, DiskError
 
 __all__ = ["ConsumerOffsets", "DataVersion", "DelayOffsets", "TopicConfig", "TopicTable"]
 
@@ -58,6 +59,24 @@ class TopicConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        plain: dict[str, object] = {
+            name: arguments.utf8(name, getattr(self, name)) for name in ("name", "filter_type")
+        }
+        for name in ("read_queue_count", "write_queue_count", "perm", "sys_flag"):
+            plain[name] = arguments.integer(name, getattr(self, name))
+        plain["order"] = arguments.boolean("order", self.order)
+        attributes = arguments.mapping("attributes", self.attributes, "a mapping of str to str")
+        plain["attributes"] = {
+            arguments.utf8("a name in attributes", name): arguments.utf8(
+                f"attributes[{name!r}]", value
+            )
+            for name, value in attributes.items()
+        }
+        arguments.mapping("others", self.others, "a mapping of str to JSON values")
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
 
 @dataclass(frozen=True, slots=True)
 class _Table:
@@ -79,8 +98,18 @@ class _Table:
         return cls._from_members(_Members(_parse(text), ""))
 
     def to_json(self) -> str:
-        """Return the file's text as RocketMQ 5.3 writes it: tab-indented, numeric keys unquoted."""
-        return _pretty(dict(sorted(self._members().items())), depth=0)
+        """Return the file's text as RocketMQ 5.3 writes it: tab-indented, numeric keys unquoted.
+
+        Raises ArgumentError when a member is no JSON value.
+        """
+        try:
+            text = _pretty(dict(sorted(self._members().items())), depth=0)
+            text.encode()
+        except (RecursionError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"a member for {self.FILE_NAME} is no JSON value: {error}"
+            ) from error
+        return text
 
     @classmethod
     def load(cls, root: str | os.PathLike[str]) -> Self:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rmqstore._native.core import Record, RecordIterator
-from rmqstore.errors import ArgumentError, StoreClosedError
+from rmqstore import arguments
+from rmqstore._native.core import Reader, Record, RecordIterator
+from rmqstore.errors import ArgumentError, OffsetOutOfRange, StoreClosedError
 from rmqstore.message import Boundary, GetStatus
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class Queue:
     __slots__ = ("number", "store", "topic")
 
     def __init__(self, store: Store, topic: str, number: int) -> None:
+        arguments.instance("store", store, Reader, wanted="a Store")
         self.store = store
-        self.topic = topic
-        self.number = number
+        self.topic = arguments.text("topic", topic)
+        self.number = arguments.integer("queue", number, low=0, high=arguments.INT32_MAX)
 
     def __repr__(self) -> str:
         return f"<rmqstore.Queue {self.topic}/{self.number} of {self.store.path!r}>"
@@ -103,8 +105,9 @@ class Queue:
         """Iterate over the records from *start* (None: the first kept) to before *stop* (None: the
         end at the call).
 
-        Each record owns its bytes. Raises OffsetOutOfRange when retention overtakes the iteration,
-        CorruptionError.
+        Each record owns its bytes. Raises OffsetOutOfRange for a *start* past the end, as `get`
+        does, and when retention overtakes the iteration; CorruptionError. At the end itself there
+        is nothing to iterate over.
         """
         return self._iterate(start, stop, tags, False, check_crc)
 
@@ -141,10 +144,10 @@ class Queue:
         check_crc: bool,
     ) -> RecordIterator:
         low, high = self._bounds()
-        first = low if start is None else start
-        last = high if stop is None else min(stop, high)
-        if first < 0:
-            raise ArgumentError(f"start must not be negative: {first}")
+        first = low if start is None else arguments.integer("start", start, low=0)
+        last = high if stop is None else min(arguments.integer("stop", stop, low=0), high)
+        if first > high:
+            raise past_the_end(f"queue {self.topic}/{self.number}", first, low, high)
         return RecordIterator(
             self.store, self.topic, self.number, first, last, tags, zero_copy, check_crc
         )
@@ -152,7 +155,10 @@ class Queue:
     def wait(self, offset: int, *, timeout: float | None = None) -> bool:
         """Return whether the message at *offset* is there, waiting up to *timeout* seconds for it,
         None for ever."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        offset = arguments.integer("offset", offset)
+        deadline = None
+        if timeout is not None:
+            deadline = time.monotonic() + arguments.seconds("timeout", timeout)
         while True:
             seen = self.store.dispatched_offset
             if (self.store._bounds(self.topic, self.number) or (0, 0))[1] > offset:
@@ -173,9 +179,13 @@ class Queue:
         """Iterate over the records from *start* on, waiting for new ones; it ends when the store is
         closed.
 
-        "start" is the first record kept, "end" begins with the next one put.
+        "start" is the first record kept, "end" begins with the next one put. An offset past the
+        end is waited for.
         """
-        offset = start if isinstance(start, int) else self.start if start == "start" else self.end
+        tags = None if tags is None else arguments.texts("tags", tags)
+        return self._follow(follow_start(start, self._bounds), tags)
+
+    def _follow(self, offset: int, tags: Sequence[str] | None) -> Iterator[Record]:
         while not self.store.closed:
             try:
                 found = self.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
@@ -193,6 +203,7 @@ class Queue:
         LOWER: the first message at or after it, `end` when there is none. UPPER: the last one at
         or before it, `start` when there is none. Raises NotFoundError when there is no such queue.
         """
+        boundary = arguments.word("boundary", boundary, Boundary)
         self.store._settle()
         return self.store._offset_by_time(
             self.topic, self.number, timestamp_ms, boundary is Boundary.UPPER
@@ -210,3 +221,24 @@ class Queue:
         from rmqstore import arrow
 
         return arrow.queue(self, columns=columns, start=start, stop=stop, **options)
+
+
+def follow_start(start: object, bounds: Callable[[], tuple[int, int]]) -> int:
+    """Return the offset that *start*, an offset or a word, stands for in a queue with *bounds*."""
+    if isinstance(start, str):
+        if start not in ("start", "end"):
+            raise ArgumentError(
+                f'start is {arguments.shown(start)}; give an offset, "start" or "end"'
+            )
+        return bounds()[start == "end"]
+    return arguments.integer("start", start, low=0)
+
+
+def past_the_end(place: str, start: int, low: int, high: int) -> OffsetOutOfRange:
+    """Return the exception for a *start* past the end of what lies between *low* and *high*."""
+    return OffsetOutOfRange(
+        f"{place} ends at {high}; start {start} is past the end",
+        start=low,
+        end=high,
+        nearest=high,
+    )

@@ -25,9 +25,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
+from rmqstore import arguments
 from rmqstore import store as store_module
 from rmqstore.config import StoreConfig
-from rmqstore.errors import DiskError, NotFoundError, StoreError, StoreLockedError
+from rmqstore.errors import (
+    DiskError,
+    NotFoundError,
+    StoreError,
+    StoreLockedError,
+    disk_errors,
+)
 from rmqstore.message import TransactionType
 from rmqstore.settings import is_remembered, remembered
 from rmqstore.store import Recovery
@@ -116,8 +123,8 @@ def exclusive(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Raises StoreLockedError when there is one, DiskError when the folder cannot be written.
     """
-    root = Path(path)
-    if not root.is_dir():
+    root = Path(arguments.absolute_path("path", path))
+    if not _is_folder(root):
         raise NotFoundError(f"{root} does not exist")
     try:
         descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -135,6 +142,7 @@ def exclusive(path: str | os.PathLike[str]) -> Iterator[None]:
         os.close(descriptor)
 
 
+@disk_errors("planning the repair")
 def plan(
     path: str | os.PathLike[str],
     *,
@@ -149,6 +157,7 @@ def plan(
     sound. Hold `exclusive` from here until `apply` when the store might be in use. Raises
     UnsupportedStoreError when its queues cannot be rebuilt, otherwise as `verify` does.
     """
+    arguments.boolean("rebuild", rebuild)
     report = verify(path, config=config, full=True, log_file_size=log_file_size, progress=progress)
     report.facts.require_file_queues()
     actions = [*_file_actions(report), *_log_actions(report), *_queue_actions(report)]
@@ -175,6 +184,7 @@ def plan(
     )
 
 
+@disk_errors("repairing the store")
 def apply(plan: Plan, *, progress: Progress | None = None) -> Outcome:
     """Do what *plan* says and return the outcome.
 
@@ -182,6 +192,9 @@ def apply(plan: Plan, *, progress: Progress | None = None) -> Outcome:
     StoreError when the plan has obstacles or the store is not as it was when planned, and whatever
     opening the store raises.
     """
+    arguments.instance("plan", plan, Plan)
+    if progress is not None:
+        arguments.function("progress", progress)
     report = plan.report
     if plan.obstacles:
         raise StoreError(f"{report.path} cannot be repaired: {'; '.join(plan.obstacles)}")
@@ -519,6 +532,11 @@ def _open_once(plan: Plan) -> Recovery:
         settings["enable_multi_dispatch"] = True
     with store_module.open(report.path, plan.config, **settings) as store:
         return store.recovery
+
+
+@disk_errors("looking at the store's files")
+def _is_folder(path: Path) -> bool:
+    return path.is_dir()
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqstore.config import FlushDiskType, StoreConfig
 from rmqstore.directory import Directory
+from rmqstore.errors import disk_errors
 from rmqstore.message import Durability
 from rmqstore.metadata import replace_durably, sync_directory
 
@@ -40,11 +41,13 @@ def _path(root: str | os.PathLike[str]) -> Path:
     return Path(root, "config", _SETTINGS_FILE)
 
 
+@disk_errors("looking at the store's settings")
 def is_remembered(root: str | os.PathLike[str]) -> bool:
     """Return whether the store at *root* has its settings beside it."""
     return _path(root).is_file()
 
 
+@disk_errors("writing the store's settings")
 def remember(root: str | os.PathLike[str], config: StoreConfig) -> None:
     """Write the settings that shape the files of a new store at *root*, durably."""
     lines = [line for line in config.to_properties().splitlines() if line.startswith(_REMEMBERED)]

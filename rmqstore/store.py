@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from rmqstore import forks
+from rmqstore import arguments, forks
 from rmqstore._native import core
 from rmqstore._native.core import LogScan, Record
 from rmqstore.config import StoreConfig
@@ -29,6 +29,8 @@ from rmqstore.errors import (
     OffsetOutOfRange,
     StoreClosedError,
     StoreError,
+    UnsupportedStoreError,
+    disk_errors,
 )
 from rmqstore.message import GetStatus, Message
 from rmqstore.metadata import (
@@ -37,7 +39,7 @@ from rmqstore.metadata import (
     TopicConfig,
     TopicTable,
 )
-from rmqstore.queue import GetResult, Queue
+from rmqstore.queue import GetResult, Queue, past_the_end
 from rmqstore.retention import (
     CommitLogFile,
     DiskUse,
@@ -53,12 +55,15 @@ if TYPE_CHECKING:
 
     from rmqstore.arrow import ArrowStream
 
-__all__ = ["GetResult", "Queue", "Recovery", "Store", "open"]
+__all__ = ["GetResult", "Queue", "Recovery", "Store"]
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _VISIBLE_TIMEOUT_MS = 30_000
 _MAX_TIME_MS = 2**63 - 1
 _READ_ONLY_POLL = 0.05
+_BATCH_QUEUES_MAX = 65_536
+_CLOCK_MS_MAX = 253_370_764_800_000
+"""The year 9999, the last one that every C library breaks down."""
 
 
 class Recovery(NamedTuple):
@@ -102,11 +107,14 @@ def open(
 ) -> Store:
     """Return the store at *path*, made when it is not there.
 
+    `~` in a path is not expanded. `from rmqstore import *` leaves the builtin open as it is: call
+    rmqstore.open by this name.
+
     *config* is a StoreConfig or the path of a RocketMQ broker's file; *settings* change single
     fields of it by name. Without a config, the file sizes of a store already there are found out.
     *read_only* takes no lock and writes nothing, so that it may stand beside a running broker;
     `refresh` then shows what the writer did since. *retention* deletes old files by the rules of
-    the configuration; without it nothing is ever deleted.
+    the configuration, which no read-only store does; without it nothing is ever deleted.
 
     *keep_confirm_offset*: what lies behind the checkpoint's confirm offset, which other replicas
     may lack, stays unseen until replication confirms it. None: where there is an epoch list, so
@@ -114,7 +122,7 @@ def open(
     there is. A confirm offset of 0 was never set and holds nothing back.
 
     Raises StoreLockedError (names the process), CorruptionError (names place and cure),
-    ConfigError, DiskError.
+    ConfigError, ArgumentError, DiskError.
     """
     return Store(
         path,
@@ -143,12 +151,19 @@ class Store(core.Reader):
         keep_confirm_offset: bool | None = None,
         **settings: Any,
     ) -> None:
-        root = os.path.abspath(os.fspath(path))
+        root = arguments.absolute_path("path", path)
         given = config is not None
+        arguments.boolean("read_only", read_only)
+        if arguments.boolean("retention", retention) and read_only:
+            raise ArgumentError(
+                "retention is True with read_only; a store opened read-only deletes nothing"
+            )
+        if keep_confirm_offset is not None:
+            arguments.boolean("keep_confirm_offset", keep_confirm_offset)
         if config is None:
             config = remembered(root)
         elif not isinstance(config, StoreConfig):
-            config = StoreConfig.from_properties(os.fspath(config))
+            config = StoreConfig.from_properties(arguments.path("config", config))
         config = config.replace(**settings)
         facts = Directory.inspect(root, commit_log_paths=config.commit_log_paths)
         if read_only:
@@ -256,8 +271,9 @@ class Store(core.Reader):
     def queues(self, topic: str | None = None) -> list[Queue]:
         """Return every queue there is, of one *topic* or of all, in order."""
         self._settle()
+        wanted = None if topic is None else arguments.text("topic", topic)
         found = sorted(
-            (name, number) for name, number, *_ in self._queues() if topic in (None, name)
+            (name, number) for name, number, *_ in self._queues() if wanted in (None, name)
         )
         return [Queue(self, name, number) for name, number in found]
 
@@ -378,16 +394,15 @@ class Store(core.Reader):
         """Return the records of the commit log in stored order, between two physical offsets.
 
         *start* must be where a record begins; None is the first kept, *stop* None the end. See
-        `LogScan` for what happens at bytes that are no record.
+        `LogScan` for what happens at bytes that are no record. Raises OffsetOutOfRange for a
+        *start* past the end.
         """
-        first = max(self.start_offset, 0)
-        return LogScan(
-            self,
-            first if start is None else start,
-            self.end_offset if stop is None else stop,
-            check_crc,
-            zero_copy,
-        )
+        low, high = max(self.start_offset, 0), self.end_offset
+        first = low if start is None else arguments.integer("start", start, low=0)
+        last = high if stop is None else arguments.integer("stop", stop, low=0)
+        if first > high:
+            raise past_the_end("the log", first, low, high)
+        return LogScan(self, first, last, check_crc, zero_copy)
 
     def scan_arrow(
         self,
@@ -412,8 +427,8 @@ class Store(core.Reader):
         *timeout* seconds (30 by default), NotWritable when dispatching stopped for good, DiskError
         when it finds no room on the disk.
         """
-        timeout_ms = _VISIBLE_TIMEOUT_MS if timeout is None else int(timeout * 1000)
-        self._wait_dispatched(self.end_offset if offset is None else offset, timeout_ms)
+        end = self.end_offset if offset is None else arguments.integer("offset", offset, low=0)
+        self._wait_dispatched(end, _milliseconds(timeout, _VISIBLE_TIMEOUT_MS))
 
     def _settle(self) -> StoreError | None:
         """Waits until what was put can be read.
@@ -433,8 +448,8 @@ class Store(core.Reader):
         Raises FlushTimeout after *timeout* seconds (syncFlushTimeout by default), NotWritable when
         a sync failed.
         """
-        timeout_ms = self.config.sync_flush_timeout_ms if timeout is None else int(timeout * 1000)
-        self._wait_flushed(self.end_offset if offset is None else offset, timeout_ms)
+        end = self.end_offset if offset is None else arguments.integer("offset", offset, low=0)
+        self._wait_flushed(end, _milliseconds(timeout, self.config.sync_flush_timeout_ms))
 
     def _await_change(self, seen: int, timeout: float) -> None:
         """Returns when there may be more to read than at the dispatched offset *seen*, or after
@@ -466,7 +481,13 @@ class Store(core.Reader):
             topic.attributes.get("queue.type") == "BatchCQ"
             or topic.attributes.get("+queue.type") == "BatchCQ"
         ):
-            for number in range(max(topic.write_queue_count, topic.read_queue_count)):
+            count = max(topic.write_queue_count, topic.read_queue_count)
+            if count > _BATCH_QUEUES_MAX:
+                raise UnsupportedStoreError(
+                    f"topic {topic.name} has {count} batch queues; at most {_BATCH_QUEUES_MAX} are "
+                    "supported"
+                )
+            for number in range(count):
                 self._declare_batch_queue(topic.name, number)
 
     def create_topic(self, topic: TopicConfig | str, **members: Any) -> TopicConfig:
@@ -475,12 +496,18 @@ class Store(core.Reader):
         *members* are fields of TopicConfig. Only topics for inner batches need this: attributes
         {"queue.type": "BatchCQ"}, before anything is put to them.
         """
-        made = topic if isinstance(topic, TopicConfig) else TopicConfig(topic, **members)
-        self._declare(made)
+        if isinstance(topic, TopicConfig):
+            if members:
+                raise ArgumentError(f"{', '.join(members)} beside a TopicConfig, which has its own")
+            made = topic
+        else:
+            made = TopicConfig(topic, **members)
         version = self.topics.data_version.next(now_ms=_now_ms())
         table = replace(
             self.topics, topics={**self.topics.topics, made.name: made}, data_version=version
         )
+        table.to_json()  # What cannot be written raises before anything changes.
+        self._declare(made)
         table.save(self.path)
         self.topics = table
         return made
@@ -488,7 +515,9 @@ class Store(core.Reader):
     def commit_offset(self, group: str, topic: str, *, queue: int = 0, offset: int) -> None:
         """Remember that *group* has consumed *queue* below *offset*; `save_offsets` makes it
         durable."""
-        key = f"{topic}@{group}"
+        key = f"{arguments.utf8('topic', topic)}@{arguments.utf8('group', group)}"
+        queue = arguments.integer("queue", queue, low=0, high=arguments.INT32_MAX)
+        offset = arguments.integer("offset", offset, low=0)
         table = {**self.consumer_offsets.offsets.get(key, {}), queue: offset}
         self.consumer_offsets = replace(
             self.consumer_offsets,
@@ -498,7 +527,10 @@ class Store(core.Reader):
 
     def committed_offset(self, group: str, topic: str, *, queue: int = 0) -> int | None:
         """Return the offset *group* goes on at, None when it has committed none."""
-        return self.consumer_offsets.of(topic, group).get(queue)
+        of_group = self.consumer_offsets.of(
+            arguments.text("topic", topic), arguments.text("group", group)
+        )
+        return of_group.get(arguments.integer("queue", queue, low=0, high=arguments.INT32_MAX))
 
     def save_offsets(self) -> None:
         """Write config/consumerOffset.json and config/delayOffset.json; they survive a power loss
@@ -514,13 +546,15 @@ class Store(core.Reader):
         Files older than fileReservedTime go, and younger ones when the disk is over its forced
         ratio; the last file always stays. *hour* and *now_ms* stand in for the clock.
         """
+        if hour is not None:
+            hour = arguments.integer("hour", hour, low=0, high=23)
+        if now_ms is not None:
+            now_ms = arguments.integer("now_ms", now_ms, low=0, high=_CLOCK_MS_MAX)
         return self._round(delete=True, manual=True, hour=hour, now_ms=now_ms)
 
     def expire_files(self, count: int) -> None:
         """Remove the first *count* commit log files (never the last) and what points into them."""
-        if count < 0:
-            raise ArgumentError(f"count must not be negative: {count}")
-        self._remove_files(count)
+        self._remove_files(arguments.integer("count", count, low=0))
 
     def _remove_files(self, count: int) -> None:
         self._expire(count)
@@ -549,10 +583,11 @@ class Store(core.Reader):
         self, *, delete: bool, manual: bool, hour: int | None, now_ms: int | None
     ) -> RetentionDecision:
         now_ms = _now_ms() if now_ms is None else now_ms
-        files = [
-            CommitLogFile(start, size, int(os.stat(path).st_mtime * 1000))
-            for path, start, size in self._files()
-        ]
+        with disk_errors("looking at the commit log's files"):
+            files = [
+                CommitLogFile(start, size, int(os.stat(path).st_mtime * 1000))
+                for path, start, size in self._files()
+            ]
         paths = self.config.commit_log_paths or (os.path.join(self.path, "commitlog"),)
         decision = decide(
             files,
@@ -597,6 +632,10 @@ class Store(core.Reader):
             delay_level=level,
             properties=properties,
         )
+
+
+def _milliseconds(timeout: float | None, default_ms: int) -> int:
+    return default_ms if timeout is None else int(arguments.seconds("timeout", timeout) * 1000)
 
 
 def _log() -> logging.Logger:

@@ -3,13 +3,6 @@
 cdef tuple PUT_STATUSES = tuple(PutStatus)  # In the order of enum rmq_put_status.
 
 
-cdef int64_t least(str name, object value, int64_t low, int64_t high) except? -1:
-    cdef int64_t number = value
-    if not low <= number <= high:
-        raise ArgumentError(f"{name} {number}: give {low} to {high}")
-    return number
-
-
 @cython.no_gc_clear  # While it may be called by the store's flusher, it has its store.
 cdef class AckBoard:
     """What the replicas of a master hold, by slots; puts wait here, and the confirm offset is raised.
@@ -68,7 +61,7 @@ cdef class AckBoard:
         Raises ArgumentError for a negative offset.
         """
         cdef rmq_ack_board *board = self.alive()
-        least("offset", offset, 0, INT64_MAX)
+        integer_of("offset", offset, 0, INT64_MAX)
         self.store.enter()
         try:
             with nogil:
@@ -121,16 +114,16 @@ cdef class AckBoard:
         rule.has_set = waited is not None
         rule.is_missing, rule.is_gated, rule.needs_all = is_missing, is_gated, needs_all
         rule.is_flushed = is_flushed
-        rule.confirm_copies = <int32_t>least("confirm_copies", confirm_copies, 1, INT32_MAX)
-        rule.confirm_from = least("confirm_from", confirm_from, 0, INT64_MAX)
-        rule.copies = <int32_t>least("copies", copies, 1, INT32_MAX)
+        rule.confirm_copies = <int32_t>integer_of("confirm_copies", confirm_copies, 1, INT32_MAX)
+        rule.confirm_from = integer_of("confirm_from", confirm_from, 0, INT64_MAX)
+        rule.copies = <int32_t>integer_of("copies", copies, 1, INT32_MAX)
         rule.status = <int32_t>PUT_STATUSES.index(PutStatus(status))
         rule.reason = text
         rule.lease_end_ms = INT64_MAX if lease_end_ms is None else lease_end_ms
-        rule.waiting_max = least("waiting_max", waiting_max, 0, INT64_MAX)
-        rule.timeout_ms = least("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
-        rule.available = -1 if available is None else <int32_t>least("available", available, 0, INT32_MAX)
-        rule.present = -1 if present is None else <int32_t>least("present", present, 0, INT32_MAX)
+        rule.waiting_max = integer_of("waiting_max", waiting_max, 0, INT64_MAX)
+        rule.timeout_ms = integer_of("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
+        rule.available = -1 if available is None else <int32_t>integer_of("available", available, 0, INT32_MAX)
+        rule.present = -1 if present is None else <int32_t>integer_of("present", present, 0, INT32_MAX)
         self.store.enter()
         try:
             with nogil:
@@ -167,7 +160,7 @@ cdef class AckBoard:
         None for *timeout_ms* is the rule's limit.
         """
         cdef rmq_ack_need need
-        cdef int64_t limit = -1 if timeout_ms is None else least("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
+        cdef int64_t limit = -1 if timeout_ms is None else integer_of("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
         cdef int32_t reached = 0
         cdef int status
         cdef rmq_ack_board *board = self.alive()
@@ -210,7 +203,7 @@ cdef size_t fill_slots(int32_t *out, list slots) except? 0:
 
 cdef int32_t judge_copies(copies) except -1:
     """0 for None, which is the rule's number."""
-    return 0 if copies is None else <int32_t>least("copies", copies, 1, INT32_MAX)
+    return 0 if copies is None else <int32_t>integer_of("copies", copies, 1, INT32_MAX)
 
 
 @cython.final

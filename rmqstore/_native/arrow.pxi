@@ -217,7 +217,7 @@ cdef class ArrowStream:
         options.columns = self.selection.options
         options.by_queue = self.by_queue
         if self.topic is not None:
-            options.topic = slice_of(self.topic)
+            kept = sought_text("topic", self.topic, &options.topic)
         options.queue_id = self.queue_id
         options.tags = tags.slices
         options.tag_count = tags.count

@@ -1,4 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: nonecheck=True, allow_none_for_extension_args=False
 """The C core as Python sees it: arguments are judged, the border is crossed, statuses become exceptions."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
@@ -8,17 +9,20 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcpy, memset
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmqstore._native.csrc cimport *
 
+import rmqstore.arguments as arguments
 from rmqstore.errors import (
     ArgumentError,
+    ArgumentTypeError,
     CorruptionError,
     DiskError,
     InSyncReplicasNotEnough,
     MessageRejected,
+    NotFoundError,
     NotWritable,
     OffsetOutOfRange,
     PageCacheBusy,
@@ -29,7 +33,7 @@ from rmqstore.errors import (
     ViewsOpenError,
     for_status,
 )
-from rmqstore.message import Durability, GetStatus, Message, PutStatus
+from rmqstore.message import Durability, GetStatus, Message, PutStatus, split_keys
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -56,20 +60,12 @@ cdef int check(int status, const rmq_error *err) except -1:
     raise error_of(err)
 
 
-cdef rmq_slice slice_of(str text) except *:
-    """UTF-8 of *text*; it lives as long as the string object."""
-    cdef Py_ssize_t size = 0
-    cdef rmq_slice result
-    result.data = PyUnicode_AsUTF8AndSize(text, &size)
-    result.size = <size_t>size
-    return result
-
-
 cdef str text_of(const char *data, Py_ssize_t size):
     """Stored text is whatever its producer sent; bytes that are no UTF-8 survive as surrogates."""
     return PyUnicode_DecodeUTF8(data, size, "surrogateescape")
 
 
+include "arguments.pxi"
 include "record.pxi"
 include "store.pxi"
 include "wait.pxi"

@@ -64,7 +64,7 @@ cdef class RowEncoder:
         self.rows.limits.version_by_topic_size = version_by_topic_size
         self.rows.limits.append_property_crc = append_property_crc
         self.rows.log_file_size = log_file_size
-        self.rows.host = parse_host(host)
+        self.rows.host = parse_host("host", host)
 
     def __dealloc__(self):
         self.let_go()

@@ -5,6 +5,9 @@ cdef object MEMORY = Durability.MEMORY
 cdef object DISK = Durability.DISK
 cdef object REPLICATED = Durability.REPLICATED
 
+# The default of arguments that a Message has itself; CPython has one object of that value.
+cdef object ZERO = 0
+
 # Longer than any legal property text, so that the core names the limit.
 cdef enum:
     TEXT_MAX = 33000
@@ -24,13 +27,19 @@ cdef int add_text(Text *text, rmq_slice part) except -1:
     return 0
 
 
-cdef int add_property(Text *text, str name, str value) except -1:
-    if name == "__CRC32#":
+cdef int add_property(Text *text, name, value) except -1:
+    cdef rmq_slice n, v
+    cdef object kept_name = message_text("a name in properties", name, &n)
+    cdef object kept_value
+    if n.size == 8 and memcmp(n.data, b"__CRC32#", 8) == 0:
         return 0  # The store's own: one that came along with a copied message is left out.
-    cdef rmq_slice n = slice_of(name), v = slice_of(value)
+    kept_value = message_text("a value in properties", value, &v)
+    if v.size == 0:
+        raise MessageRejected(f"property {arguments.shown(name)} has an empty value, which no reader of RocketMQ's format returns; give "
+                              "a text, or leave the property out")
     if (memchr(n.data, 1, n.size) != NULL or memchr(n.data, 2, n.size) != NULL or memchr(n.data, 0, n.size) != NULL
             or memchr(v.data, 2, v.size) != NULL or memchr(v.data, 0, v.size) != NULL or n.size == 0):
-        raise MessageRejected(f"property {name!r}: a name may not be empty nor hold the bytes 0, 1 and 2, a value not "
+        raise MessageRejected(f"property {arguments.shown(name)}: a name may not be empty nor hold the bytes 0, 1 and 2, a value not "
                               "0 and 2, which separate properties; leave them out")
     if n.size + v.size + 2 > TEXT_MAX - text.size:
         add_text(text, rmq_slice(NULL, TEXT_MAX + 1))
@@ -43,13 +52,25 @@ cdef int add_property(Text *text, str name, str value) except -1:
     return 0
 
 
+cdef int add_properties(Text *text, properties) except -1:
+    if type(properties) is not dict:
+        arguments.mapping("properties", properties, "a mapping of str to str")
+    for key, value in properties.items():
+        if value is not None:
+            add_property(text, key, value)
+    return 0
+
+
 cdef str join_keys(keys):
-    if isinstance(keys, str):
+    if type(keys) is str:
         return keys
-    for key in keys:
-        if " " in key:
-            raise ArgumentError(f"key {key!r} holds a space, which separates keys; give two keys")
-    return " ".join(keys)
+    if type(keys) is list or type(keys) is tuple:
+        for key in keys:
+            if type(key) is not str or not key or " " in key:
+                break
+        else:
+            return " ".join(keys)
+    return " ".join(split_keys(keys))
 
 
 cdef inline bint is_message(object item):
@@ -58,16 +79,18 @@ cdef inline bint is_message(object item):
 
 
 cdef class _Bodies:
-    """Buffers of the messages of one call, let go of together. Bytes are the caller's to keep."""
+    """Buffers and texts of the messages of one call, released together."""
 
     cdef Py_buffer *views
     cdef size_t count  # bodies taken
     cdef size_t held
+    cdef list kept     # objects whose bytes the messages point at
 
     def __cinit__(self, size_t capacity):
         self.views = <Py_buffer *>PyMem_Malloc(capacity * sizeof(Py_buffer) if capacity else 1)
         if self.views == NULL:
             raise MemoryError
+        self.kept = []
 
     def __dealloc__(self):
         cdef size_t i
@@ -75,7 +98,8 @@ cdef class _Bodies:
             PyBuffer_Release(&self.views[i])
         PyMem_Free(self.views)
 
-    cdef int take(self, body, rmq_message *message) except -1:
+    cdef int take(self, body, rmq_message *message, Py_ssize_t number) except -1:
+        """Takes the body of a message, or, with its *number* in the call, a body by itself."""
         cdef Py_buffer *view
         if PyBytes_CheckExact(body):
             message.body = <const uint8_t *>PyBytes_AS_STRING(body)
@@ -83,7 +107,7 @@ cdef class _Bodies:
             self.count += 1
             return 0
         view = &self.views[self.held]
-        PyObject_GetBuffer(body, view, PyBUF_SIMPLE)
+        get_buffer("body" if number < 0 else f"messages[{number}]", body, view)
         self.count += 1
         self.held += 1
         message.body = <const uint8_t *>view.buf
@@ -91,30 +115,26 @@ cdef class _Bodies:
         return 0
 
 
-cdef int judge_int32(str name, object value) except? -1:
-    cdef int64_t number = value
-    if not -2147483648 <= number <= 2147483647:
-        raise MessageRejected(f"{name} {number} does not fit into 32 bits")
-    return <int>number
-
-
 cdef int fill_from_message(Store store, rmq_message *out, object message) except -1:
-    """Everything but body and properties, which the caller has room for."""
-    cdef rmq_slice topic = slice_of(message.topic)
-    out.topic = topic.data
-    out.topic_size = topic.size
-    out.queue_id = judge_int32("queue", message.queue)
-    out.flag = judge_int32("flag", message.flag)
-    out.sys_flag = message.stored_sys_flag
-    out.reconsume_times = judge_int32("reconsume_times", message.reconsume_times)
-    out.prepared_transaction_offset = message.prepared_transaction_offset
-    born = message.born_timestamp
-    out.born_timestamp = RMQ_BORN_WHEN_STORED if born is None else born
+    """Everything but topic, body and properties, which the caller keeps."""
+    out.queue_id = <int32_t>message_integer("queue", message.queue, 0, INT32_MAX)
+    out.flag = <int32_t>message_integer("flag", message.flag, INT32_MIN, INT32_MAX)
+    out.sys_flag = <int32_t>message_integer("sys_flag", message.stored_sys_flag, INT32_MIN, INT32_MAX)
+    out.reconsume_times = <int32_t>message_integer("reconsume_times", message.reconsume_times, INT32_MIN, INT32_MAX)
+    out.prepared_transaction_offset = message_integer("prepared_transaction_offset",
+                                                      message.prepared_transaction_offset, INT64_MIN, INT64_MAX)
+    out.born_timestamp = born_at(message.born_timestamp)
     store_host = message.store_host
-    out.store_host = store.host if store_host is None else parse_host(store_host)
+    out.store_host = store.host if store_host is None else parse_host("store_host", store_host)
     born_host = message.born_host
-    out.born_host = out.store_host if born_host is None else parse_host(born_host)
+    out.born_host = out.store_host if born_host is None else parse_host("born_host", born_host)
     return 0
+
+
+cdef int64_t born_at(timestamp) except? -1:
+    if timestamp is None:
+        return RMQ_BORN_WHEN_STORED
+    return message_integer("born_timestamp", timestamp, INT64_MIN + 1, INT64_MAX)
 
 
 # What a put waits for behind its append, and what came of it.
@@ -132,7 +152,7 @@ cdef int admit(Store store, AckBoard board, object durability, int32_t copies, o
                Waited *waited) except -1:
     """Judge, before anything is appended, whether the put may be; *copies* is 0 for the rule's number."""
     cdef int status
-    waited.timeout_ms = milliseconds(store, timeout)
+    waited.timeout_ms = store.flush_timeout_ms if timeout is None else milliseconds_of("timeout", timeout)
     waited.is_limited = timeout is not None
     waited.disk, waited.replicas, waited.copies = RMQ_OK, RMQ_PUT_OK, 1
     waited.is_out_of_office = False
@@ -195,21 +215,29 @@ cdef object refuse_replicated(Store store):
     raise InSyncReplicasNotEnough(f"store {store.path} has no replicas; ask for Durability.DISK, or replicate it")
 
 
+cdef inline bint is_durability(object value):
+    return value is MEMORY or value is DISK or value is REPLICATED
+
+
 def asked_durability(Store store, durability, copies):
-    """Return what a put asks for that names these, None for what it does not name."""
+    """Return the durability that a put asks for with these arguments; None stands for the default of either."""
+    if durability is not None and not is_durability(durability):
+        arguments.member("durability", durability, Durability)
     if copies is None:
         return store.default_durability if durability is None else durability
     if durability is not None and durability is not REPLICATED:
-        raise ArgumentError(f"copies={copies} asks for Durability.REPLICATED, not {durability.name}; leave one out")
+        raise ArgumentError(f"copies={arguments.shown(copies)} asks for Durability.REPLICATED, not "
+                            f"Durability.{durability.name}; give one of them")
     return REPLICATED
 
 
 cdef object put_refused(Store store, const rmq_error *err):
-    """The exception of a put that stored nothing. A disk that gives out is a PutError like every other reason."""
+    """The exception of a put that stored nothing. A failure of the disk, or a folder that is gone, is a PutError like
+    every other reason."""
     error = error_of(err)
     if isinstance(error, NotWritable):
         error.master_hint = store._master_hint
-    if isinstance(error, DiskError):
+    if isinstance(error, (DiskError, NotFoundError)):
         refused = NotWritable(str(error), status=PutStatus.CREATE_MAPPED_FILE_FAILED)
         refused.retriable = err.status == RMQ_NO_SPACE
         refused.__cause__ = error
@@ -245,14 +273,6 @@ cdef object replica_timeout(Store store, object status, int needed, bint needs_a
                           status=status, receipt=receipt)
 
 
-cdef int64_t milliseconds(Store store, object timeout) except? -1:
-    if timeout is None:
-        return store.flush_timeout_ms
-    if timeout < 0:
-        raise ArgumentError(f"timeout must not be negative: {timeout}")
-    return <int64_t>(timeout * 1000)
-
-
 cdef bytes encode_batch(list messages):
     """The messages as the body of an inner batch (csrc/batch.h)."""
     cdef rmq_batch_item item
@@ -262,17 +282,15 @@ cdef bytes encode_batch(list messages):
     cdef size_t at = 0
     for message in messages:
         text.size = 0
-        for key, value in message.all_properties().items():
-            if value is not None:
-                add_property(&text, key, value)
+        add_properties(&text, message.all_properties())
         if text.size > <size_t>RMQ_PROPERTIES_SIZE_MAX:
             raise MessageRejected(f"properties take {text.size} bytes, the limit is {RMQ_PROPERTIES_SIZE_MAX}",
                                   status=PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        PyObject_GetBuffer(message.body, &view, PyBUF_SIMPLE)
+        get_buffer("body", message.body, &view)
         try:
             item.body, item.body_size = <const uint8_t *>view.buf, <int32_t>view.len
             item.properties, item.properties_size = text.data, <int32_t>text.size
-            item.flag = judge_int32("flag", message.flag)
+            item.flag = <int32_t>message_integer("flag", message.flag, INT32_MIN, INT32_MAX)
             body.extend(bytes(rmq_batch_item_size(&item)))
             at += rmq_batch_put(<uint8_t *>PyByteArray_AS_STRING(body) + at, &item)
         finally:
@@ -283,59 +301,69 @@ cdef bytes encode_batch(list messages):
 cdef class Writer(Store):
     """The verbs that put."""
 
-    def put(self, topic, body=None, *, queue=0, tags=None, keys=None, properties=None, unique_key=None, int flag=0,
+    def put(self, topic, body=None, *, queue=0, tags=None, keys=None, properties=None, unique_key=None, flag=0,
             born_timestamp=None, durability=None, copies=None, timeout=None):
         """Store one message and return its Receipt.
 
-        *topic* is a name, with *body* any object with the buffer protocol, or a whole `Message`. *keys* is a list or
-        a text of keys separated by spaces. *durability* None is the store's own: DISK with flushDiskType SYNC_FLUSH,
+        *topic* is a name, with *body* any object with the buffer protocol, or a whole `Message`, which has the other
+        fields itself. *keys* is a list or a text of keys separated by spaces. Empty *tags*, *keys* and *unique_key* are
+        left out, as is a property whose value is None. *durability* None is the store's own: DISK with flushDiskType SYNC_FLUSH,
         else MEMORY. *copies*, this store's own included, asks for REPLICATED with that number in place of the quorum's;
         a store that flushes every message waits for its own disk as well. *timeout* is in seconds and bounds the wait
         for durability.
 
-        Raises MessageRejected (too large, reserved characters), NotWritable, PageCacheBusy, InSyncReplicasNotEnough;
-        FlushTimeout and ReplicaTimeout (stored).
+        Raises MessageRejected (too large, out of range, reserved characters), ArgumentError, NotWritable,
+        PageCacheBusy, InSyncReplicasNotEnough; FlushTimeout and ReplicaTimeout (stored).
         """
-        cdef rmq_store *handle
         cdef rmq_message message
         cdef Text text
         cdef Py_buffer view
-        cdef rmq_error err
         cdef rmq_slice name
         if body is None or type(topic) is not str:
-            return self._put_message(topic, durability, copies, timeout)
-        if copies is not None or durability is None:
+            if not isinstance(topic, str) or body is None:
+                others = {"body": body, "queue": None if queue is ZERO else queue, "tags": tags, "keys": keys,
+                          "properties": properties, "unique_key": unique_key, "flag": None if flag is ZERO else flag,
+                          "born_timestamp": born_timestamp}
+                return self._put_message(topic, others, durability, copies, timeout)
+            topic = arguments.text("topic", topic)
+        if durability is None and copies is None:
+            durability = self.default_durability
+        elif copies is not None or not is_durability(durability):
             durability = asked_durability(self, durability, copies)
-        handle = self.alive()
+        self.alive()
         memset(&message, 0, sizeof(message))
-        name = slice_of(<str>topic)
+        message_text("topic", topic, &name)
         message.topic = name.data
         message.topic_size = name.size
-        message.queue_id = judge_int32("queue", queue)
-        message.flag = flag
+        message.queue_id = <int32_t>message_integer("queue", queue, 0, INT32_MAX)
+        message.flag = <int32_t>message_integer("flag", flag, INT32_MIN, INT32_MAX)
         message.store_host = self.host
         message.born_host = self.host
-        message.born_timestamp = RMQ_BORN_WHEN_STORED if born_timestamp is None else born_timestamp
+        message.born_timestamp = born_at(born_timestamp)
         text.size = 0
         if properties is not None:
-            for key, value in properties.items():
-                if value is not None:
-                    add_property(&text, key, value)
+            add_properties(&text, properties)
         if keys is not None:
             keys = join_keys(keys)
             if keys:
                 add_property(&text, "KEYS", keys)
         if unique_key is not None:
-            add_property(&text, "UNIQ_KEY", unique_key)
-        if tags:
-            add_property(&text, "TAGS", tags)
+            if type(unique_key) is not str:
+                unique_key = arguments.text("unique_key", unique_key)
+            if unique_key:
+                add_property(&text, "UNIQ_KEY", unique_key)
+        if tags is not None:
+            if type(tags) is not str:
+                tags = arguments.text("tags", tags)
+            if tags:
+                add_property(&text, "TAGS", tags)
         message.properties = text.data
         message.properties_size = text.size
         if PyBytes_CheckExact(body):
             message.body = <const uint8_t *>PyBytes_AS_STRING(body)
             message.body_size = <size_t>PyBytes_GET_SIZE(body)
             return self.put_one(<str>topic, &message, durability, copies, timeout)
-        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        get_buffer("body", body, &view)
         try:
             message.body = <const uint8_t *>view.buf
             message.body_size = <size_t>view.len
@@ -373,9 +401,13 @@ cdef class Writer(Store):
         finally:
             self.leave()
 
-    def _put_message(self, message, durability, copies, timeout):
-        if not isinstance(message, Message):
-            raise TypeError(f"put takes a topic and a body, or a Message; got {type(message).__name__}")
+    def _put_message(self, message, dict others, durability, copies, timeout):
+        if isinstance(message, str):
+            raise ArgumentTypeError("body is None; give bytes, or a Message in place of topic and body")
+        arguments.instance("topic", message, Message, wanted="the name of a topic and a body, or a Message")
+        for name, value in others.items():
+            if value is not None:
+                raise ArgumentError(f"{name} is {arguments.shown(value)} beside a Message; the Message has its own")
         return self._put_all([message], None, 0, durability, copies, timeout, False)[0]
 
     def _admit(self, copies=None, durability=REPLICATED):
@@ -396,7 +428,7 @@ cdef class Writer(Store):
                 admission.is_flushed = True
         return admission
 
-    def put_many(self, messages, *, topic=None, int queue=0, durability=None, copies=None, timeout=None):
+    def put_many(self, messages, *, topic=None, queue=0, durability=None, copies=None, timeout=None):
         """Store messages in order under one lock and return their Receipts; one wait for durability covers all.
 
         *messages* holds Message objects or, with *topic*, bodies as well, which go to *queue* of that topic. All are
@@ -412,31 +444,42 @@ cdef class Writer(Store):
         the receipts then share its physical offset. Raises MessageRejected for an empty batch, for several queues, and
         for messages with a transaction or a delay level. Otherwise as put_many.
         """
-        messages = list(messages)
+        cdef Py_ssize_t total = 0
+        cdef Py_buffer view
+        messages = list(arguments.items("messages", messages, "a list of Message"))
         if not messages:
-            raise MessageRejected("a batch holds at least one message")
-        if len({(message.topic, message.queue) for message in messages}) > 1:
-            raise MessageRejected("the messages of a batch go to one queue of one topic; use put_many")
-        for message in messages:
+            raise MessageRejected("messages is empty; a batch holds at least one message")
+        for number, message in enumerate(messages):
+            arguments.instance(f"messages[{number}]", message, Message)
+            get_buffer(f"the body of messages[{number}]", message.body, &view)
+            total += view.len
+            PyBuffer_Release(&view)
+            if message.topic != messages[0].topic or message.queue != messages[0].queue:
+                raise MessageRejected("the messages of a batch go to one queue of one topic; use put_many")
             if message.transaction or message.delay_level:
                 raise MessageRejected("a batch takes no transaction and no delay level; put such messages by "
                                       "themselves")
-        if sum(len(message.body) for message in messages) > self.body_size_max:
+        if total > self.body_size_max:
             raise MessageRejected(f"the bodies of the batch are over the limit of {self.body_size_max} bytes "
                                   "(maxMessageSize); split it")
         if self._takes_batches(messages[0].topic, messages[0].queue):
             return self._put_inner_batch(messages, durability, copies, timeout)
         return self._put_all(messages, None, 0, durability, copies, timeout, True)
 
-    def _takes_batches(self, str topic, int queue):
+    def _takes_batches(self, topic, queue):
         """Whether the queue is known as one for inner batches."""
-        cdef rmq_slice name = slice_of(topic)
-        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size,
+                                                     <int32_t>message_integer("queue", queue, 0, INT32_MAX))
         return found != NULL and bool(found.is_batch)
 
     def _put_inner_batch(self, list messages, durability, copies, timeout):
         cdef Receipt first, receipt
+        cdef rmq_message checked
         cdef list receipts = []
+        for message in messages:
+            fill_from_message(self, &checked, message)
         record = Message(messages[0].topic, encode_batch(messages), queue=messages[0].queue,
                          sys_flag=RMQ_FLAG_INNER_BATCH, properties={"INNER_NUM": str(len(messages))})
         first = self._put_all([record], None, 0, durability, copies, timeout, False)[0]
@@ -446,15 +489,17 @@ cdef class Writer(Store):
             receipts.append(receipt)
         return receipts
 
-    def _put_all(self, messages, topic, int queue, durability, copies, timeout, bint together):
+    def _put_all(self, messages, topic, queue, durability, copies, timeout, bint together):
         cdef rmq_store *handle
         cdef AckBoard board = self._board
-        cdef list items = [self._stored_form(item) if is_message(item) else item for item in messages]
+        cdef int32_t queue_id = <int32_t>message_integer("queue", queue, 0, INT32_MAX)
+        cdef list items = [self._stored_form(item) if is_message(item) else item
+                           for item in arguments.items("messages", messages, "an iterable of messages")]
         cdef size_t count = <size_t>len(items), stored = 0
         cdef rmq_message *out = NULL
         cdef rmq_receipt *receipts = NULL
         cdef _Bodies bodies
-        cdef list texts = []
+        cdef list topics = []
         cdef rmq_error err
         cdef Waited waited
         cdef int status
@@ -463,6 +508,8 @@ cdef class Writer(Store):
         if durability is None and copies is None and items and all(
                 is_message(item) and not item.wait_store_ok for item in items):
             durability = MEMORY
+        if topic is not None:
+            topic = arguments.text("topic", topic)
         durability = asked_durability(self, durability, copies)
         handle = self.enter()
         try:
@@ -475,7 +522,7 @@ cdef class Writer(Store):
             if out == NULL or receipts == NULL:
                 raise MemoryError
             try:
-                self.fill_all(items, topic, queue, out, bodies, texts)
+                self.fill_all(items, topic, queue_id, out, bodies, topics)
             except MessageRejected as error:
                 if count > 1:
                     error.add_note(f"message number {bodies.count} of the call, counted from 0; none was stored")
@@ -489,9 +536,8 @@ cdef class Writer(Store):
                 durability = reached(self, handle, board, end_offset, durability, &waited, &err)
             else:
                 durability = MEMORY
-            result = [make_receipt(item.topic if is_message(item) else topic, &out[i], &receipts[i], durability,
-                                   waited.copies)
-                      for i, item in enumerate(items[:stored])]
+            result = [make_receipt(<str>topics[i], &out[i], &receipts[i], durability, waited.copies)
+                      for i in range(stored)]
             if status != RMQ_OK:
                 raise self._put_error(&err, result, count)
             if waited.disk != RMQ_OK or waited.replicas != RMQ_PUT_OK:
@@ -509,62 +555,69 @@ cdef class Writer(Store):
                 error.add_note(f"message number {err.at_offset} of the call, counted from 0; none was stored")
             if stored:
                 error.receipt = stored
+                error.stored = None  # some are, some are not
         return error
 
-    cdef int fill_all(self, list items, object topic, int queue, rmq_message *out, _Bodies bodies,
-                      list texts) except -1:
-        cdef rmq_slice name = rmq_slice(NULL, 0)
+    cdef int fill_all(self, list items, object topic, int32_t queue_id, rmq_message *out, _Bodies bodies,
+                      list topics) except -1:
+        """Fills *out* from messages and bodies; *topics* gets the topic of each."""
+        cdef rmq_slice name
         cdef size_t i
         cdef Text text
         cdef bytes kept
         cdef rmq_message *message
-        if topic is not None:
-            name = slice_of(topic)
         for i in range(<size_t>len(items)):
             item = items[i]
             message = &out[i]
             memset(message, 0, sizeof(rmq_message))
             if is_message(item):
+                own_topic = item.topic
+                if type(own_topic) is not str:
+                    own_topic = arguments.text("topic", own_topic)
+                topics.append(own_topic)
+                message_text("topic", own_topic, &name)
                 fill_from_message(self, message, item)
                 text.size = 0
-                for key, value in item.all_properties().items():
-                    if value is not None:
-                        add_property(&text, key, value)
+                add_properties(&text, item.all_properties())
                 if text.size:
                     kept = text.data[:text.size]
-                    texts.append(kept)
+                    bodies.kept.append(kept)
                     message.properties = PyBytes_AS_STRING(kept)
                     message.properties_size = text.size
-                bodies.take(item.body, message)
-            elif topic is None:
-                raise TypeError(f"put_many takes Message objects, or bodies with topic=; item {i} is "
-                                f"{type(item).__name__}")
-            else:
-                message.topic = name.data
-                message.topic_size = name.size
-                message.queue_id = queue
-                message.store_host = self.host
-                message.born_host = self.host
-                message.born_timestamp = RMQ_BORN_WHEN_STORED
-                bodies.take(item, message)
+                message.topic, message.topic_size = name.data, name.size
+                body = item.body
+                bodies.kept.append(body)
+                bodies.take(body, message, -1)
+                continue
+            if topic is None:
+                raise ArgumentTypeError(f"messages[{i}] is {arguments.shown(item)}; give Message objects, or bodies "
+                                        "with topic=")
+            message_text("topic", topic, &name)
+            topics.append(topic)
+            message.topic, message.topic_size = name.data, name.size
+            message.queue_id = queue_id
+            message.store_host = self.host
+            message.born_host = self.host
+            message.born_timestamp = RMQ_BORN_WHEN_STORED
+            bodies.take(item, message, <Py_ssize_t>i)
         return 0
 
-    def append_raw(self, int64_t physical_offset, data):
+    def append_raw(self, physical_offset, data):
         """Append bytes of another log, as a slave does: *physical_offset* must be the end of this one, or a file border
         when it is empty.
 
         Bytes may hold parts of records. Raises OffsetOutOfRange when they do not fit the end.
         """
+        cdef int64_t offset = integer_of("physical_offset", physical_offset, 0, INT64_MAX)
         cdef rmq_store *handle = self.enter()
         cdef Py_buffer view
         cdef rmq_error err
         cdef int status
         try:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            get_buffer("data", data, &view)
             try:
                 with nogil:
-                    status = rmq_store_append_raw(handle, physical_offset, <const uint8_t *>view.buf,
-                                                  <size_t>view.len, &err)
+                    status = rmq_store_append_raw(handle, offset, <const uint8_t *>view.buf, <size_t>view.len, &err)
             finally:
                 PyBuffer_Release(&view)
         finally:
@@ -589,14 +642,14 @@ cdef class Writer(Store):
                 (topic, queue, body, properties, more, flag, sys_flag, born, stored_at, born_host, store_host, times,
                  prepared) = forms[i]
                 memset(&out[i], 0, sizeof(rmq_message))
-                name = slice_of(topic)
+                message_text("topic", topic, &name)
                 out[i].topic, out[i].topic_size = name.data, name.size
                 out[i].queue_id, out[i].flag, out[i].sys_flag = queue, flag, sys_flag
                 out[i].body, out[i].body_size = <const uint8_t *>PyBytes_AS_STRING(body), <size_t>len(body)
                 out[i].properties, out[i].properties_size = PyBytes_AS_STRING(properties), <size_t>len(properties)
                 out[i].more_properties, out[i].more_properties_size = PyBytes_AS_STRING(more), <size_t>len(more)
                 out[i].born_timestamp, out[i].store_timestamp = born, stored_at
-                out[i].born_host, out[i].store_host = parse_host(born_host), parse_host(store_host)
+                out[i].born_host, out[i].store_host = parse_host("born_host", born_host), parse_host("store_host", store_host)
                 out[i].reconsume_times, out[i].prepared_transaction_offset = times, prepared
             with nogil:
                 status = rmq_store_put(handle, out, count, together, receipts, &stored, &err)

@@ -18,11 +18,12 @@ cdef class _Tags:
     def __cinit__(self, tags):
         if tags is None:
             return
-        self.texts = [tags] if isinstance(tags, str) else list(tags)
-        if not self.texts or len(self.texts) > 64:
-            raise ArgumentError(f"{len(self.texts)} tags to filter by; give 1 to 64, or None for all messages")
-        for text in self.texts:
-            self.slices[self.count] = slice_of(text)
+        found = arguments.texts("tags", tags)
+        if not 1 <= len(found) <= 64:
+            raise ArgumentError(f"tags holds {len(found)} tags to filter by; give 1 to 64, or None for all messages")
+        self.texts = []
+        for text in found:
+            self.texts.append(sought_text("tags", text, &self.slices[self.count]))
             self.count += 1
 
 
@@ -42,16 +43,17 @@ cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
 cdef class Reader(Writer):
     """The verbs that read."""
 
-    def _get(self, str topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes, tags, bint zero_copy,
-             bint check_crc):
+    def _get(self, topic, queue, offset, max_count, max_bytes, tags, zero_copy, check_crc):
         """(status, next offset, min offset, max offset, records)."""
         cdef rmq_get_result result
         cdef list records
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
         cdef _Tags wanted = _Tags(tags)
-        if max_count < 1 or max_bytes < 1:
-            raise ArgumentError(f"max_count and max_bytes begin at 1: {max_count}, {max_bytes}")
-        records = self.get_records(slice_of(topic), queue, offset, max_count, max_bytes, wanted, zero_copy, check_crc,
-                                   &result)
+        records = self.get_records(name, queue_of(queue), integer_of("offset", offset, INT64_MIN, INT64_MAX),
+                                   <size_t>integer_of("max_count", max_count, 1, INT64_MAX),
+                                   integer_of("max_bytes", max_bytes, 1, INT64_MAX), wanted,
+                                   boolean_of("zero_copy", zero_copy), boolean_of("check_crc", check_crc), &result)
         return GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, records
 
     cdef list get_records(self, rmq_slice topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes,
@@ -88,9 +90,13 @@ cdef class Reader(Writer):
         finally:
             self.leave()
 
-    def _get_one(self, str topic, int queue, int64_t offset):
+    @cython.nonecheck(False)  # Nothing here can be None; the check is paid for by every get.
+    def _get_one(self, topic, queue, offset):
         """The record that holds *offset*, its CRC checked; None when there is none."""
-        cdef rmq_slice name = slice_of(topic)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef int32_t number = queue_of(queue)
+        cdef int64_t at = integer_of("offset", offset, INT64_MIN, INT64_MAX)
         cdef rmq_store *handle = self.enter()
         cdef rmq_get_request request
         cdef rmq_get_result result
@@ -99,7 +105,7 @@ cdef class Reader(Writer):
         cdef int status
         memset(&request, 0, sizeof(request))
         request.topic, request.topic_size = name.data, name.size
-        request.queue_id, request.offset = queue, offset
+        request.queue_id, request.offset = number, at
         request.max_count = request.max_bytes = 1
         request.check_crc = True
         try:
@@ -108,7 +114,7 @@ cdef class Reader(Writer):
                 check(status, &err)
                 return None
             try:
-                if found.queue_offset > offset:
+                if found.queue_offset > at:
                     return None  # the next one behind a gap
                 return make_record(self, found.data, found.size, found.physical_offset, found.queue_offset, NULL)
             finally:
@@ -116,84 +122,90 @@ cdef class Reader(Writer):
         finally:
             self.leave()
 
-    def _bounds(self, str topic, int queue):
+    def _bounds(self, topic, queue):
         """(min, max) of the queue, None when there is no such queue."""
-        cdef rmq_slice name = slice_of(topic)
-        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue_of(queue))
         if found == NULL:
             return None
         return rmq_queue_min(found), rmq_queue_max(found)
 
-    def _units(self, str topic, int queue, int64_t offset, size_t count):
+    def _units(self, topic, queue, int64_t offset, count):
         """Up to *count* (256) units of the queue from the one that holds *offset* on, as (queue offset, physical
         offset, size, tags code, messages, extension address or None, bit map) each; a fill unit has the physical offset
         -1. [] at the end."""
-        cdef rmq_slice name = slice_of(topic)
-        cdef rmq_store *handle = self.enter()
-        cdef rmq_queue *found = rmq_queue_table_find(&handle.queues, name.data, name.size, queue)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef int32_t number = queue_of(queue)
+        cdef size_t capacity = <size_t>min(integer_of("count", count, 0, INT64_MAX), <int64_t>256), taken = 0, i
         cdef rmq_unit units[256]
         cdef rmq_error err
-        cdef size_t capacity = min(count, <size_t>256), i
         cdef list result = []
-        count = 0
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_queue *found = rmq_queue_table_find(&handle.queues, name.data, name.size, number)
         try:
             if found == NULL or offset >= rmq_queue_max(found):
                 return result
             if found.has_ext:
                 # Read as they are stored: rmq_queue_read puts the codes in place of the addresses.
-                check(rmq_consume_queue_read(&found.simple, offset, units, capacity, &count, &err), &err)
+                check(rmq_consume_queue_read(&found.simple, offset, units, capacity, &taken, &err), &err)
             else:
-                check(rmq_queue_read(found, offset, units, capacity, &count, &err), &err)
-            for i in range(count):
+                check(rmq_queue_read(found, offset, units, capacity, &taken, &err), &err)
+            for i in range(taken):
                 result.append(unit_fields(found, &units[i]))
             return result
         finally:
             self.leave()
 
-    def _next_offset(self, str topic, int queue):
+    def _next_offset(self, topic, queue):
         """The queue offset the next message gets; 0 when there is no such queue."""
-        cdef rmq_slice name = slice_of(topic)
-        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue_of(queue))
         if found == NULL:
             return 0
         return rmq_queue_max(found) if self.read_only else found.next_offset
 
-    def _record_at(self, int64_t physical_offset, bint check_crc):
+    def _record_at(self, physical_offset, bint check_crc):
+        cdef int64_t at = integer_of("physical_offset", physical_offset, INT64_MIN, INT64_MAX)
         cdef rmq_store *handle = self.enter()
         cdef rmq_found found
         cdef rmq_error err
         try:
-            check(rmq_store_at(handle, physical_offset, check_crc, &found, &err), &err)
+            check(rmq_store_at(handle, at, check_crc, &found, &err), &err)
             try:
-                return make_record(self, found.data, found.size, physical_offset, found.queue_offset, NULL)
+                return make_record(self, found.data, found.size, at, found.queue_offset, NULL)
             finally:
                 rmq_found_release(&found, 1)
         finally:
             self.leave()
 
-    def _offset_by_time(self, str topic, int queue, int64_t timestamp, bint upper):
-        cdef rmq_slice name = slice_of(topic)
+    def _offset_by_time(self, topic, queue, timestamp_ms, bint upper):
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef int32_t number = queue_of(queue)
+        cdef int64_t timestamp = integer_of("timestamp_ms", timestamp_ms, INT64_MIN, INT64_MAX)
         cdef rmq_store *handle = self.enter()
         cdef int64_t offset = 0
         cdef rmq_error err
         cdef int status
         try:
             with nogil:
-                status = rmq_store_offset_by_time(handle, name.data, name.size, queue, timestamp, upper, &offset, &err)
+                status = rmq_store_offset_by_time(handle, name.data, name.size, number, timestamp, upper, &offset, &err)
         finally:
             self.leave()
         check(status, &err)
         return offset
 
-    def _query(self, str topic, str key, bint tag, int64_t begin_ms, int64_t end_ms, max_count):
-        # As they were read from a record: text that is no UTF-8 has surrogates in it.
-        cdef bytes topic_bytes = topic.encode("utf-8", "surrogateescape")
-        cdef bytes key_bytes = key.encode("utf-8", "surrogateescape")
+    def _query(self, topic, key, bint tag, begin_ms, end_ms, max_count):
         cdef rmq_slice topic_text, key_text
-        topic_text.data, topic_text.size = <const char *>topic_bytes, <size_t>len(topic_bytes)
-        key_text.data, key_text.size = <const char *>key_bytes, <size_t>len(key_bytes)
+        cdef object topic_kept = sought_text("topic", topic, &topic_text)
+        cdef object key_kept = sought_text("tag" if tag else "key", key, &key_text)
+        cdef int64_t begin = integer_of("begin_ms", begin_ms, INT64_MIN, INT64_MAX)
+        cdef int64_t end = integer_of("end_ms", end_ms, INT64_MIN, INT64_MAX)
         # The room is made before anything is found, so that a bound must not be the caller's alone.
-        cdef size_t room = <size_t>max(0, min(max_count, QUERY_MAX))
+        cdef size_t room = <size_t>min(integer_of("max_count", max_count, 0, INT64_MAX), <int64_t>QUERY_MAX)
         cdef rmq_store *handle = self.enter()
         cdef rmq_found *found = <rmq_found *>PyMem_Malloc(room * sizeof(rmq_found) if room else 1)
         cdef size_t count = 0, i
@@ -204,7 +216,7 @@ cdef class Reader(Writer):
             if found == NULL:
                 raise MemoryError
             with nogil:
-                status = rmq_store_query(handle, topic_text, key_text, tag, begin_ms, end_ms, room, found, &count,
+                status = rmq_store_query(handle, topic_text, key_text, tag, begin, end, room, found, &count,
                                          &err)
             check(status, &err)
             try:
@@ -218,27 +230,28 @@ cdef class Reader(Writer):
             PyMem_Free(found)
             self.leave()
 
-    def read_raw(self, int64_t physical_offset, size_t max_bytes):
+    def read_raw(self, physical_offset, max_bytes):
         """Return up to *max_bytes* of the commit log from *physical_offset*, not beyond its file or the end.
 
         b"" at the end. Raises OffsetOutOfRange outside of the log.
         """
+        cdef int64_t at = integer_of("physical_offset", physical_offset, INT64_MIN, INT64_MAX)
+        cdef int64_t limit = integer_of("max_bytes", max_bytes, 0, INT64_MAX)
         cdef rmq_store *handle = self.enter()
         cdef rmq_mapped_file *file = NULL
         cdef rmq_error err
-        cdef int64_t end, stop
+        cdef int64_t end, size
         try:
             end = rmq_file_queue_end(&handle.log.files)
-            if physical_offset == end:
+            if at == end:
                 return b""
-            if physical_offset > end or physical_offset < rmq_file_queue_start(&handle.log.files):
-                raise OffsetOutOfRange(f"offset {physical_offset} is outside of the log",
+            if at > end or at < rmq_file_queue_start(&handle.log.files):
+                raise OffsetOutOfRange(f"offset {at} is outside of the log",
                                        start=rmq_file_queue_start(&handle.log.files), end=end)
-            check(rmq_file_queue_pin(&handle.log.files, physical_offset, &file, &err), &err)
+            check(rmq_file_queue_pin(&handle.log.files, at, &file, &err), &err)
             try:
-                stop = min(end, file.start + file.size, physical_offset + <int64_t>max_bytes)
-                return PyBytes_FromStringAndSize(
-                    <const char *>rmq_mapped_file_base(file) + (physical_offset - file.start), stop - physical_offset)
+                size = min(min(end, file.start + file.size) - at, limit)
+                return PyBytes_FromStringAndSize(<const char *>rmq_mapped_file_base(file) + (at - file.start), size)
             finally:
                 rmq_mapped_file_unpin(file)
         finally:
@@ -250,7 +263,9 @@ cdef class RecordIterator:
 
     cdef Reader store
     cdef str topic
-    cdef int queue
+    cdef rmq_slice name
+    cdef object kept  # whose bytes `name` points at
+    cdef int32_t queue
     cdef int64_t next_offset
     cdef int64_t stop
     cdef _Tags tags
@@ -259,16 +274,16 @@ cdef class RecordIterator:
     cdef list batch
     cdef Py_ssize_t at
 
-    def __init__(self, Reader store, str topic, int queue, int64_t start, int64_t stop, tags, bint zero_copy,
-                 bint check_crc):
+    def __cinit__(self, Reader store, topic, queue, start, stop, tags, zero_copy, check_crc):
         self.store = store
-        self.topic = topic
-        self.queue = queue
-        self.next_offset = start
-        self.stop = stop
+        self.topic = arguments.text("topic", topic)
+        self.kept = sought_text("topic", topic, &self.name)
+        self.queue = queue_of(queue)
+        self.next_offset = integer_of("start", start, 0, INT64_MAX)
+        self.stop = integer_of("stop", stop, INT64_MIN, INT64_MAX)
         self.tags = _Tags(tags)
-        self.zero_copy = zero_copy
-        self.check_crc = check_crc
+        self.zero_copy = boolean_of("zero_copy", zero_copy)
+        self.check_crc = boolean_of("check_crc", check_crc)
         self.batch = []
 
     def __iter__(self):
@@ -293,8 +308,8 @@ cdef class RecordIterator:
         if self.next_offset >= self.stop:
             return False
         # While tags filter, any number of units may have to be looked at for one record.
-        count = <size_t>min(self.stop - self.next_offset, 256)
-        self.batch = self.store.get_records(slice_of(self.topic), self.queue, self.next_offset,
+        count = <size_t>min(self.stop - self.next_offset, <int64_t>256)
+        self.batch = self.store.get_records(self.name, self.queue, self.next_offset,
                                             256 if self.tags.count else count, 8 << 20, self.tags, self.zero_copy,
                                             self.check_crc, &result)
         self.at = 0

@@ -69,6 +69,7 @@ cdef class Receipt:
                 f"physical_offset={self.physical_offset}, size={self.size}, {self.durability.name}{copies})")
 
 
+@cython.nonecheck(False)  # The receipt is new.
 cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_receipt *stored, object durability,
                           int copies):
     cdef Receipt receipt = Receipt.__new__(Receipt)
@@ -310,6 +311,7 @@ cdef cut_while_read(int64_t physical_offset):
                            physical_offset=physical_offset)
 
 
+@cython.nonecheck(False)  # The record is new.
 cdef Record make_record(Store store, const uint8_t *data, int32_t size, int64_t physical_offset,
                         int64_t queue_offset, rmq_mapped_file *pinned):
     """A record of bytes that were checked; with *pinned* it looks into the file and takes a pin of its own."""

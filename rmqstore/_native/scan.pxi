@@ -13,13 +13,15 @@ cdef class LogScan:
     cdef bint zero_copy
     cdef bint is_over
 
-    def __init__(self, Reader store, int64_t start, int64_t stop, bint check_crc, bint zero_copy):
+    def __cinit__(self, Reader store, start, stop, check_crc, zero_copy):
         cdef unsigned checks = RMQ_CHECK_PLACE
-        if check_crc:
+        cdef int64_t first = integer_of("start", start, 0, INT64_MAX)
+        cdef int64_t last = integer_of("stop", stop, 0, INT64_MAX)
+        if boolean_of("check_crc", check_crc):
             checks |= RMQ_CHECK_READER
         self.store = store
-        self.zero_copy = zero_copy
-        rmq_scan_begin(&self.scan, &store.alive().log.files, start, stop, checks)
+        self.zero_copy = boolean_of("zero_copy", zero_copy)
+        rmq_scan_begin(&self.scan, &store.alive().log.files, first, last, checks)
 
     def __dealloc__(self):
         rmq_scan_finish(&self.scan)

@@ -171,7 +171,7 @@ cdef class SegmentScan:
     cdef _Tags tags
     cdef bytes asked
 
-    def __init__(self, ArrowSelection selection, *, int64_t start, int64_t stop, int64_t file_end,
+    def __init__(self, ArrowSelection selection or None, *, int64_t start, int64_t stop, int64_t file_end,
                  bint check_crc=False, bint unwrap=True, bint dispatched_only=False, int64_t begin_ms=INT64_MIN,
                  int64_t end_ms=INT64_MAX, tags=None, bint by_topic=False):
         cdef rmq_segment_options options

@@ -101,7 +101,7 @@ cdef class Store:
         self.read_only = settings["read_only"]
         self.default_durability = settings["durability"]
         self.flush_timeout_ms = settings["flush_timeout_ms"]
-        self.host = parse_host(settings["store_host"])
+        self.host = parse_host("store_host", settings["store_host"])
         with nogil:
             status = rmq_store_open(&options, &handle, &err)
         check(status, &err)
@@ -280,12 +280,14 @@ cdef class Store:
             queue = rmq_queue_table_next(queue)
         return result
 
-    def _declare_batch_queue(self, str topic, int queue_id):
+    def _declare_batch_queue(self, topic, queue_id):
         """Make the queue one for inner batches unless it is known already."""
         cdef rmq_queue *queue = NULL
         cdef rmq_error err
-        cdef rmq_slice name = slice_of(topic)
-        check(rmq_queue_table_get(&self.alive().queues, name.data, name.size, queue_id, True, &queue, &err), &err)
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef int32_t number = queue_of(queue_id)
+        check(rmq_queue_table_get(&self.alive().queues, name.data, name.size, number, True, &queue, &err), &err)
         if not queue.is_batch:
             raise ArgumentError(f"queue {topic}/{queue_id} is a simple one already; it cannot take inner batches")
 
@@ -340,12 +342,13 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
-    def truncate_to(self, int64_t physical_offset):
+    def truncate_to(self, physical_offset):
         """End the log at *physical_offset*, for good: queues, index, confirm offset and checkpoint follow, and nothing
         behind it comes back after a crash.
 
-        Raises OffsetOutOfRange unless a record begins there; at or behind the end nothing happens.
+        Raises OffsetOutOfRange unless a record begins there or the log ends there; at the end nothing happens.
         """
+        cdef int64_t offset = integer_of("physical_offset", physical_offset, INT64_MIN, INT64_MAX)
         cdef rmq_error err
         cdef rmq_store *handle = self.enter()
         cdef int status
@@ -353,7 +356,7 @@ cdef class Store:
             if self.views:
                 raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
             with nogil:
-                status = rmq_store_truncate(handle, physical_offset, &err)
+                status = rmq_store_truncate(handle, offset, &err)
         finally:
             self.leave()
         check(status, &err)
@@ -544,16 +547,16 @@ cdef class Store:
         rmq_file_queue_set_end(&handle.log.files, INT64_MAX)
 
 
-cdef rmq_host parse_host(tuple address) except *:
+cdef rmq_host parse_host(str name, address) except *:
     cdef rmq_host host
     cdef bytes packed
     import ipaddress
 
-    text, port = address
+    text, port = arguments.host(name, address)
     try:
         packed = ipaddress.ip_address(text).packed
     except ValueError:
-        raise ArgumentError(f"{text!r} is no IPv4 or IPv6 address") from None
+        raise ArgumentError(f"{name} is {arguments.shown(address)}; give an IPv4 or IPv6 address") from None
     memset(&host, 0, sizeof(host))
     host.size = <uint8_t>len(packed)
     memcpy(host.address, PyBytes_AS_STRING(packed), host.size)

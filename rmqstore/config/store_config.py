@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from rmqstore.arguments import shown
 from rmqstore.config import sources
 from rmqstore.config.options import (
     DELAY_LEVELS,
@@ -318,11 +319,11 @@ def _field_violation(value: Any, about: Option) -> str:
     """Returns what is wrong with one value, "" when nothing is."""
     unit = f" {about.unit}" if about.unit else ""
     if not about.codec.accepts(value):
-        return f"{value!r} has the wrong type; give a {type(about.default).__name__}"
+        return f"{shown(value)} has the wrong type; give a {type(about.default).__name__}"
     if about.low is not None and value < about.low:
-        return f"{value} is below the limit of {about.low}{unit}; raise it"
+        return f"{shown(value, typed=False)} is below the limit of {about.low}{unit}; raise it"
     if about.high is not None and value > about.high:
-        return f"{value} is above the limit of {about.high}{unit}; lower it"
+        return f"{shown(value, typed=False)} is above the limit of {about.high}{unit}; lower it"
     return ""
 
 

@@ -11,9 +11,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from rmqstore import arguments
 from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreError, disk_errors
 from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicTable
 from rmqstore.settings import is_remembered, remembered
 from rmqstore.verify.findings import Finding, Kind, Level, Report
@@ -30,6 +31,7 @@ _MARK = struct.Struct(">qI")
 _MARK_AT = _CHECKPOINT.size
 
 
+@disk_errors("verifying the store")
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -48,7 +50,14 @@ def verify(
     Raises NotFoundError when there is no log, DiskError, ArgumentError.
     """
     began = time.monotonic()
-    root = Path(os.path.abspath(path))
+    root = Path(arguments.absolute_path("path", path))
+    if config is not None:
+        arguments.instance("config", config, StoreConfig)
+    arguments.boolean("full", full)
+    if log_file_size is not None:
+        log_file_size = arguments.integer("log_file_size", log_file_size, low=1)
+    if progress is not None:
+        arguments.function("progress", progress)
     settings = config or remembered(root)
     facts = Directory.inspect(root, commit_log_paths=settings.commit_log_paths)
     is_told = config is not None or is_remembered(root)

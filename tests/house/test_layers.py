@@ -15,6 +15,7 @@ from tests.house import tree
 
 # The longest prefix decides. A package that hands on names of several layers has the highest.
 LAYERS = {
+    "rmqstore.arguments": 1,
     "rmqstore.errors": 1,
     "rmqstore.config": 1,
     "rmqstore.message": 1,
@@ -189,14 +190,17 @@ def test_spark_stays_below_the_cluster_and_nothing_imports_the_simulator() -> No
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_binding_knows_of_the_package_only_errors_and_messages() -> None:
+def test_the_binding_knows_of_the_package_only_arguments_errors_and_messages() -> None:
     statement = re.compile(r"^\s*(?:from|c?import)\s+(rmqstore[\w.]*)", re.MULTILINE)
     wrong = [
         f"{name}: imports {imported}"
         for name in tree.files()
         if name.startswith("rmqstore/_native/") and name.endswith((".pyx", ".pxi", ".pxd"))
         for imported in statement.findall(tree.text_of(name))
-        if not _within(imported, ("rmqstore.errors", "rmqstore.message", "rmqstore._native"))
+        if not _within(
+            imported,
+            ("rmqstore.arguments", "rmqstore.errors", "rmqstore.message", "rmqstore._native"),
+        )
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -39,8 +39,8 @@ class History:
         topic = self.rng.choice(["quiet", "busy", "busy", "busy"])
         for _ in range(self.rng.choice([1, 3, 30])):
             size = self.rng.choice([0, 20, 300])
-            message = Message(topic, bytes(size), tags=self.rng.choice([None, "A"]), keys=["k"])
-            self.store.put(message, properties=self.rng.choice([None, None, LIGHT]))
+            tags, light = self.rng.choice([None, "A"]), self.rng.choice([{}, {}, LIGHT])
+            self.store.put(Message(topic, bytes(size), tags=tags, keys=["k"], properties=light))
 
     def put_batches(self) -> None:
         for _ in range(self.rng.choice([1, 2, 12])):

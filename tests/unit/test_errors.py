@@ -140,4 +140,4 @@ def test_exported_names_are_sorted_and_complete() -> None:
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, StoreError)
     }
-    assert set(errors.__all__) == public | {"STATUS", "for_status"}
+    assert set(errors.__all__) == public | {"STATUS", "disk_errors", "for_status"}

@@ -112,7 +112,7 @@ def test_message_id_parses_back(host: object, port: int, physical_offset: int) -
 
 @pytest.mark.parametrize("text", ["", "00", "x" * 32, "0" * 31, "0" * 33, " " * 32])
 def test_malformed_message_id_is_an_argument_error(text: str) -> None:
-    with pytest.raises(ArgumentError, match="no message id"):
+    with pytest.raises(ArgumentError, match="give 32 hex digits"):
         parse_message_id(text)
 
 

@@ -233,7 +233,7 @@ def test_find_gives_a_record_with_the_key_twice_only_once(store: rmqstore.Store)
 
 def test_issue_7948_find_takes_any_count_without_room_for_it(store: rmqstore.Store) -> None:
     store.put("orders", b"x", keys=["k"])
-    for count in (2**31, 2**40, 2**60, 2**63):
+    for count in (2**31, 2**40, 2**60, 2**63 - 1):
         assert len(store.find("orders", "k", max_count=count)) == 1
 
 
