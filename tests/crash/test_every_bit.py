@@ -17,6 +17,7 @@ from rmqstore import StoreError, repair
 from rmqstore.message import Boundary
 from rmqstore.verify import Kind, verify
 from tests.crash.small_store import (
+    BATCH_TOPIC,
     CLOCK_MS,
     PARTS,
     SIZES,
@@ -27,6 +28,7 @@ from tests.crash.small_store import (
     names_place,
 )
 from tests.effort import rounds
+from tests.reference import checkpoint
 
 UNUSED_BYTES = 40
 """Behind what was written, this many bytes of each file are turned too."""
@@ -185,3 +187,38 @@ def test_search_by_time_finds_messages_beside_a_gap(tmp_path: Path) -> None:
             time_ms = CLOCK_MS + number * 1000
             assert queue.offset_at(time_ms) == later
             assert queue.offset_at(time_ms, Boundary.UPPER) == earlier
+
+
+def test_batch_unit_with_another_count_or_offset_is_damage(
+    small: SmallStore, tmp_path: Path
+) -> None:
+    """Bytes 28 to 36 of a unit are its queue offset, and the two after them its count."""
+    for at in (35, 37):
+        root = Path(shutil.copytree(small.root, tmp_path / str(at)))
+        path = next(
+            each for each in sorted((root / "batchconsumequeue").rglob("*")) if each.is_file()
+        )
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+        with rmqstore.open(root, read_only=True) as store, pytest.raises(StoreError):
+            store.get(BATCH_TOPIC, queue=0, offset=data[35])
+
+
+def test_extension_of_another_size_is_found(small: SmallStore, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(small.root, tmp_path / "store"))
+    path = next(each for each in sorted((root / "consumequeue_ext").rglob("*")) if each.is_file())
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert any(each.place == str(path) for each in verify(root).findings)
+
+
+def test_repair_leaves_no_negative_offset_in_the_checkpoint(
+    small: SmallStore, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(small.root, tmp_path / "store"))
+    path = root / "checkpoint"
+    data = bytearray(path.read_bytes())
+    data[32:40] = (-5).to_bytes(8, signed=True)
+    path.write_bytes(data)
+    repair.apply(repair.plan(root))
+    assert checkpoint.decode(path.read_bytes()).confirm_offset >= -1

@@ -159,7 +159,13 @@ def test_issue_8007_index_is_whole_after_every_one_of_many_crashes(tmp_path: Pat
     directory = tmp_path / "store"
     counts = []
     for round_number in range(8):
-        store = rmqstore.open(directory, **FILES)
+        store = rmqstore.open(directory, compatibility="5.5", **FILES)
+        # What the checkpoint vouches for spans log files that the index file began before.
+        for part in range(4):
+            body = bytes(FILE_SIZE // 3)
+            store.put("orders", body, keys=[f"round{round_number}-{part}"])
+        store.wait_dispatched()
+        store.flush()
         store.put("orders", b"x", keys=[f"round{round_number}"])
         store.wait_dispatched()
         store._abandon()

@@ -87,12 +87,12 @@ def _run(example: Path, cwd: Path, *arguments: str) -> str:
     return told.stdout
 
 
-def skip_without(*packages: str) -> None:
+def _skip_without(*packages: str) -> None:
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         pytest.skip(f"the example needs {' and '.join(missing)}")
 
 
-def skip_without_java() -> None:
+def _skip_without_java() -> None:
     try:
         java_home()
     except MissingExtraError as error:
@@ -101,17 +101,17 @@ def skip_without_java() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs_says_what_it_should_and_leaves_nothing(example: Path, tmp_path: Path) -> None:
-    skip_without(*NEEDS.get(example.name, ()))
+    _skip_without(*NEEDS.get(example.name, ()))
     if example.name == "08_spark_audit.py":
-        skip_without_java()
+        _skip_without_java()
     said = _run(example, tmp_path)
     assert [text for text in SAID[example.name] if text not in said] == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
-    skip_without("pyspark", "pyarrow", "nbclient", "nbformat", "ipykernel")
-    skip_without_java()
+    _skip_without("pyspark", "pyarrow", "nbclient", "nbformat", "ipykernel")
+    _skip_without_java()
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     kept = [name for cell in cells for name in ("outputs", "execution_count") if cell.get(name)]
     assert kept == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import struct
@@ -230,6 +231,7 @@ def test_index_files_span_fewer_log_files_than_java_walks_back_over(tmp_path: Pa
 
 QUICK = HaOptions(heartbeat_ms=100, reconnect_ms=50)
 TWO = Quorum(in_sync=2, timeout_ms=50)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -243,6 +245,22 @@ def _outcome(put: Callable[[], object]) -> tuple[str, bool | None]:
     with pytest.raises(PutError) as caught:
         put()
     return caught.value.status, caught.value.stored
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/replication.md"])
+def test_python_about_replication_runs_in_its_order(name: str, tmp_path: Path) -> None:
+    blocks = [each for each in PYTHON.findall(tree.text_of(name)) if "replication" in each]
+    assert blocks
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
 
 
 @pytest.mark.parametrize(

@@ -506,3 +506,13 @@ def test_record_that_comes_in_pieces_is_read_by_a_walk_when_it_is_whole(
         slave.append_raw(at, data[at : at + 1])
         found = [each.physical_offset for each in slave.scan_log()]
         assert found == ([0, last.physical_offset] if at == len(data) - 1 else [0])
+
+
+def test_record_with_a_queue_offset_that_cannot_be_is_damage(master: Store, slave: Store) -> None:
+    """No CRC covers it, and the dispatcher would stop there."""
+    data = bytearray(master._log_bytes(0, walk_log(master)[0].size))
+    data[20:28] = (1 << 40).to_bytes(8)
+    log = StoreLog(slave)
+    log.carry_out(Append(0, bytes(data)))
+    assert log.check() == 0
+    assert "queue offset" in str(log.damage)
