@@ -104,6 +104,9 @@ cdef class Store:
         self.host = parse_host("store_host", settings["store_host"])
         with nogil:
             status = rmq_store_open(&options, &handle, &err)
+        if status == RMQ_LOCKED and err.at_offset == getpid():
+            raise StoreLockedError(f"{path} is open in this process already; use that store, or close it first",
+                                   process_id=err.at_offset)
         check(status, &err)
         self.handle = handle
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
+from rmqstore import arguments
 from rmqstore.config.properties import format_properties, parse_properties
 from rmqstore.errors import (
     ArgumentError,
@@ -127,6 +128,26 @@ class ReplicatedStore:
         on_proposal: Callable[[Proposal], None] | None = None,
         on_change: Callable[[Status], None] | None = None,
     ) -> None:
+        arguments.instance("store", store, Store)
+        if broker_id is not None:
+            broker_id = arguments.integer("broker_id", broker_id)
+        connections_max = arguments.integer("connections_max", connections_max)
+        arguments.text("protocol", protocol)
+        arguments.instance("mode", mode, Mode)
+        for name, value, kind in (
+            ("quorum", quorum, Quorum),
+            ("options", options, HaOptions),
+            ("lease", lease, Lease),
+        ):
+            if value is not None:
+                arguments.instance(name, value, kind)
+        arguments.boolean("is_gated", is_gated)
+        arguments.boolean("is_learner", is_learner)
+        arguments.boolean("sync_from_last_file", sync_from_last_file)
+        if on_proposal is not None:
+            arguments.function("on_proposal", on_proposal)
+        if on_change is not None:
+            arguments.function("on_change", on_change)
         if store.read_only:
             raise ArgumentError(f"store {store.path} is opened read-only; open it for writing")
         if store._replication is not None:
@@ -288,6 +309,15 @@ class ReplicatedStore:
         *others_asked* is missing and for a set that cannot be; nothing has changed then. The log is
         cut to its last whole record before anything else.
         """
+        if epoch is not None:
+            epoch = arguments.integer("epoch", epoch)
+        wanted = "a collection of broker ids"
+        members = frozenset(
+            arguments.integer("members", each)
+            for each in arguments.items("members", members, wanted)
+        )
+        set_epoch = arguments.integer("set_epoch", set_epoch)
+        timeout = arguments.seconds("timeout", timeout)
         wants_set = bool(members) or self._mode is Mode.SYNC_STATE_SET
         if members and self.broker_id not in members:
             raise ArgumentError(f"the members {sorted(members)} lack this store, {self.broker_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -331,3 +332,23 @@ def test_wrong_settings_are_all_named_by_their_keys(tmp_path: Path) -> None:
     assert "maxHashSlotNum" in str(caught.value)
     assert "flushIntervalCommitLog" in str(caught.value)
     assert not (tmp_path / "store").exists()
+
+
+def test_store_opened_twice_in_one_process_is_told_so(tmp_path: Path) -> None:
+    with (
+        rmqstore.open(tmp_path, **FILES),
+        pytest.raises(StoreLockedError, match="open in this process already") as caught,
+    ):
+        rmqstore.open(tmp_path)
+    assert caught.value.process_id == os.getpid()
+
+
+def test_put_after_the_log_folder_was_deleted_raises_a_put_error(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, **FILES) as store:
+        store.put("orders", b"x")
+        shutil.rmtree(tmp_path / "commitlog")
+        bodies = [bytes(1000)] * (2 * FILES["commit_log_file_size_bytes"] // 1000)
+        with pytest.raises(rmqstore.PutError) as caught:
+            store.put_many(bodies, topic="orders", durability=rmqstore.Durability.DISK)
+        assert caught.value.status == "CREATE_MAPPED_FILE_FAILED"
+        store._abandon()
