@@ -47,7 +47,8 @@ struct rmq_disk_usage {
 typedef int rmq_list_visit(void *context, const char *name, bool is_directory);
 
 struct rmq_vfs {
-    /* RMQ_NOT_FOUND when the file or a folder of its path is missing. */
+    /* RMQ_NOT_FOUND when the file or a folder of its path is missing, RMQ_CORRUPT for what is
+     * neither a regular file nor a folder. */
     int (*open)(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
                 struct rmq_error *err);
     /* The descriptor is gone whatever the result. */

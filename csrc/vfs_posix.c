@@ -57,10 +57,21 @@ static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int 
                      struct rmq_error *err)
 {
     (void)vfs;
-    int mode = O_CLOEXEC | (flags & RMQ_OPEN_WRITE ? O_RDWR : O_RDONLY) |
+    /* O_NONBLOCK: opening a FIFO does not wait for its other end. To a regular file it means
+     * nothing. */
+    int mode = O_CLOEXEC | O_NONBLOCK | (flags & RMQ_OPEN_WRITE ? O_RDWR : O_RDONLY) |
                (flags & RMQ_OPEN_CREATE ? O_CREAT : 0) | (flags & RMQ_OPEN_EXCLUSIVE ? O_EXCL : 0);
     RETRY(*fd, open(path, mode, FILE_MODE));
-    return *fd == -1 ? fail_path(err, "open", path) : RMQ_OK;
+    if (*fd == -1)
+        return fail_path(err, "open", path);
+    struct stat status;
+    if (fstat(*fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
+        return RMQ_OK;
+    (void)close(*fd);
+    *fd = -1;
+    return rmq_fail(err, RMQ_CORRUPT, -1,
+                    "%s is not a regular file; move it away, or restore the file from a copy",
+                    path);
 }
 
 static int close_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)

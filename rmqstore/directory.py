@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotFoundError, UnsupportedStoreError, disk_errors
+from rmqstore.regular_file import open_regular
 
 __all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "Directory"]
 
@@ -26,6 +29,23 @@ _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")
 _DEFAULT_SLOTS, _DEFAULT_ENTRIES = 5_000_000, 20_000_000
 _SAMPLE = 64
+_INDEX_READ_BYTES = 64 << 20
+# What a store writes under its root, up to the first dot of the name.
+_WRITTEN = frozenset(
+    (
+        "abort",
+        "batchconsumequeue",
+        "checkpoint",
+        "commitlog",
+        "config",
+        "consumequeue",
+        "consumequeue_ext",
+        "cut",
+        "index",
+        "lock",
+        EPOCH_FILE,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +121,29 @@ class Directory:
             raise NotFoundError(f"{self.path} does not exist")
         raise NotFoundError(f"{self.path} is no store: it has no files under commitlog/")
 
+    def require_inside(self, log_paths: Iterable[str], *, named: Iterable[str]) -> None:
+        """Raise UnsupportedStoreError when writing to the store would lead out of its directory.
+
+        *log_paths* are the configured places of the commit log, *named* those that the caller
+        named. The directory itself may be a link.
+        """
+        root = os.path.realpath(self.path)
+        allowed = {os.path.realpath(each) for each in named}
+        for each in log_paths:
+            if os.path.realpath(each) not in allowed and not _is_inside(each, root):
+                raise UnsupportedStoreError(
+                    f"{self.path / 'config'} names {each} as a place of the commit log, out of the "
+                    "store: a store writes below its own directory; name that place in this call "
+                    "(commit_log_paths, storePathCommitLog), or open it read-only"
+                )
+        for link in _links(self.path):
+            if os.path.realpath(link) not in allowed and not _is_inside(link, root):
+                raise UnsupportedStoreError(
+                    f"{link} is a link out of the store, to {os.path.realpath(link)}: a store "
+                    "writes below its own directory; move the files there, name another place of "
+                    "the commit log in this call (commit_log_paths), or open it read-only"
+                )
+
     def require_file_queues(self) -> None:
         """Raise UnsupportedStoreError when the queues are in RocksDB, and so could not be kept up
         to date."""
@@ -110,6 +153,32 @@ class Directory:
                     f"{self.path} keeps its {each}; it can be opened read-only, and its commit log "
                     "read"
                 )
+
+
+def _is_inside(path: str | os.PathLike[str], root: str) -> bool:
+    """Whether *path* leads to *root* or below it; *root* has no links in it."""
+    real = os.path.realpath(path)
+    return real == root or real.startswith(root.rstrip("/") + "/")
+
+
+def _links(root: Path) -> list[str]:
+    """The symbolic links among the files and folders that a store writes, wherever they lead."""
+    links: list[str] = []
+    folders = [os.fspath(root)]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if folder == os.fspath(root) and entry.name.split(".")[0] not in _WRITTEN:
+                        continue
+                    if entry.is_symlink():
+                        links.append(entry.path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return links
 
 
 def _sizes(folder: Path) -> Iterator[int]:
@@ -186,8 +255,8 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
     size = path.stat().st_size
     if size == 40 + 4 * _DEFAULT_SLOTS + 20 * _DEFAULT_ENTRIES:
         return _DEFAULT_SLOTS, _DEFAULT_ENTRIES
-    with path.open("rb") as file:
-        data = file.read(min(size, 64 << 20))
+    with open_regular(path) as file:
+        data = file.read(min(size, _INDEX_READ_BYTES))
     if len(data) < 64:
         return None
     _, _, begin, end, _, next_entry = _INDEX_HEADER.unpack_from(data)
@@ -200,12 +269,35 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
         and _entries_fit(data, int(full), begin, end, next_entry)
     ):
         return int(full), next_entry
-    for slots in range((size - 40) // 4 % 5 or 5, (size - 60) // 4, 5):
-        if (size - 40 - 4 * slots) // 20 > next_entry and _entries_fit(
-            data, slots, begin, end, next_entry
-        ):
-            return slots, (size - 40 - 4 * slots) // 20
+    for slots in _slots_before(data, next_entry):
+        entries, rest = divmod(size - 40 - 4 * slots, 20)
+        if rest == 0 and entries > next_entry and _entries_fit(data, slots, begin, end, next_entry):
+            return slots, entries
     return None
+
+
+def _slots_before(data: bytes, next_entry: int) -> list[int]:
+    """The numbers of slots that the file may have, however large it is: a few.
+
+    A slot holds the number of an entry, so a word that is no such number lies in an entry, and the
+    first one nearly always in one of the first entries.
+    """
+    if next_entry <= 1:
+        return []
+    words = array("I", data[40 : len(data) // 4 * 4])
+    if sys.byteorder == "little":
+        words.byteswap()
+    step = 1 << 16
+    for at in range(0, len(words), step):
+        chunk = words[at : at + step]
+        if max(chunk) >= next_entry:
+            first = at + next(i for i, word in enumerate(chunk) if word >= next_entry)
+            # Five words are an entry, and nobody uses entry 0.
+            found = (
+                first - field - 5 * number for number in range(1, _SAMPLE) for field in range(5)
+            )
+            return sorted({slots for slots in found if slots >= 1})
+    return []
 
 
 def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int) -> bool:

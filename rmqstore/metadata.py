@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Self
 
 from rmqstore import arguments
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
+from rmqstore.regular_file import read_regular
 
 __all__ = ["ConsumerOffsets", "DataVersion", "DelayOffsets", "TopicConfig", "TopicTable"]
 
@@ -122,7 +123,7 @@ class _Table:
         problems: list[str] = []
         for candidate in (path, _beside(path, ".bak")):
             try:
-                return cls.from_json(candidate.read_text(encoding="utf-8"))
+                return cls.from_json(read_regular(candidate).decode())
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -156,7 +157,7 @@ class _Table:
     def _keep_predecessor(self, path: Path) -> None:
         """Copies a readable file to .bak; one that is not must not push out a good .bak."""
         try:
-            old = path.read_bytes()
+            old = read_regular(path)
         except FileNotFoundError:
             return
         try:
@@ -404,8 +405,10 @@ def _beside(path: Path, suffix: str) -> Path:
 def replace_durably(path: Path, data: bytes) -> None:
     """Puts *data* in the place of a file, whole or not at all, and on disk when it returns."""
     temporary = _beside(path, ".tmp")
+    # Not through what lies in its place, a link or a FIFO say.
+    temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,7 @@ from rmqstore.directory import Directory
 from rmqstore.errors import disk_errors
 from rmqstore.message import Durability
 from rmqstore.metadata import replace_durably, sync_directory
+from rmqstore.regular_file import open_regular
 
 __all__ = ["adapt", "is_remembered", "native_settings", "remember", "remembered"]
 
@@ -44,7 +45,7 @@ def _path(root: str | os.PathLike[str]) -> Path:
 @disk_errors("looking at the store's settings")
 def is_remembered(root: str | os.PathLike[str]) -> bool:
     """Return whether the store at *root* has its settings beside it."""
-    return _path(root).is_file()
+    return _path(root).exists()
 
 
 @disk_errors("writing the store's settings")
@@ -60,7 +61,10 @@ def remember(root: str | os.PathLike[str], config: StoreConfig) -> None:
 
 def remembered(root: str | os.PathLike[str]) -> StoreConfig:
     """Return the configuration kept with the store at *root*, or the default one."""
-    return StoreConfig.from_properties(_path(root)) if is_remembered(root) else StoreConfig()
+    if not is_remembered(root):
+        return StoreConfig()
+    open_regular(_path(root)).close()
+    return StoreConfig.from_properties(_path(root))
 
 
 def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:

@@ -166,10 +166,12 @@ class Store(core.Reader):
             config = StoreConfig.from_properties(arguments.path("config", config))
         config = config.replace(**settings)
         facts = Directory.inspect(root, commit_log_paths=config.commit_log_paths)
+        named = config.commit_log_paths if given else settings.get("commit_log_paths", ())
         if read_only:
             facts.require_store()
         else:
             facts.require_file_queues()
+            facts.require_inside(config.commit_log_paths, named=named)
         if not given:
             config = adapt(config, facts, set(settings))
         self.config = config

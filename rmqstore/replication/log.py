@@ -18,6 +18,7 @@ from typing import Self
 
 from rmqstore.directory import EPOCH_FILE, EPOCH_STATE_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
+from rmqstore.regular_file import read_regular
 from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.epoch_state import (
     EpochState,
@@ -362,7 +363,7 @@ class _EpochFolder:
     def read(self, name: str) -> str | None:
         path = Path(self._store.path, EPOCH_FILE + name)
         try:
-            return path.read_bytes().decode("ascii", "replace")
+            return read_regular(path).decode("ascii", "replace")
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -34,6 +34,7 @@ from rmqstore.errors import (
     StoreTimeout,
 )
 from rmqstore.metadata import replace_durably, sync_directory
+from rmqstore.regular_file import read_regular
 from rmqstore.replication.calls import Calls, Waiting
 from rmqstore.replication.epoch import EpochEntry
 from rmqstore.replication.events import HaOptions
@@ -609,8 +610,8 @@ class Slave(ReplicatedStore):
 def _kept_id(store: Store) -> int:
     """Return the broker id kept with a store; a random one is kept where there is none."""
     path = Path(store.path, "config", "replica.properties")
-    if path.is_file():
-        text = parse_properties(path.read_text("iso-8859-1")).get("brokerId", "")
+    if path.exists():
+        text = parse_properties(read_regular(path).decode("iso-8859-1")).get("brokerId", "")
         if text.isascii() and text.isdecimal() and int(text) < 2**63:
             return int(text)
         raise CorruptionError(

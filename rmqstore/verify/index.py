@@ -10,6 +10,7 @@ from rmqstore._native.core import Record
 from rmqstore.directory import Directory
 from rmqstore.errors import StoreError
 from rmqstore.message import SysFlag, TransactionType
+from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
 from rmqstore.verify.findings import Finding, Kind, Level
 
@@ -53,7 +54,7 @@ class IndexCheck:
             return
         for path in sorted(self._folder.iterdir()):
             if _is_index_name(path.name) and path.is_file():
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     head = file.read(_HEADER.size)
                 fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
                 yield path, fields if fields and fields[5] > 1 else None

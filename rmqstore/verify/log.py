@@ -26,6 +26,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import ArgumentError, NotFoundError
 from rmqstore.message import SysFlag, TransactionType
+from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
 
 __all__ = ["Hole", "LogFile", "LogFiles", "LogWalk", "Progress", "file_size_of", "open_view"]
@@ -155,7 +156,7 @@ class LogFiles:
         for file in reversed(self.files):
             if file.start + file.size <= start:
                 break
-            with file.path.open("rb") as data:
+            with open_regular(file.path) as data:
                 end = _last_byte(data, max(start - file.start, 0), min(file.size, self.file_size))
             if end is not None:
                 return file.start + end

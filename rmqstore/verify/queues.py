@@ -16,6 +16,7 @@ from pathlib import Path
 from rmqstore._native.core import Record
 from rmqstore.errors import StoreError
 from rmqstore.message import SysFlag, TransactionType, decode_properties, tags_code
+from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
 from rmqstore.verify.findings import Finding, Kind, Level, QueueName
 from rmqstore.verify.log import LogFile, file_size_of
@@ -60,7 +61,7 @@ class _Maps:
     def of(self, path: Path) -> mmap.mmap:
         found = self._open.get(path)
         if found is None:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._open[path] = found
             if len(self._open) > _OPEN_FILES_MAX:

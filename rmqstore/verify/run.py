@@ -16,6 +16,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import StoreError, disk_errors
 from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicTable
+from rmqstore.regular_file import read_regular
 from rmqstore.settings import is_remembered, remembered
 from rmqstore.verify.findings import Finding, Kind, Level, Report
 from rmqstore.verify.index import IndexCheck
@@ -171,7 +172,7 @@ def _built_to(facts: Directory, checkpoint: bytes | None) -> int:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return None
 

@@ -162,10 +162,23 @@ def test_read_only_descriptor_refuses_a_write_and_names_the_place(
     door.check("close", fd)
 
 
-def test_full_device_is_no_space(door: Door) -> None:
-    fd = door.open(Path("/dev/full"), WRITE)
+def test_full_device_is_no_space(door: Door, tmp_path: Path) -> None:
+    # The door opens regular files only: a device takes the number of one.
+    fd = door.open(tmp_path / "f")
+    full = os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, fd)
+    os.close(full)
     assert door.call("write", fd, b"y", 1, 0) == door.lib.RMQ_NO_SPACE
     door.check("close", fd)
+
+
+@pytest.mark.parametrize("flags", [0, WRITE])
+def test_what_is_no_regular_file_is_refused_by_name(door: Door, tmp_path: Path, flags: int) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        fd = door.ffi.new("int *")
+        status = door.call("open", path, flags, fd)
+        assert (status, fd[0]) == (door.lib.RMQ_CORRUPT, -1)
 
 
 def test_stat_tells_size_kind_and_time(door: Door, tmp_path: Path) -> None:

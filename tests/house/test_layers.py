@@ -22,6 +22,7 @@ LAYERS = {
     "rmqstore.compression": 1,
     "rmqstore.forks": 1,
     "rmqstore.metrics": 1,
+    "rmqstore.regular_file": 1,
     "rmqstore._native": 2,
     "rmqstore.replication.": 2,
     "rmqstore.directory": 3,
