@@ -118,12 +118,9 @@ static void confirm(struct rmq_ack_board *board, int64_t end)
         rmq_dispatcher_confirm(dispatcher, end);
     else if (board->rule.has_set)
         rmq_dispatcher_confirm(dispatcher, end_of_all(board, end));
-    else {
-        int64_t reached =
-            rmq_ack_slots_end_of_copies(&board->slots, board->rule.confirm_copies, end);
-        if (reached >= board->rule.confirm_from)
-            rmq_dispatcher_confirm(dispatcher, reached);
-    }
+    else
+        rmq_dispatcher_confirm(dispatcher, rmq_ack_slots_end_of_copies(
+                                               &board->slots, board->rule.confirm_copies, end));
 }
 
 static struct line *line_of(struct rmq_ack_board *board, const struct rmq_ack_need *need)
@@ -247,25 +244,26 @@ void rmq_ack_board_close_slot(struct rmq_ack_board *board, int32_t number)
     pthread_mutex_unlock(&board->lock);
 }
 
-void rmq_ack_board_ack(struct rmq_ack_board *board, int32_t number, int64_t offset)
+void rmq_ack_board_ack(struct rmq_ack_board *board, int32_t number, int32_t epoch, int64_t offset)
 {
     assert(offset >= 0);
 
     struct rmq_ack_waiter *chain = NULL;
     pthread_mutex_lock(&board->lock);
     struct rmq_ack_slot *slot = rmq_ack_slots_find(&board->slots, number);
-    if (slot && slot->ack != offset) {
-        rmq_ack_slots_ack(&board->slots, slot, offset);
+    if (slot && (slot->ack != offset || slot->epoch != epoch)) {
+        rmq_ack_slots_ack(&board->slots, slot, epoch, offset);
         chain = evaluate(board);
     }
     pthread_mutex_unlock(&board->lock);
     rmq_ack_tell(chain);
 }
 
-size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int64_t *offsets)
+size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int32_t *epochs,
+                          int64_t *offsets)
 {
     pthread_mutex_lock(&board->lock);
-    size_t found = rmq_ack_slots_list(&board->slots, slots, offsets);
+    size_t found = rmq_ack_slots_list(&board->slots, slots, epochs, offsets);
     pthread_mutex_unlock(&board->lock);
     return found;
 }
@@ -293,6 +291,7 @@ static int check_open(struct rmq_ack_board *board, const int32_t *slots, size_t 
 
 static void take_rule(struct rmq_ack_board *board, const struct rmq_ack_rule *rule)
 {
+    rmq_ack_slots_begin(&board->slots, rule->epoch, rule->epoch_start);
     rmq_ack_slots_choose(&board->slots, rule->counted, rule->counted_count, rule->waited,
                          rule->waited_count);
     board->rule = *rule;

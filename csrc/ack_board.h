@@ -40,7 +40,8 @@ struct rmq_ack_rule {
     bool is_missing;        /* one that is waited for has no slot: nothing more is confirmed */
     bool is_gated;          /* false: everything is confirmed once it is in the log */
     int32_t confirm_copies; /* without a set: confirmed is what has so many copies */
-    int64_t confirm_from;   /* and nothing before it reaches this, where the epoch begins */
+    int32_t epoch;          /* copies count of who has stored this one, -1: of everybody */
+    int64_t epoch_start;    /* and holds what there was when it began */
     int32_t status;         /* what is said to a put that asks for copies; RMQ_PUT_OK admits it */
     const char *reason;     /* why not; shortened to RMQ_ACK_REASON_SIZE - 1 bytes */
     int32_t copies;         /* what such a put needs that names no number */
@@ -67,11 +68,13 @@ int rmq_ack_board_open_slot(struct rmq_ack_board *board, int32_t *slot, struct r
 /* Its copy counts no more; whoever was waited for and is gone lets nothing be confirmed until the
  * next rule. A slot that is not open: nothing to do. */
 void rmq_ack_board_close_slot(struct rmq_ack_board *board, int32_t slot);
-/* What the replica says it holds, as the truth of this moment, also when it is less than before.
- * Judged by the caller: 0 <= offset <= the log's end. A slot that is not open: nothing to do. */
-void rmq_ack_board_ack(struct rmq_ack_board *board, int32_t slot, int64_t offset);
-/* Up to RMQ_ACK_SLOTS_MAX open slots and their offsets; returns how many. */
-size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int64_t *offsets);
+/* What the replica says it holds, as the truth of this moment, also when it is less than before,
+ * and the last epoch that it is known to have stored. Judged by the caller: 0 <= offset <= the
+ * log's end. A slot that is not open: nothing to do. */
+void rmq_ack_board_ack(struct rmq_ack_board *board, int32_t slot, int32_t epoch, int64_t offset);
+/* Up to RMQ_ACK_SLOTS_MAX open slots, their epochs and offsets; returns how many. */
+size_t rmq_ack_board_acks(struct rmq_ack_board *board, int32_t *slots, int32_t *epochs,
+                          int64_t *offsets);
 
 /* From now on acknowledgements are only written down. Returns the confirm offset, which moves no
  * more. One thread decides: freeze and thaw come from it, in turn. */

@@ -17,7 +17,8 @@ int32_t rmq_ack_slots_open(struct rmq_ack_slots *slots)
     if (place == slots->used)
         ++slots->used;
     slot->is_open = true;
-    slot->ack = -1;
+    slot->ack = slot->held = -1;
+    slot->epoch = -1;
     slot->rank = -1;
     return slot->life << RMQ_SLOT_BITS | place;
 }
@@ -31,9 +32,9 @@ struct rmq_ack_slot *rmq_ack_slots_find(struct rmq_ack_slots *slots, int32_t num
 
 /* ---- the order of those that count ---- */
 
-static int64_t ack_at(const struct rmq_ack_slots *slots, int32_t rank)
+static int64_t held_at(const struct rmq_ack_slots *slots, int32_t rank)
 {
-    return slots->slots[slots->counted[rank]].ack;
+    return slots->slots[slots->counted[rank]].held;
 }
 
 static void put_at(struct rmq_ack_slots *slots, int32_t rank, int32_t place)
@@ -48,18 +49,36 @@ static void sort_in(struct rmq_ack_slots *slots, const struct rmq_ack_slot *slot
     int32_t rank = slot->rank, last = slots->counted_count - 1;
     assert(rank >= 0 && rank <= last);
     int32_t place = slots->counted[rank];
-    for (; rank > 0 && ack_at(slots, rank - 1) < slot->ack; --rank)
+    for (; rank > 0 && held_at(slots, rank - 1) < slot->held; --rank)
         put_at(slots, rank, slots->counted[rank - 1]);
-    for (; rank < last && ack_at(slots, rank + 1) > slot->ack; ++rank)
+    for (; rank < last && held_at(slots, rank + 1) > slot->held; ++rank)
         put_at(slots, rank, slots->counted[rank + 1]);
     put_at(slots, rank, place);
 }
 
-void rmq_ack_slots_ack(struct rmq_ack_slots *slots, struct rmq_ack_slot *slot, int64_t offset)
+static void weigh(const struct rmq_ack_slots *slots, struct rmq_ack_slot *slot)
 {
+    /* An empty log stores no epochs, and has nothing to lose. */
+    bool knows = slot->epoch >= slots->epoch || slot->ack == 0;
+    slot->held = knows && slot->ack >= slots->epoch_start ? slot->ack : -1;
+}
+
+void rmq_ack_slots_ack(struct rmq_ack_slots *slots, struct rmq_ack_slot *slot, int32_t epoch,
+                       int64_t offset)
+{
+    slot->epoch = epoch;
     slot->ack = offset;
+    weigh(slots, slot);
     if (slot->rank >= 0)
         sort_in(slots, slot);
+}
+
+void rmq_ack_slots_begin(struct rmq_ack_slots *slots, int32_t epoch, int64_t epoch_start)
+{
+    slots->epoch = epoch;
+    slots->epoch_start = epoch_start;
+    for (int32_t place = 0; place < slots->used; ++place)
+        weigh(slots, &slots->slots[place]);
 }
 
 void rmq_ack_slots_close(struct rmq_ack_slots *slots, struct rmq_ack_slot *slot)
@@ -100,7 +119,8 @@ void rmq_ack_slots_choose(struct rmq_ack_slots *slots, const int32_t *counted, s
 
 /* ---- questions ---- */
 
-size_t rmq_ack_slots_list(const struct rmq_ack_slots *slots, int32_t *numbers, int64_t *offsets)
+size_t rmq_ack_slots_list(const struct rmq_ack_slots *slots, int32_t *numbers, int32_t *epochs,
+                          int64_t *offsets)
 {
     size_t found = 0;
     for (int32_t place = 0; place < slots->used; ++place) {
@@ -108,6 +128,7 @@ size_t rmq_ack_slots_list(const struct rmq_ack_slots *slots, int32_t *numbers, i
         if (!slot->is_open)
             continue;
         numbers[found] = slot->life << RMQ_SLOT_BITS | place;
+        epochs[found] = slot->epoch;
         offsets[found++] = slot->ack;
     }
     return found;
@@ -116,7 +137,7 @@ size_t rmq_ack_slots_list(const struct rmq_ack_slots *slots, int32_t *numbers, i
 int32_t rmq_ack_slots_copies_of(const struct rmq_ack_slots *slots, int64_t end_offset)
 {
     int32_t rank = 0;
-    while (rank < slots->counted_count && ack_at(slots, rank) >= end_offset)
+    while (rank < slots->counted_count && held_at(slots, rank) >= end_offset)
         ++rank;
     return rank + 1;
 }
@@ -127,16 +148,16 @@ int64_t rmq_ack_slots_end_of_copies(const struct rmq_ack_slots *slots, int32_t c
         return end;
     if (copies - 1 > slots->counted_count)
         return -1;
-    int64_t ack = ack_at(slots, copies - 2);
-    return ack < end ? ack : end;
+    int64_t held = held_at(slots, copies - 2);
+    return held < end ? held : end;
 }
 
 int64_t rmq_ack_slots_end_of_waited(const struct rmq_ack_slots *slots, int64_t end)
 {
     for (int32_t place = 0; place < slots->used; ++place) {
         const struct rmq_ack_slot *slot = &slots->slots[place];
-        if (slot->is_waited && slot->ack < end)
-            end = slot->ack;
+        if (slot->is_waited && slot->held < end)
+            end = slot->held;
     }
     return end;
 }

@@ -228,10 +228,14 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
                      int64_t *id, struct rmq_error *err)
 {
     struct rmq_ha_link *link = NULL;
+    bool has_checks_alone = options->is_checked && !options->has_epochs;
     size_t head_size =
-        rmq_ha_head_size(options->has_epochs ? RMQ_HA_TRANSFER : RMQ_HA_CLASSIC_DATA);
+        has_checks_alone
+            ? 0
+            : rmq_ha_head_size(options->has_epochs ? RMQ_HA_TRANSFER : RMQ_HA_CLASSIC_DATA,
+                               options->is_checked);
     if (options->batch_size < 1 || options->batch_size > RMQ_HA_FRAME_SIZE_MAX - (int)head_size ||
-        options->epoch < 0 || options->epoch_start < 0 || options->until < -1 ||
+        options->epoch < 0 || options->epoch_start < 0 || options->until < -1 || has_checks_alone ||
         options->acked_offset < -1 || options->acked_offset > options->next_offset)
         return rmq_fail(err, RMQ_INVALID, -1,
                         "a batch of %d bytes, epoch %d from %" PRId64 ", until %" PRId64
@@ -244,6 +248,8 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
         return status;
     link->is_master = true;
     link->has_epochs = options->has_epochs;
+    link->is_checked = options->is_checked;
+    link->proof_offset = options->proof_offset;
     link->epoch = options->epoch;
     link->epoch_start = options->epoch_start;
     link->batch_size = options->batch_size;
@@ -252,6 +258,7 @@ int rmq_ha_pump_send(struct rmq_ha_pump *pump, const struct rmq_ha_send_options 
     link->lagged = true;
     link->progress.next_offset = link->whole_offset = options->next_offset;
     link->progress.acked_offset = options->acked_offset;
+    link->progress.acked_epoch = options->acked_epoch;
     link->progress.confirm_offset = options->said_confirm;
     return run_link(pump, link, options->fd, id, err);
 }
@@ -260,8 +267,9 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
                         int64_t *id, struct rmq_error *err)
 {
     struct rmq_ha_link *link = NULL;
-    if (options->border < 0 || options->border > options->next_offset ||
-        options->acked_offset < -1 || options->acked_offset > options->next_offset)
+    if ((options->is_checked && !options->has_epochs) || options->border < 0 ||
+        options->border > options->next_offset || options->acked_offset < -1 ||
+        options->acked_offset > options->next_offset)
         return rmq_fail(err, RMQ_INVALID, -1,
                         "border %" PRId64 ", acknowledged %" PRId64 ", next %" PRId64,
                         options->border, options->acked_offset, options->next_offset);
@@ -270,11 +278,13 @@ int rmq_ha_pump_receive(struct rmq_ha_pump *pump, const struct rmq_ha_receive_op
     if (status != RMQ_OK)
         return status;
     link->has_epochs = options->has_epochs;
+    link->is_checked = options->is_checked;
     link->epoch = options->epoch;
     link->epoch_start = options->epoch_start;
     link->flush_watch = options->ack_flushed ? &pump->synced : NULL;
     link->progress.next_offset = options->next_offset;
     link->progress.acked_offset = options->acked_offset;
+    link->progress.acked_epoch = options->acked_epoch;
     link->progress.confirm_offset = -1;
     link->progress.border = options->border;
     return run_link(pump, link, options->fd, id, err);

@@ -5,26 +5,39 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "crc32.h"
 
 enum { STATE_SIZE = 4, STATE_HANDSHAKE = 1, STATE_TRANSFER = 2, HELD_SIZE_MIN = 256 };
+enum { CRC_SIZE = 4, STATE_CHECKED = 0x434B0000 };
 
 static const struct {
     const char *name;
     uint8_t head_size;
+    uint8_t checked_size; /* of the head with checks; 0: it never has them */
     bool has_body;
 } kinds[] = {
-    [RMQ_HA_REPORT] = {"report", 8, false},
-    [RMQ_HA_CLASSIC_DATA] = {"data frame", 12, true},
-    [RMQ_HA_HANDSHAKE] = {"handshake", 16, false},
-    [RMQ_HA_HANDSHAKE_REPLY] = {"handshake reply", 20, true},
-    [RMQ_HA_TRANSFER] = {"transfer", RMQ_HA_HEAD_SIZE_MAX, true},
-    [RMQ_HA_ACK] = {"acknowledgement", 12, false},
+    [RMQ_HA_REPORT] = {"report", 8, 0, false},
+    [RMQ_HA_CLASSIC_DATA] = {"data frame", 12, 0, true},
+    [RMQ_HA_HANDSHAKE] = {"handshake", 16, 0, false},
+    [RMQ_HA_HANDSHAKE_REPLY] = {"handshake reply", 20, 32, true},
+    [RMQ_HA_TRANSFER] = {"transfer", 36, RMQ_HA_HEAD_SIZE_MAX, true},
+    [RMQ_HA_ACK] = {"acknowledgement", 12, 20, false},
 };
 
-size_t rmq_ha_head_size(enum rmq_ha_kind kind)
+static uint32_t get_crc(const uint8_t *from)
 {
-    assert(kind <= RMQ_HA_ACK);
-    return kinds[kind].head_size;
+    return (uint32_t)rmq_get_i32(from);
+}
+
+static void put_crc(uint8_t *to, uint32_t crc)
+{
+    rmq_put_i32(to, (int32_t)crc);
+}
+
+size_t rmq_ha_head_size(enum rmq_ha_kind kind, bool is_checked)
+{
+    assert(kind <= RMQ_HA_ACK && (!is_checked || kinds[kind].checked_size > 0));
+    return is_checked ? kinds[kind].checked_size : kinds[kind].head_size;
 }
 
 /* ---- judging ---- */
@@ -42,7 +55,8 @@ static int check_body_size(const struct rmq_ha_frame *frame, int32_t frame_size_
                            struct rmq_error *err)
 {
     const char *name = kinds[frame->kind].name;
-    int32_t body_size_max = frame_size_max - (int32_t)rmq_ha_head_size(frame->kind);
+    int32_t body_size_max =
+        frame_size_max - (int32_t)rmq_ha_head_size(frame->kind, frame->is_checked);
     int status = check_least(frame, "body size", frame->body_size, 0, err);
     if (status != RMQ_OK)
         return status;
@@ -72,6 +86,11 @@ int rmq_ha_frame_check(const struct rmq_ha_frame *frame, int32_t frame_size_max,
     assert(frame_size_max >= RMQ_HA_HEAD_SIZE_MAX && frame_size_max <= RMQ_HA_FRAME_SIZE_MAX);
     int status = RMQ_OK;
 
+    if (frame->is_checked && kinds[frame->kind].checked_size == 0)
+        return rmq_fail(err, RMQ_CORRUPT, -1, "a %s carries no checks", kinds[frame->kind].name);
+    if (frame->kind == RMQ_HA_HANDSHAKE && frame->offers_checks && frame->sync_from_last_file &&
+        frame->is_learner)
+        return rmq_fail(err, RMQ_CORRUPT, -1, "a handshake with both flags has no room to offer");
     if (frame->kind == RMQ_HA_HANDSHAKE)
         return check_least(frame, "broker id", frame->broker_id, 0, err);
     if (kinds[frame->kind].has_body)
@@ -81,7 +100,9 @@ int rmq_ha_frame_check(const struct rmq_ha_frame *frame, int32_t frame_size_max,
     int64_t least = frame->kind == RMQ_HA_TRANSFER && frame->body_size == 0 ? -1 : 0;
     if (status == RMQ_OK)
         status = check_least(frame, "offset", frame->offset, least, err);
-    if (status == RMQ_OK && frame->kind == RMQ_HA_HANDSHAKE_REPLY)
+    bool has_last_epoch =
+        frame->kind == RMQ_HA_HANDSHAKE_REPLY || (frame->kind == RMQ_HA_ACK && frame->is_checked);
+    if (status == RMQ_OK && has_last_epoch)
         status = check_least(frame, "epoch", frame->epoch, -1, err);
     if (status != RMQ_OK || frame->kind != RMQ_HA_TRANSFER)
         return status;
@@ -113,19 +134,21 @@ int rmq_ha_entries_check(const uint8_t *body, int32_t body_size, struct rmq_erro
 
 /* ---- reading ---- */
 
-static int find_kind(enum rmq_ha_stream stream, const uint8_t *data, enum rmq_ha_kind *kind,
+static int find_kind(enum rmq_ha_stream stream, const uint8_t *data, struct rmq_ha_frame *frame,
                      struct rmq_error *err)
 {
     if (stream == RMQ_HA_CLASSIC_SLAVE || stream == RMQ_HA_CLASSIC_MASTER) {
-        *kind = stream == RMQ_HA_CLASSIC_SLAVE ? RMQ_HA_REPORT : RMQ_HA_CLASSIC_DATA;
+        frame->kind = stream == RMQ_HA_CLASSIC_SLAVE ? RMQ_HA_REPORT : RMQ_HA_CLASSIC_DATA;
         return RMQ_OK;
     }
     int32_t state = rmq_get_i32(data);
     bool is_slave = stream == RMQ_HA_SWITCH_SLAVE;
-    if (state == STATE_HANDSHAKE)
-        *kind = is_slave ? RMQ_HA_HANDSHAKE : RMQ_HA_HANDSHAKE_REPLY;
-    else if (state == STATE_TRANSFER)
-        *kind = is_slave ? RMQ_HA_ACK : RMQ_HA_TRANSFER;
+    bool is_reply = state == (STATE_CHECKED | STATE_HANDSHAKE) && !is_slave;
+    frame->is_checked = is_reply || state == (STATE_CHECKED | STATE_TRANSFER);
+    if (state == STATE_HANDSHAKE || is_reply)
+        frame->kind = is_slave ? RMQ_HA_HANDSHAKE : RMQ_HA_HANDSHAKE_REPLY;
+    else if (state == STATE_TRANSFER || frame->is_checked)
+        frame->kind = is_slave ? RMQ_HA_ACK : RMQ_HA_TRANSFER;
     else
         return rmq_fail(err, RMQ_CORRUPT, -1, "state %d; there are %d (handshake) and %d (%s)",
                         state, STATE_HANDSHAKE, STATE_TRANSFER,
@@ -133,12 +156,18 @@ static int find_kind(enum rmq_ha_stream stream, const uint8_t *data, enum rmq_ha
     return RMQ_OK;
 }
 
-static int read_flag(const uint8_t *from, const char *name, bool *flag, struct rmq_error *err)
+/* An offer stands in the first flag that is 0. */
+static int read_flag(const uint8_t *from, const char *name, bool *flag, bool *offer,
+                     struct rmq_error *err)
 {
     int16_t value = rmq_get_i16(from);
+    *flag = value == 1;
+    if (value == RMQ_HA_OFFER && offer) {
+        *offer = true;
+        return RMQ_OK;
+    }
     if (value != 0 && value != 1)
         return rmq_fail(err, RMQ_CORRUPT, -1, "a handshake with %s %d; it is 0 or 1", name, value);
-    *flag = value == 1;
     return RMQ_OK;
 }
 
@@ -154,9 +183,11 @@ static int read_head(const uint8_t *data, struct rmq_ha_frame *frame, struct rmq
         frame->body_size = rmq_get_i32(data + 8);
         break;
     case RMQ_HA_HANDSHAKE:
-        status = read_flag(data + 4, "sync-from-last-file flag", &frame->sync_from_last_file, err);
+        status = read_flag(data + 4, "sync-from-last-file flag", &frame->sync_from_last_file,
+                           &frame->offers_checks, err);
         if (status == RMQ_OK)
-            status = read_flag(data + 6, "learner flag", &frame->is_learner, err);
+            status = read_flag(data + 6, "learner flag", &frame->is_learner,
+                               frame->sync_from_last_file ? &frame->offers_checks : NULL, err);
         frame->broker_id = rmq_get_i64(data + 8);
         break;
     case RMQ_HA_HANDSHAKE_REPLY:
@@ -167,13 +198,27 @@ static int read_head(const uint8_t *data, struct rmq_ha_frame *frame, struct rmq
         if (frame->kind == RMQ_HA_TRANSFER) {
             frame->epoch_start = rmq_get_i64(data + 20);
             frame->confirm_offset = rmq_get_i64(data + 28);
+            frame->body_crc = frame->is_checked ? get_crc(data + 36) : 0;
+        } else if (frame->is_checked) {
+            frame->handshake_crc = get_crc(data + 20);
+            frame->body_crc = get_crc(data + 24);
         }
         break;
     case RMQ_HA_ACK:
         frame->offset = rmq_get_i64(data + 4);
+        frame->epoch = frame->is_checked ? rmq_get_i32(data + 12) : 0;
         break;
     }
     return status;
+}
+
+static int check_crc(const struct rmq_ha_frame *frame, const char *of, uint32_t crc, uint32_t said,
+                     struct rmq_error *err)
+{
+    if (crc == said)
+        return RMQ_OK;
+    return rmq_fail(err, RMQ_CORRUPT, -1, "a %s whose %s has the CRC %08x; it says %08x",
+                    kinds[frame->kind].name, of, (unsigned)crc, (unsigned)said);
 }
 
 int rmq_ha_frame_decode(enum rmq_ha_stream stream, int32_t frame_size_max, const uint8_t *data,
@@ -187,13 +232,18 @@ int rmq_ha_frame_decode(enum rmq_ha_stream stream, int32_t frame_size_max, const
     *needed = STATE_SIZE;
     if (available < *needed)
         return RMQ_END;
-    int status = find_kind(stream, data, &frame->kind, err);
+    int status = find_kind(stream, data, frame, err);
     if (status != RMQ_OK)
         return status;
-    *needed = rmq_ha_head_size(frame->kind);
+    *needed = rmq_ha_head_size(frame->kind, frame->is_checked);
     if (available < *needed)
         return RMQ_END;
-    status = read_head(data, frame, err);
+    /* Before its size is believed. */
+    if (frame->is_checked)
+        status = check_crc(frame, "head", rmq_crc32(0, data, *needed - CRC_SIZE),
+                           get_crc(data + *needed - CRC_SIZE), err);
+    if (status == RMQ_OK)
+        status = read_head(data, frame, err);
     if (status == RMQ_OK)
         status = rmq_ha_frame_check(frame, frame_size_max, err);
     if (status != RMQ_OK)
@@ -202,9 +252,12 @@ int rmq_ha_frame_decode(enum rmq_ha_stream stream, int32_t frame_size_max, const
     *needed += (size_t)frame->body_size;
     if (available < *needed)
         return RMQ_END;
-    if (frame->kind == RMQ_HA_HANDSHAKE_REPLY)
-        return rmq_ha_entries_check(frame->body, frame->body_size, err);
-    return RMQ_OK;
+    if (frame->is_checked && kinds[frame->kind].has_body)
+        status = check_crc(frame, "body", rmq_crc32(0, frame->body, (size_t)frame->body_size),
+                           frame->body_crc, err);
+    if (status == RMQ_OK && frame->kind == RMQ_HA_HANDSHAKE_REPLY)
+        status = rmq_ha_entries_check(frame->body, frame->body_size, err);
+    return status;
 }
 
 struct rmq_ha_entry rmq_ha_entry_decode(const uint8_t *body, size_t index)
@@ -219,6 +272,8 @@ size_t rmq_ha_head_encode(const struct rmq_ha_frame *frame, uint8_t out[RMQ_HA_H
 {
     assert(rmq_ha_frame_check(frame, RMQ_HA_FRAME_SIZE_MAX, NULL) == RMQ_OK);
 
+    size_t size = rmq_ha_head_size(frame->kind, frame->is_checked);
+    int32_t mark = frame->is_checked ? STATE_CHECKED : 0;
     switch (frame->kind) {
     case RMQ_HA_REPORT:
         rmq_put_i64(out, frame->offset);
@@ -231,25 +286,36 @@ size_t rmq_ha_head_encode(const struct rmq_ha_frame *frame, uint8_t out[RMQ_HA_H
         rmq_put_i32(out, STATE_HANDSHAKE);
         rmq_put_i16(out + 4, frame->sync_from_last_file);
         rmq_put_i16(out + 6, frame->is_learner);
+        if (frame->offers_checks)
+            rmq_put_i16(out + (frame->sync_from_last_file ? 6 : 4), RMQ_HA_OFFER);
         rmq_put_i64(out + 8, frame->broker_id);
         break;
     case RMQ_HA_HANDSHAKE_REPLY:
     case RMQ_HA_TRANSFER:
-        rmq_put_i32(out, frame->kind == RMQ_HA_TRANSFER ? STATE_TRANSFER : STATE_HANDSHAKE);
+        rmq_put_i32(out,
+                    mark | (frame->kind == RMQ_HA_TRANSFER ? STATE_TRANSFER : STATE_HANDSHAKE));
         rmq_put_i32(out + 4, frame->body_size);
         rmq_put_i64(out + 8, frame->offset);
         rmq_put_i32(out + 16, frame->epoch);
         if (frame->kind == RMQ_HA_TRANSFER) {
             rmq_put_i64(out + 20, frame->epoch_start);
             rmq_put_i64(out + 28, frame->confirm_offset);
+        } else if (frame->is_checked) {
+            put_crc(out + 20, frame->handshake_crc);
         }
+        if (frame->is_checked)
+            put_crc(out + size - 2 * CRC_SIZE, frame->body_crc);
         break;
     case RMQ_HA_ACK:
-        rmq_put_i32(out, STATE_TRANSFER);
+        rmq_put_i32(out, mark | STATE_TRANSFER);
         rmq_put_i64(out + 4, frame->offset);
+        if (frame->is_checked)
+            rmq_put_i32(out + 12, frame->epoch);
         break;
     }
-    return rmq_ha_head_size(frame->kind);
+    if (frame->is_checked)
+        put_crc(out + size - CRC_SIZE, rmq_crc32(0, out, size - CRC_SIZE));
+    return size;
 }
 
 void rmq_ha_entry_encode(uint8_t out[RMQ_HA_ENTRY_SIZE], struct rmq_ha_entry entry)

@@ -22,6 +22,7 @@ struct rmq_ha_link {
     int fd;
     bool is_master;
     bool has_epochs;
+    bool is_checked;
     bool may_read, may_write; /* not known to be otherwise: the descriptor tells of edges only */
     bool is_hung_up;
     bool has_more; /* the turn ended before the work did */
@@ -50,6 +51,7 @@ struct rmq_ha_link {
     int32_t batch_size;
     int32_t slot;
     int64_t until;
+    int64_t proof_offset;
     int64_t whole_offset;         /* behind the last byte of frames sent whole */
     int64_t mark_offset, mark_ms; /* where the log ended at that time; -1: no mark */
     int64_t told_ms;              /* when confirm_offset was told */

@@ -5,9 +5,13 @@
  *
  * Master's link. Bytes of the log from next_offset on go out in frames (ha_frame.h) of at most
  * batch_size body bytes, each within one log file, with the confirm offset of the moment and one
- * epoch label. Acknowledgements from the last one to what was sent are taken. It is handed back
- * before a frame that would end behind `until`, or begin there: that one carries the next label.
- * When the confirm offset rises and no frame tells of it, an empty one does, RMQ_HA_TELL_MS later.
+ * epoch label. Acknowledgements from the last one to what was sent are taken, each with the last
+ * epoch that its slave has stored: the frame names it where it carries checks; else the link's is
+ * known to be stored once bytes behind proof_offset are acknowledged. The link is handed back
+ * before a frame that would reach `until`: that one carries the next label. When the confirm offset
+ * rises and no frame tells of it, an empty one does, RMQ_HA_TELL_MS later.
+ *
+ * With is_checked all frames carry checks (ha_frame.h), without it none may.
  *
  * Slave's link. Data frames with the link's label that continue the log are appended, and their
  * records checked as they become whole (border.h). Only then the confirm offset rises (where the
@@ -61,6 +65,7 @@ enum rmq_ha_end {
 struct rmq_ha_progress {
     int64_t next_offset;    /* behind the last byte sent (frames begun count), or appended */
     int64_t acked_offset;   /* heard or sent last; -1: none yet */
+    int32_t acked_epoch;    /* with it, named or proven; -1: none */
     int64_t heard_ms;       /* when the last whole frame was taken */
     int64_t wrote_ms;       /* when bytes last went out */
     int64_t blocked_ms;     /* since when the peer reads nothing of what waits; -1: nothing waits */
@@ -72,13 +77,16 @@ struct rmq_ha_progress {
 struct rmq_ha_send_options {
     int fd; /* non-blocking; duplicated */
     bool has_epochs;
+    bool is_checked;
     int32_t batch_size; /* 1 to RMQ_HA_FRAME_SIZE_MAX less a head */
     int32_t slot;       /* of the board; negative: none */
     int32_t epoch;
     int64_t epoch_start;
     int64_t next_offset;
     int64_t acked_offset;
-    int64_t until; /* -1: none */
+    int32_t acked_epoch;
+    int64_t proof_offset; /* without checks: who holds more has stored `epoch` */
+    int64_t until;        /* -1: none */
     int64_t said_confirm;
     const uint8_t *leftover; /* copied */
     size_t leftover_size;
@@ -87,11 +95,13 @@ struct rmq_ha_send_options {
 struct rmq_ha_receive_options {
     int fd;
     bool has_epochs;
+    bool is_checked;
     bool ack_flushed; /* acknowledge what is on the disk */
     int32_t epoch;
     int64_t epoch_start;
     int64_t next_offset;  /* the log's end, or where an empty log shall begin */
     int64_t acked_offset; /* sent last on this connection; -1: nothing */
+    int32_t acked_epoch;  /* and the epoch named with it */
     int64_t border;       /* records below are checked; a record begins there */
     const uint8_t *leftover;
     size_t leftover_size;

@@ -24,7 +24,7 @@ static bool take_frame(struct rmq_ha_link *link, const struct rmq_ha_frame *fram
 {
     struct rmq_ha_progress *progress = &link->progress;
     bool is_data = frame->kind == RMQ_HA_TRANSFER || frame->kind == RMQ_HA_CLASSIC_DATA;
-    if (!is_data || frame->offset != progress->next_offset)
+    if (!is_data || frame->is_checked != link->is_checked || frame->offset != progress->next_offset)
         return false;
     if (link->has_epochs &&
         (frame->epoch != link->epoch || frame->epoch_start != link->epoch_start))
@@ -144,9 +144,20 @@ static bool waits_for_disk(const struct rmq_ha_link *link)
                UNFLUSHED_SIZE_MAX;
 }
 
+/* The last epoch that is stored, as far as it is about bytes before offset: frames of another label
+ * than the one that was stored last are not for the pump. */
+static int32_t epoch_of(const struct rmq_ha_link *link, int64_t offset)
+{
+    return link->is_checked && offset >= link->epoch_start ? link->epoch
+                                                           : link->progress.acked_epoch;
+}
+
 static void begin_ack(struct rmq_ha_link *link, int64_t offset)
 {
+    link->progress.acked_epoch = epoch_of(link, offset);
     struct rmq_ha_frame frame = {.kind = link->has_epochs ? RMQ_HA_ACK : RMQ_HA_REPORT,
+                                 .is_checked = link->is_checked,
+                                 .epoch = link->is_checked ? link->progress.acked_epoch : 0,
                                  .offset = offset};
     assert(rmq_ha_link_unsent(link) == 0);
     link->head_size = rmq_ha_head_encode(&frame, link->head);
@@ -176,7 +187,10 @@ static void acknowledge(struct rmq_ha_link *link)
     if (link->end != RMQ_HA_RUNS || rmq_ha_link_unsent(link) > 0)
         return;
     int64_t offset = ackable(link);
-    if (link->end != RMQ_HA_RUNS || offset <= link->progress.acked_offset)
+    bool is_news = offset > link->progress.acked_offset ||
+                   (offset == link->progress.acked_offset &&
+                    epoch_of(link, offset) != link->progress.acked_epoch);
+    if (link->end != RMQ_HA_RUNS || !is_news)
         return;
     begin_ack(link, offset);
     link->has_news = true;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "crc32.h"
 #include "ha_link.h"
 
 /* Frames that go out in one call, and the bodies of all but the last of them together. */
@@ -28,13 +29,15 @@ static int64_t confirm_offset(const struct rmq_ha_link *link)
     return rmq_dispatcher_confirmed(&link->store->dispatcher);
 }
 
-static size_t encode_head(const struct rmq_ha_link *link, int64_t offset, int32_t body_size,
-                          int64_t confirm, uint8_t out[RMQ_HA_HEAD_SIZE_MAX])
+static size_t encode_head(const struct rmq_ha_link *link, int64_t offset, const uint8_t *body,
+                          int32_t body_size, int64_t confirm, uint8_t out[RMQ_HA_HEAD_SIZE_MAX])
 {
     struct rmq_ha_frame frame = {
         .kind = link->has_epochs ? RMQ_HA_TRANSFER : RMQ_HA_CLASSIC_DATA,
+        .is_checked = link->is_checked,
         .offset = offset,
         .body_size = body_size,
+        .body_crc = link->is_checked ? rmq_crc32(0, body, (size_t)body_size) : 0,
     };
     if (link->has_epochs) {
         frame.epoch = link->epoch;
@@ -93,7 +96,7 @@ static void begin_empty_frame(struct rmq_ha_link *link)
     assert(rmq_ha_link_unsent(link) == 0);
     link->wants_empty_frame = false;
     link->body_offset = link->progress.next_offset;
-    link->head_size = encode_head(link, link->body_offset, 0, confirm, link->head);
+    link->head_size = encode_head(link, link->body_offset, NULL, 0, confirm, link->head);
     note_told(link, confirm);
 }
 
@@ -106,7 +109,7 @@ static int32_t next_body(const struct rmq_ha_link *link, int64_t offset, int64_t
     int64_t file_size = link->store->log.files.options.file_size;
     int64_t size = minimum(log_end - offset, file_size - offset % file_size);
     size = minimum(size, link->batch_size);
-    if (link->until >= 0 && (offset >= link->until || size > link->until - offset))
+    if (link->until >= 0 && size >= link->until - offset)
         return -1;
     return (int32_t)size;
 }
@@ -122,10 +125,10 @@ static void plan(const struct rmq_ha_link *link, const struct rmq_mapped_file *f
         int32_t size = next_body(link, offset, log_end);
         if (size <= 0)
             break;
-        size_t head_size = encode_head(link, offset, size, confirm, group->heads[i]);
+        const uint8_t *body = base + (offset - file->start);
+        size_t head_size = encode_head(link, offset, body, size, confirm, group->heads[i]);
         group->parts[2 * i] = (struct iovec){group->heads[i], head_size};
-        group->parts[2 * i + 1] =
-            (struct iovec){(uint8_t *)(uintptr_t)(base + (offset - file->start)), (size_t)size};
+        group->parts[2 * i + 1] = (struct iovec){(uint8_t *)(uintptr_t)body, (size_t)size};
         offset += size;
     }
     assert(group->count > 0);
@@ -218,13 +221,14 @@ bool rmq_ha_send_must_tell(const struct rmq_ha_link *link)
 
 /* ---- acknowledgements ---- */
 
-static void note_ack(struct rmq_ha_link *link, int64_t offset)
+static void note_ack(struct rmq_ha_link *link, int32_t epoch, int64_t offset)
 {
     int64_t log_end = rmq_file_queue_end(&link->store->log.files);
     struct rmq_ha_progress *progress = &link->progress;
-    if (offset > progress->acked_offset)
+    if (offset > progress->acked_offset || epoch > progress->acked_epoch)
         link->has_news = true;
     progress->acked_offset = offset;
+    progress->acked_epoch = epoch;
     progress->heard_ms = rmq_monotonic_ms();
     if (offset == log_end)
         progress->caught_up_ms = progress->heard_ms;
@@ -240,13 +244,25 @@ static void note_ack(struct rmq_ha_link *link, int64_t offset)
     }
 }
 
-/* Takes what was received; the greatest offset that may count, -1 for none. Only frames that went
- * out whole can be acknowledged. */
-static int64_t take_acks(struct rmq_ha_link *link)
+/* The last epoch that whoever sent this has stored. Without checks it does not say, but what it
+ * holds behind proof_offset came in frames of the link's label, which it stores first. */
+static int32_t epoch_of(const struct rmq_ha_link *link, const struct rmq_ha_frame *frame,
+                        int32_t before)
+{
+    if (link->is_checked)
+        return frame->epoch;
+    bool is_proven = link->has_epochs && frame->offset > link->proof_offset;
+    return is_proven && link->epoch > before ? link->epoch : before;
+}
+
+/* Takes what was received; the greatest offset that may count, -1 for none, and its epoch. Only
+ * frames that went out whole can be acknowledged. */
+static int64_t take_acks(struct rmq_ha_link *link, int32_t *epoch)
 {
     enum rmq_ha_stream stream = link->has_epochs ? RMQ_HA_SWITCH_SLAVE : RMQ_HA_CLASSIC_SLAVE;
     int64_t last = link->progress.acked_offset > 0 ? link->progress.acked_offset : 0;
     int64_t taken = -1;
+    *epoch = link->progress.acked_epoch;
     for (;;) {
         struct rmq_ha_frame frame;
         struct rmq_error error;
@@ -257,11 +273,15 @@ static int64_t take_acks(struct rmq_ha_link *link)
         if (status == RMQ_END)
             return taken;
         bool is_ack = status == RMQ_OK && (frame.kind == RMQ_HA_ACK || frame.kind == RMQ_HA_REPORT);
-        if (!is_ack || frame.offset < last || frame.offset > link->whole_offset) {
+        bool fits = is_ack && frame.is_checked == link->is_checked && frame.offset >= last &&
+                    frame.offset <= link->whole_offset;
+        int32_t named = fits ? epoch_of(link, &frame, *epoch) : -1;
+        if (!fits || named < *epoch || (link->is_checked && named > link->epoch)) {
             rmq_ha_link_end(link, RMQ_HA_FOREIGN, NULL);
             return taken;
         }
         last = taken = frame.offset;
+        *epoch = named;
         link->input_begin += needed;
     }
 }
@@ -269,11 +289,12 @@ static int64_t take_acks(struct rmq_ha_link *link)
 static void hear(struct rmq_ha_link *link, const struct rmq_ha_pump_options *options)
 {
     for (int round = 0; link->end == RMQ_HA_RUNS; ++round) {
-        int64_t offset = take_acks(link);
+        int32_t epoch;
+        int64_t offset = take_acks(link, &epoch);
         if (offset >= 0) {
-            note_ack(link, offset);
+            note_ack(link, epoch, offset);
             if (options->board && link->slot >= 0)
-                rmq_ack_board_ack(options->board, link->slot, offset);
+                rmq_ack_board_ack(options->board, link->slot, epoch, offset);
         }
         if (link->end != RMQ_HA_RUNS || !link->may_read || round == HEAR_ROUNDS_MAX)
             return;

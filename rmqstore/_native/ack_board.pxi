@@ -55,8 +55,9 @@ cdef class AckBoard:
         """Let a replica's copy count no more."""
         rmq_ack_board_close_slot(self.alive(), slot)
 
-    def ack(self, int32_t slot, int64_t offset):
-        """Take what the replica of *slot* says it holds; the caller has judged it.
+    def ack(self, int32_t slot, int64_t offset, *, int32_t epoch=-1):
+        """Take what the replica of *slot* says it holds, and the last epoch that it is known to have stored; the
+        caller has judged it.
 
         Raises ArgumentError for a negative offset.
         """
@@ -65,32 +66,34 @@ cdef class AckBoard:
         self.store.enter()
         try:
             with nogil:
-                rmq_ack_board_ack(board, slot, offset)
+                rmq_ack_board_ack(board, slot, epoch, offset)
         finally:
             self.store.leave()
 
     def acks(self):
-        """Return what each open slot acknowledged last, -1 for nothing yet."""
+        """Return what each open slot acknowledged last, offset and epoch, -1 for nothing yet."""
         cdef int32_t slots[RMQ_ACK_SLOTS_MAX]
+        cdef int32_t epochs[RMQ_ACK_SLOTS_MAX]
         cdef int64_t offsets[RMQ_ACK_SLOTS_MAX]
-        cdef size_t i, found = rmq_ack_board_acks(self.alive(), slots, offsets)
-        return {slots[i]: offsets[i] for i in range(found)}
+        cdef size_t i, found = rmq_ack_board_acks(self.alive(), slots, epochs, offsets)
+        return {slots[i]: (offsets[i], epochs[i]) for i in range(found)}
 
     def freeze(self):
         """Only write acknowledgements down from now on; return the confirm offset, which stays where it is."""
         return rmq_ack_board_freeze(self.alive())
 
-    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, confirm_from=0,
-             bint is_gated=True, status=PutStatus.PUT_OK, str reason="", copies=1, bint needs_all=False,
+    def thaw(self, *, counted=(), waited=None, bint is_missing=False, confirm_copies=1, epoch=-1,
+             epoch_start=0, bint is_gated=True, status=PutStatus.PUT_OK, str reason="", copies=1, bint needs_all=False,
              bint is_flushed=False, lease_end_ms=None, waiting_max=1 << 20, timeout_ms=3000, available=None,
              present=None):
         """Take a rule, confirm and resolve by it.
 
         *counted* are the slots whose copies count, *waited* those all of whom must hold what is confirmed (None:
         there is no sync-state set), *is_missing* says that one of these has no slot, so that nothing more is
-        confirmed. Without a set, confirmed is what has *confirm_copies*, once that reaches *confirm_from*; without
-        *is_gated*, all that is in the log. With *is_flushed* the master's own copy ends where its log is on the disk,
-        and puts that ask for copies have it flushed.
+        confirmed. What a slot holds counts once it is known to have stored *epoch* and reaches *epoch_start*, where
+        that begins. Without a set, confirmed is what has *confirm_copies*; without *is_gated*, all that is in the log.
+        With *is_flushed* the master's own copy ends where its log is on the disk, and puts that ask for copies have it
+        flushed.
 
         A put that asks for copies is refused with *status* and *reason* unless that is PUT_OK, and needs *copies*
         where it names no number, with *needs_all* also one on each of *waited*. With *present*, one that needs more
@@ -115,7 +118,8 @@ cdef class AckBoard:
         rule.is_missing, rule.is_gated, rule.needs_all = is_missing, is_gated, needs_all
         rule.is_flushed = is_flushed
         rule.confirm_copies = <int32_t>integer_of("confirm_copies", confirm_copies, 1, INT32_MAX)
-        rule.confirm_from = integer_of("confirm_from", confirm_from, 0, INT64_MAX)
+        rule.epoch = <int32_t>integer_of("epoch", epoch, -1, INT32_MAX)
+        rule.epoch_start = integer_of("epoch_start", epoch_start, 0, INT64_MAX)
         rule.copies = <int32_t>integer_of("copies", copies, 1, INT32_MAX)
         rule.status = <int32_t>PUT_STATUSES.index(PutStatus(status))
         rule.reason = text

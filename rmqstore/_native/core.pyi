@@ -148,8 +148,8 @@ class AckBoard:
     def __init__(self, store: Store) -> None: ...
     def open_slot(self) -> int: ...
     def close_slot(self, slot: int) -> None: ...
-    def ack(self, slot: int, offset: int) -> None: ...
-    def acks(self) -> dict[int, int]: ...
+    def ack(self, slot: int, offset: int, *, epoch: int = -1) -> None: ...
+    def acks(self) -> dict[int, tuple[int, int]]: ...
     def freeze(self) -> int: ...
     def thaw(
         self,
@@ -158,7 +158,8 @@ class AckBoard:
         waited: Iterable[int] | None = None,
         is_missing: bool = False,
         confirm_copies: int = 1,
-        confirm_from: int = 0,
+        epoch: int = -1,
+        epoch_start: int = 0,
         is_gated: bool = True,
         status: PutStatus = ...,
         reason: str = "",
@@ -523,6 +524,7 @@ class HaReport:
     reason: str
     next_offset: int
     acked_offset: int
+    acked_epoch: int
     heard_ms: int
     wrote_ms: int
     blocked_ms: int | None
@@ -551,12 +553,15 @@ class HaPump:
         kind: str,
         next_offset: int,
         acked_offset: int = -1,
+        acked_epoch: int = -1,
+        proof_offset: int = 0,
         slot: int = -1,
         epoch: int = 0,
         epoch_start: int = 0,
         until: int | None = None,
         batch_bytes: int = 32768,
         said_confirm: int = -1,
+        is_checked: bool = False,
         leftover: Buffer = b"",
     ) -> int: ...
     def receive(
@@ -567,9 +572,11 @@ class HaPump:
         next_offset: int,
         border: int,
         acked_offset: int = -1,
+        acked_epoch: int = -1,
         epoch: int = 0,
         epoch_start: int = 0,
         ack_flushed: bool = False,
+        is_checked: bool = False,
         leftover: Buffer = b"",
     ) -> int: ...
     def set_until(self, link: int, until: int | None) -> None: ...
@@ -590,5 +597,9 @@ def encode_ha_head(
     sync_from_last_file: bool = False,
     is_learner: bool = False,
     body_size: int = 0,
+    offers_checks: bool = False,
+    handshake_crc: int | None = None,
+    body_crc: int | None = None,
+    is_checked: bool = False,
 ) -> bytes: ...
 def encode_ha_entries(entries: Iterable[tuple[int, int]]) -> bytes: ...

@@ -472,7 +472,8 @@ cdef extern from "ack_board.h" nogil:
         bint is_missing
         bint is_gated
         int32_t confirm_copies
-        int64_t confirm_from
+        int32_t epoch
+        int64_t epoch_start
         int32_t status
         const char *reason
         int32_t copies
@@ -507,8 +508,8 @@ cdef extern from "ack_board.h" nogil:
     void rmq_ack_board_destroy(rmq_ack_board *board)
     int rmq_ack_board_open_slot(rmq_ack_board *board, int32_t *slot, rmq_error *err)
     void rmq_ack_board_close_slot(rmq_ack_board *board, int32_t slot)
-    void rmq_ack_board_ack(rmq_ack_board *board, int32_t slot, int64_t offset)
-    size_t rmq_ack_board_acks(rmq_ack_board *board, int32_t *slots, int64_t *offsets)
+    void rmq_ack_board_ack(rmq_ack_board *board, int32_t slot, int32_t epoch, int64_t offset)
+    size_t rmq_ack_board_acks(rmq_ack_board *board, int32_t *slots, int32_t *epochs, int64_t *offsets)
     int64_t rmq_ack_board_freeze(rmq_ack_board *board)
     int rmq_ack_board_thaw(rmq_ack_board *board, const rmq_ack_rule *rule, rmq_error *err)
     void rmq_ack_board_abandon(rmq_ack_board *board)

@@ -13,6 +13,7 @@ cdef extern from "ha_frame.h" nogil:
 
     struct rmq_ha_frame:
         rmq_ha_kind kind
+        bint is_checked
         int32_t epoch
         int64_t offset
         int64_t epoch_start
@@ -20,6 +21,9 @@ cdef extern from "ha_frame.h" nogil:
         int64_t broker_id
         bint sync_from_last_file
         bint is_learner
+        bint offers_checks
+        uint32_t handshake_crc
+        uint32_t body_crc
         int32_t body_size
         const uint8_t *body
 
@@ -57,9 +61,10 @@ cdef class HaParser:
     """The frames of one direction of one connection, out of its bytes in pieces of any size.
 
     *stream* says who speaks: "classic slave", "classic master", "auto-switch slave", "auto-switch master". *makers*
-    holds a callable for each kind of frame: "report" and "ack" (offset), "classic data" (offset, body), "handshake"
-    (sync_from_last_file, is_learner, broker_id), "handshake reply" (end_offset, epoch, entries) with entries made by
-    "entry" (epoch, start_offset), "transfer" (offset, epoch, epoch_start, confirm_offset, body).
+    holds a callable for each kind of frame: "report" (offset), "ack" (offset, epoch), "classic data" (offset, body),
+    "handshake" (sync_from_last_file, is_learner, broker_id, offers_checks), "handshake reply" (end_offset, epoch,
+    entries, handshake_crc) with entries made by "entry" (epoch, start_offset), "transfer" (offset, epoch, epoch_start,
+    confirm_offset, body, is_checked). The epoch of an ack and the handshake_crc are None in frames without checks.
     """
 
     cdef rmq_ha_parser parser
@@ -124,13 +129,16 @@ cdef class HaParser:
         cdef object maker = self.makers[<int>frame.kind]
         if frame.kind == RMQ_HA_TRANSFER:
             return maker(frame.offset, frame.epoch, frame.epoch_start, frame.confirm_offset,
-                         self.body(frame, whole, data))
+                         self.body(frame, whole, data), frame.is_checked)
         if frame.kind == RMQ_HA_CLASSIC_DATA:
             return maker(frame.offset, self.body(frame, whole, data))
         if frame.kind == RMQ_HA_HANDSHAKE:
-            return maker(frame.sync_from_last_file, frame.is_learner, frame.broker_id)
+            return maker(frame.sync_from_last_file, frame.is_learner, frame.broker_id, frame.offers_checks)
         if frame.kind == RMQ_HA_HANDSHAKE_REPLY:
-            return maker(frame.offset, frame.epoch, self.entries(frame))
+            return maker(frame.offset, frame.epoch, self.entries(frame),
+                         frame.handshake_crc if frame.is_checked else None)
+        if frame.kind == RMQ_HA_ACK:
+            return maker(frame.offset, frame.epoch if frame.is_checked else None)
         return maker(frame.offset)
 
     cdef object body(self, const rmq_ha_frame *frame, whole, const uint8_t *data):
@@ -170,8 +178,13 @@ cdef class HaParser:
 
 
 def encode_ha_head(str kind, *, int64_t offset=0, int32_t epoch=0, int64_t epoch_start=0, int64_t confirm_offset=0,
-                   int64_t broker_id=0, bint sync_from_last_file=False, bint is_learner=False, int64_t body_size=0):
-    """Return a frame of this kind, without its body. ArgumentError for what its reader would refuse."""
+                   int64_t broker_id=0, bint sync_from_last_file=False, bint is_learner=False, int64_t body_size=0,
+                   bint offers_checks=False, handshake_crc=None, body_crc=None, bint is_checked=False):
+    """Return a frame of this kind, without its body. ArgumentError for what its reader would refuse.
+
+    One that carries checks needs the *body_crc* of its body, which None takes for that of an empty one, and a reply the
+    *handshake_crc*.
+    """
     cdef uint8_t out[RMQ_HA_HEAD_SIZE_MAX]
     cdef rmq_ha_frame frame
     cdef rmq_error err
@@ -183,7 +196,9 @@ def encode_ha_head(str kind, *, int64_t offset=0, int32_t epoch=0, int64_t epoch
     frame.kind = <rmq_ha_kind>(<int>HA_KINDS.index(kind))
     frame.offset, frame.epoch, frame.epoch_start, frame.confirm_offset = offset, epoch, epoch_start, confirm_offset
     frame.broker_id, frame.sync_from_last_file, frame.is_learner = broker_id, sync_from_last_file, is_learner
-    frame.body_size = <int32_t>body_size
+    frame.body_size, frame.is_checked, frame.offers_checks = <int32_t>body_size, is_checked, offers_checks
+    frame.handshake_crc = 0 if handshake_crc is None else handshake_crc
+    frame.body_crc = 0 if body_crc is None else body_crc
     if rmq_ha_frame_check(&frame, RMQ_HA_FRAME_SIZE_MAX, &err) != RMQ_OK:
         raise ArgumentError((<const char *>err.detail).decode())
     return PyBytes_FromStringAndSize(<const char *>out, <Py_ssize_t>rmq_ha_head_encode(&frame, out))

@@ -9,6 +9,7 @@ cdef extern from "ha_pump.h" nogil:
     struct rmq_ha_progress:
         int64_t next_offset
         int64_t acked_offset
+        int32_t acked_epoch
         int64_t heard_ms
         int64_t wrote_ms
         int64_t blocked_ms
@@ -19,12 +20,15 @@ cdef extern from "ha_pump.h" nogil:
     struct rmq_ha_send_options:
         int fd
         bint has_epochs
+        bint is_checked
         int32_t batch_size
         int32_t slot
         int32_t epoch
         int64_t epoch_start
         int64_t next_offset
         int64_t acked_offset
+        int32_t acked_epoch
+        int64_t proof_offset
         int64_t until
         int64_t said_confirm
         const uint8_t *leftover
@@ -33,11 +37,13 @@ cdef extern from "ha_pump.h" nogil:
     struct rmq_ha_receive_options:
         int fd
         bint has_epochs
+        bint is_checked
         bint ack_flushed
         int32_t epoch
         int64_t epoch_start
         int64_t next_offset
         int64_t acked_offset
+        int32_t acked_epoch
         int64_t border
         const uint8_t *leftover
         size_t leftover_size
@@ -94,6 +100,7 @@ cdef class HaReport:
     cdef readonly str reason
     cdef readonly int64_t next_offset     # behind the last byte sent (frames begun count) or appended
     cdef readonly int64_t acked_offset    # heard or sent last; -1: none yet
+    cdef readonly int32_t acked_epoch     # with it, named or proven; -1: none
     cdef readonly int64_t heard_ms        # when the last whole frame was taken
     cdef readonly int64_t wrote_ms        # when bytes last went out
     cdef readonly object blocked_ms       # since when the peer reads nothing of what waits; None: nothing waits
@@ -118,7 +125,7 @@ cdef HaReport ha_report_of(int64_t link, rmq_ha_end end, const rmq_ha_progress *
     result.link = link
     result.reason = HA_ENDS[<int>end]
     result.next_offset = progress.next_offset
-    result.acked_offset = progress.acked_offset
+    result.acked_offset, result.acked_epoch = progress.acked_offset, progress.acked_epoch
     result.heard_ms = progress.heard_ms
     result.wrote_ms = progress.wrote_ms
     result.blocked_ms = None if progress.blocked_ms < 0 else progress.blocked_ms
@@ -255,15 +262,17 @@ cdef class HaPump:
         """The descriptor that is readable when there is something to `poll`."""
         return rmq_ha_pump_notice_fd(self.alive())
 
-    def stream(self, int fd, *, str kind, int64_t next_offset, int64_t acked_offset=-1, int32_t slot=-1,
-               int32_t epoch=0, int64_t epoch_start=0, until=None, int32_t batch_bytes=32768,
-               int64_t said_confirm=-1, leftover=b""):
+    def stream(self, int fd, *, str kind, int64_t next_offset, int64_t acked_offset=-1, int32_t acked_epoch=-1,
+               int64_t proof_offset=0, int32_t slot=-1, int32_t epoch=0, int64_t epoch_start=0, until=None,
+               int32_t batch_bytes=32768, int64_t said_confirm=-1, bint is_checked=False, leftover=b""):
         """Send the log from *next_offset* on to a slave and return the link.
 
-        *kind* is "classic" or "transfer"; the latter's frames are labelled *epoch*, *epoch_start*. The link is handed
-        back before a frame that would end behind *until*, or begin there. Bodies have at most *batch_bytes*. The last
-        acknowledgement was *acked_offset*, the last confirm offset told *said_confirm*; *leftover* was received and is
-        not parsed yet. Acknowledgements go to *slot* of the board. ArgumentError, OffsetOutOfRange.
+        *kind* is "classic" or "transfer"; the latter's frames are labelled *epoch*, *epoch_start*, and carry checks
+        with *is_checked*. The link is handed back before a frame that would reach *until*. Bodies have at most
+        *batch_bytes*. The last acknowledgement was *acked_offset* with *acked_epoch*; without checks one behind
+        *proof_offset* shows that *epoch* is stored, too. The last confirm offset told was *said_confirm*; *leftover*
+        was received and is not parsed yet. Acknowledgements go to *slot* of the board. ArgumentError,
+        OffsetOutOfRange.
         """
         cdef rmq_ha_send_options options
         cdef rmq_error err
@@ -278,6 +287,7 @@ cdef class HaPump:
         options.batch_size, options.slot = batch_bytes, slot
         options.epoch, options.epoch_start, options.next_offset = epoch, epoch_start, next_offset
         options.acked_offset, options.said_confirm = acked_offset, said_confirm
+        options.acked_epoch, options.proof_offset, options.is_checked = acked_epoch, proof_offset, is_checked
         options.until = -1 if until is None else until
         PyObject_GetBuffer(leftover, &view, PyBUF_SIMPLE)
         options.leftover, options.leftover_size = <const uint8_t *>view.buf, <size_t>view.len
@@ -292,11 +302,13 @@ cdef class HaPump:
         return link
 
     def receive(self, int fd, *, str kind, int64_t next_offset, int64_t border, int64_t acked_offset=-1,
-                int32_t epoch=0, int64_t epoch_start=0, bint ack_flushed=False, leftover=b""):
+                int32_t acked_epoch=-1, int32_t epoch=0, int64_t epoch_start=0, bint ack_flushed=False,
+                bint is_checked=False, leftover=b""):
         """Append what a master sends from *next_offset*, the log's end, on, and return the link.
 
-        Frames of a "transfer" must carry the label *epoch*, *epoch_start*. Records are whole and checked up to
-        *border*. With *ack_flushed* only what is on the disk is acknowledged. ArgumentError, OffsetOutOfRange.
+        Frames of a "transfer" must carry the label *epoch*, *epoch_start*, which the log's epoch list ends with, and
+        checks with *is_checked*; acknowledgements then name the epoch. Records are whole and checked up to *border*.
+        With *ack_flushed* only what is on the disk is acknowledged. ArgumentError, OffsetOutOfRange.
         """
         cdef rmq_ha_receive_options options
         cdef rmq_error err
@@ -308,6 +320,7 @@ cdef class HaPump:
         options.fd, options.has_epochs, options.ack_flushed = fd, ha_kind_has_epochs(kind), ack_flushed
         options.epoch, options.epoch_start, options.next_offset = epoch, epoch_start, next_offset
         options.acked_offset, options.border = acked_offset, border
+        options.acked_epoch, options.is_checked = acked_epoch, is_checked
         PyObject_GetBuffer(leftover, &view, PyBUF_SIMPLE)
         options.leftover, options.leftover_size = <const uint8_t *>view.buf, <size_t>view.len
         self.calls += 1

@@ -20,10 +20,16 @@ A master whose last epoch is older than the highest one known here, from an orde
 another master, was replaced: it gets no acknowledgement. The epoch of a master that is followed is
 saved before the first acknowledgement or cut. One number with two starts was given to two masters:
 nothing is cut, and unless the bytes show that only the start was moved, the slave halts.
+
+A slave offers checks (csrc/ha_frame.h). Its acknowledgements then name the last epoch that it has
+stored, and one goes out also where only that is news. RocketMQ's master does not see the offer;
+releases of this library before the checks close on it, so after a few such ends one connection is
+made without.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rmqstore.errors import ArgumentError
@@ -31,7 +37,9 @@ from rmqstore.replication.epoch import EpochEntry, EpochList, clash_of, common_p
 from rmqstore.replication.epoch_state import EPOCH_JUMP_MAX, known_epoch
 from rmqstore.replication.events import (
     Append,
+    Closed,
     Effect,
+    Event,
     HaOptions,
     HaState,
     LogView,
@@ -41,12 +49,20 @@ from rmqstore.replication.events import (
     Send,
     SetConfirm,
 )
-from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
+from rmqstore.replication.frames import (
+    Ack,
+    Frame,
+    Handshake,
+    HandshakeReply,
+    Transfer,
+    handshake_crc,
+)
 from rmqstore.replication.slave import SlaveMachine
 
 __all__ = ["AutoSwitchSlave"]
 
 _TOLD_MAX = 4
+_OFFERS_MAX = 3
 
 
 class AutoSwitchSlave(SlaveMachine):
@@ -66,6 +82,9 @@ class AutoSwitchSlave(SlaveMachine):
         self._hello = Handshake(
             sync_from_last_file=sync_from_last_file, is_learner=is_learner, broker_id=broker_id
         )
+        self._said = self._hello
+        self._refusals = 0
+        """Offers of checks, one after another, on which the connection ended."""
         self._theirs = EpochList()
         self._epochs = EpochList()
         self._master_confirm = -1
@@ -81,10 +100,21 @@ class AutoSwitchSlave(SlaveMachine):
         self.state = HaState.HANDSHAKE
         self._cut_at = self._master_epoch = self._clash = None
         self._master_confirm = -1
-        if self._asks_from_start:
-            # From the first byte means from there, not from the last file.
-            return [Send(replace(self._hello, sync_from_last_file=False))]
-        return [Send(self._hello)]
+        hello = self._hello
+        if self._asks_from_start or (hello.is_learner and self._log.end_offset > 0):
+            # From the first byte means from there, not from the last file; and who holds something
+            # already goes on there. One flag must be free for the offer.
+            hello = replace(hello, sync_from_last_file=False)
+        offers = self._options.checks and self._refusals < _OFFERS_MAX
+        if offers and not (hello.sync_from_last_file and hello.is_learner):
+            hello = replace(hello, offers_checks=True)
+        self._said = hello
+        return [Send(hello)]
+
+    def _on(self, event: Event, now_ms: int) -> list[Effect]:
+        if isinstance(event, Closed) and self.state is HaState.HANDSHAKE:
+            self._refusals = self._refusals + 1 if self._said.offers_checks else 0
+        return super()._on(event, now_ms)
 
     def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
         match frame:
@@ -93,6 +123,8 @@ class AutoSwitchSlave(SlaveMachine):
                 if self.state in (HaState.READY, HaState.SUSPEND):
                     return effects
                 return self._know(epoch) + effects
+            case Transfer(is_checked=is_checked) if is_checked is not self._is_checked:
+                return self._close("a frame in which checks are missing, or too many")
             case Transfer(epoch=epoch) if self.state is HaState.TRANSFER:
                 effects = self._far_ahead(epoch) or self._transfer(frame, now_ms)
                 if self.state is not HaState.TRANSFER:
@@ -140,6 +172,10 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _join(self, reply: HandshakeReply, now_ms: int) -> list[Effect]:
         log = self._log
+        self._refusals = 0
+        self._is_checked = reply.handshake_crc is not None
+        if self._is_checked and reply.handshake_crc != handshake_crc(self._said):
+            return self._close("the master heard another handshake than this slave's")
         try:
             theirs = EpochList(reply.entries)
         except ArgumentError as error:
@@ -318,9 +354,22 @@ class AutoSwitchSlave(SlaveMachine):
             effects = self._receive(frame.offset, frame.body, now_ms)
         if self.state is not HaState.TRANSFER:
             return effects
+        effects = self._with_epochs(effects)
         if restarts:
-            return self._with_epochs(effects)
-        return self._with_epochs(effects) + self._confirmed()
+            return effects
+        saved = next((each for each in effects if isinstance(each, SaveEpochs)), None)
+        if saved is not None and not any(isinstance(each, Append) for each in effects):
+            effects += self._name_epoch(saved.entries, now_ms)
+        return effects + self._confirmed()
+
+    def _name_epoch(self, saved: Sequence[EpochEntry], now_ms: int) -> list[Effect]:
+        if not self._is_checked or self.reported_offset < 0:
+            return []
+        if _last_epoch(saved, self.reported_offset) == self.reported_epoch:
+            return []
+        self._wrote_ms = now_ms
+        self.reported_epoch = _last_epoch(saved, self.reported_offset)
+        return [Send(Ack(self.reported_offset, self.reported_epoch))]
 
     def _theirs_at(self, offset: int) -> EpochList:
         """Return the master's epoch at *offset*, with those that began where it does and wrote
@@ -393,8 +442,17 @@ class AutoSwitchSlave(SlaveMachine):
             0,
         )
 
-    def _report_frame(self, offset: int) -> Ack:
-        return Ack(offset)
+    def _report_frame(self, offset: int, *, first: bool) -> Ack:
+        if not self._is_checked:
+            return Ack(offset)
+        self.reported_epoch = -1 if first else _last_epoch(self._log.epochs, offset)
+        return Ack(offset, self.reported_epoch)
+
+
+def _last_epoch(entries: Sequence[EpochEntry], offset: int) -> int:
+    """Return the last of *entries* that begins at *offset* or before, -1 for none."""
+    entry = epoch_at(entries, offset)
+    return -1 if entry is None else entry.epoch
 
 
 def _told_clash(clash: tuple[EpochEntry, EpochEntry]) -> str:

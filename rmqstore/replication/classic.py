@@ -10,7 +10,7 @@ sends something that can be compared.
 
 from __future__ import annotations
 
-from rmqstore.replication.events import Close, Effect, HaOptions, HaState, LogView
+from rmqstore.replication.events import NO_EPOCHS, Close, Effect, HaOptions, HaState, LogView
 from rmqstore.replication.frames import ClassicData, Frame, Report
 from rmqstore.replication.master import MasterMachine
 from rmqstore.replication.slave import SlaveMachine
@@ -35,6 +35,7 @@ class ClassicMaster(MasterMachine):
     def __init__(self, log: LogView, *, broker_id: int, options: HaOptions) -> None:
         super().__init__(log, options=options)
         self._broker_id = broker_id
+        self.acked_epoch = NO_EPOCHS
 
     def _open(self) -> None:
         self.state = HaState.TRANSFER
@@ -59,10 +60,10 @@ class ClassicMaster(MasterMachine):
             fault = self._judge(frame.offset)
             if fault is not None:
                 return self._close(fault)
-        return [self._acked(self._broker_id, frame.offset)]
+        return [self._acked(self._broker_id, frame.offset, NO_EPOCHS)]
 
-    def _count(self, offset: int, caught_up_ms: int | None) -> list[Effect]:
-        return [self._acked(self._broker_id, offset)]
+    def _count(self, offset: int, epoch: int, caught_up_ms: int | None) -> list[Effect]:
+        return [self._acked(self._broker_id, offset, epoch)]
 
     def _empty_frame(self, offset: int) -> ClassicData:
         return ClassicData(offset)
@@ -104,7 +105,7 @@ class ClassicSlave(SlaveMachine):
             "lies between is only here; copy what is needed of it, then empty this replica"
         )
 
-    def _report_frame(self, offset: int) -> Report:
+    def _report_frame(self, offset: int, *, first: bool) -> Report:
         return Report(offset)
 
     def _forked(self, offset: int) -> list[Effect]:

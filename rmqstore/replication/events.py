@@ -39,6 +39,7 @@ from rmqstore.replication.frames import Body, ClassicData, Frame, Transfer
 
 __all__ = [
     "CUT_BYTES_MAX",
+    "NO_EPOCHS",
     "Acked",
     "Append",
     "CaughtUp",
@@ -77,8 +78,11 @@ __all__ = [
     "Writable",
 ]
 
-_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 36
+_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 44
 CUT_BYTES_MAX = 1024 * 1024 * 1024
+
+NO_EPOCHS = 2**31 - 1
+"""The last epoch of a slave whose protocol has none: it cannot lack one."""
 
 
 class HaState(enum.IntEnum):
@@ -124,6 +128,9 @@ class HaOptions:
     cut_bytes_max: int = CUT_BYTES_MAX
     """What a slave takes off its log is copied to `cut/` first. It halts before a longer cut; where
     it begins anew, it copies its last log files up to this size, and at least one."""
+    checks: bool = False
+    """In the auto-switch protocol, offer and accept frames with checks (csrc/ha_frame.h); Master
+    and Slave always do."""
     streams: bool = False
     """Hand the plain part of a connection over (Stream, Receive); Master and Slave always do. A
     master with a limit of bytes per second goes on by itself."""
@@ -267,6 +274,8 @@ class Streamed:
     """Behind the last byte sent."""
     acked_offset: int
     """What the slave acknowledged last, -1 for nothing."""
+    acked_epoch: int = -1
+    """The last epoch that it is known to have stored."""
     heard_ms: int
     """When the slave's last whole frame came."""
     wrote_ms: int
@@ -294,6 +303,7 @@ class Received:
     next_offset: int
     """The log's end."""
     acked_offset: int
+    acked_epoch: int = -1
     heard_ms: int
     wrote_ms: int
     confirm_offset: int = -1
@@ -347,14 +357,18 @@ class Stream:
     """Send the log from *offset* on, and what is appended to it, in frames as `SendLog` would.
 
     All that was sent before has left. *header* has the label; its offset, body and confirm offset
-    are those of the moment in each frame. The stream ends before a frame that would end behind
-    *until*, or begin there, and at what is no acknowledgement from *acked_offset* to what was sent.
+    are those of the moment in each frame. The stream ends before a frame that would reach *until*,
+    and at what is no acknowledgement from *acked_offset* to what was sent, or names an epoch below
+    *acked_epoch* or above the label's. Without checks, one behind *proof_offset* shows that the
+    slave has stored the label.
     """
 
     offset: int
     header: ClassicData | Transfer
     until: int | None
     acked_offset: int
+    acked_epoch: int
+    proof_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,13 +383,17 @@ class Receive:
     """Take the log from *offset*, its end, on: append and check data frames that continue it, raise
     the confirm offset, acknowledge whole records.
 
-    With *epoch* only frames of that label are taken. The receiving ends before any other frame.
+    With *epoch*, the last one stored, only frames of that label are taken. Frames carry checks and
+    acknowledgements name the epoch with *is_checked*, without it they do not. The receiving ends
+    before any other frame.
     """
 
     offset: int
     acked_offset: int
+    acked_epoch: int
     epoch: EpochEntry | None
     ack_flushed: bool
+    is_checked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +455,8 @@ class Joined:
 
     broker_id: int
     is_learner: bool
+    names_epochs: bool = False
+    """Its acknowledgements say which epoch it has stored; of others that is worked out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,10 +469,12 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """A slave holds the log up to *offset*, which the master holds too."""
+    """A slave holds the log up to *offset*, which the master holds too, and has stored the epochs
+    up to *epoch*; -1: none that is known."""
 
     broker_id: int
     offset: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,8 @@ class SlaveSide:
             kind=self._kind,
             next_offset=receive.offset,
             acked_offset=receive.acked_offset,
+            acked_epoch=receive.acked_epoch,
+            is_checked=receive.is_checked,
             border=self._log.whole_end,
             ack_flushed=receive.ack_flushed,
             leftover=self._parser.release(),
@@ -435,6 +437,7 @@ def _received(report: HaReport, kind: type[Received] = Received, **more: bool) -
     return kind(
         next_offset=report.next_offset,
         acked_offset=report.acked_offset,
+        acked_epoch=report.acked_epoch,
         heard_ms=report.heard_ms,
         wrote_ms=report.wrote_ms,
         confirm_offset=report.confirm_offset,

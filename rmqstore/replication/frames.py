@@ -6,12 +6,15 @@
     auto-switch, master to slave    HandshakeReply, then Transfer
 
 A parser is fed the bytes of one direction of one connection, in pieces of any size, and returns
-the frames that became whole. It keeps the beginning of at most one frame, so the memory of a
+the frames that became whole. Between two replicas of this library auto-switch frames carry checks:
+a slave offers them in its handshake, a master that accepts answers with them, and whatever does not
+fit its check is no frame. A parser keeps the beginning of at most one frame, so the memory of a
 connection is bounded by `FRAME_SIZE_MAX`.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -43,6 +46,7 @@ __all__ = [
     "Transfer",
     "encode",
     "encode_head",
+    "handshake_crc",
 ]
 
 FRAME_SIZE_MAX = HA_FRAME_SIZE_MAX
@@ -74,16 +78,19 @@ class Handshake:
     sync_from_last_file: bool
     is_learner: bool
     broker_id: int
+    offers_checks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeReply:
     """The master's log ends at *end_offset*, its last epoch is *epoch* (-1 for none), *entries*
-    are all of its epochs."""
+    are all of its epochs. With *handshake_crc*, that of the handshake as it was heard, this frame
+    and all that follow carry checks."""
 
     end_offset: int
     epoch: int
     entries: tuple[EpochEntry, ...]
+    handshake_crc: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +106,16 @@ class Transfer:
     epoch_start: int
     confirm_offset: int
     body: Body = b""
+    is_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """An auto-switch slave's log ends at *offset*."""
+    """An auto-switch slave's log ends at *offset*. With checks, *epoch* is the last one that it has
+    stored and that begins there or before, -1 for none."""
 
     offset: int
+    epoch: int | None = None
 
 
 Frame = Report | ClassicData | Handshake | HandshakeReply | Transfer | Ack
@@ -225,17 +235,23 @@ def encode(frame: Frame) -> bytes:
     """Return the bytes of *frame*. Raises ArgumentError for one that its reader would refuse."""
     match frame:
         case ClassicData() | Transfer():
-            return encode_head(frame, body_size=len(frame.body)) + frame.body
+            return encode_head(frame, frame.body) + frame.body
         case Report():
             return encode_ha_head("report", offset=frame.offset)
         case Ack():
-            return encode_ha_head("ack", offset=frame.offset)
+            return encode_ha_head(
+                "ack",
+                offset=frame.offset,
+                epoch=frame.epoch or 0,
+                is_checked=frame.epoch is not None,
+            )
         case Handshake():
             return encode_ha_head(
                 "handshake",
                 sync_from_last_file=frame.sync_from_last_file,
                 is_learner=frame.is_learner,
                 broker_id=frame.broker_id,
+                offers_checks=frame.offers_checks,
             )
         case HandshakeReply():
             entries = encode_ha_entries((each.epoch, each.start_offset) for each in frame.entries)
@@ -244,22 +260,32 @@ def encode(frame: Frame) -> bytes:
                 offset=frame.end_offset,
                 epoch=frame.epoch,
                 body_size=len(entries),
+                handshake_crc=frame.handshake_crc,
+                body_crc=zlib.crc32(entries),
+                is_checked=frame.handshake_crc is not None,
             )
             return head + entries
 
 
-def encode_head(frame: ClassicData | Transfer, *, body_size: int) -> bytes:
-    """Return the bytes before a body of *body_size* bytes, which go out from elsewhere.
+def handshake_crc(handshake: Handshake) -> int:
+    """Return what a reply with checks to *handshake* says of it."""
+    return zlib.crc32(encode(handshake))
+
+
+def encode_head(frame: ClassicData | Transfer, body: Body) -> bytes:
+    """Return the bytes before *body*, which goes out from elsewhere.
 
     The body of *frame* itself is not looked at. Raises ArgumentError as `encode` does.
     """
     if isinstance(frame, ClassicData):
-        return encode_ha_head("classic data", offset=frame.offset, body_size=body_size)
+        return encode_ha_head("classic data", offset=frame.offset, body_size=len(body))
     return encode_ha_head(
         "transfer",
         offset=frame.offset,
         epoch=frame.epoch,
         epoch_start=frame.epoch_start,
         confirm_offset=frame.confirm_offset,
-        body_size=body_size,
+        body_size=len(body),
+        body_crc=zlib.crc32(body) if frame.is_checked else None,
+        is_checked=frame.is_checked,
     )

@@ -110,16 +110,20 @@ class MasterGroup(Generic[T]):
         return self._standing
 
     def _look(self) -> Standing:
-        acks = {each.broker_id: each.ack_offset for each in self.replicas}
+        heard = {each.broker_id: each.ack_offset for each in self.replicas}
+        held = {
+            each.broker_id: each.held(self.epoch, self.epoch_start_offset) for each in self.replicas
+        }
         voters = self.replicas.countable()
         if not self.has_set:
-            return Standing(self._own_end, acks, voters)
+            return Standing(self._own_end, held, voters, heard=heard)
         # A member without a connection is a copy nobody can count on.
         return Standing(
             self._own_end,
-            acks,
+            held,
             self.sync_state_set.counted & voters,
             self.sync_state_set.waited - {self.replicas.self_id},
+            heard=heard,
         )
 
     def become_master(
@@ -134,8 +138,8 @@ class MasterGroup(Generic[T]):
         """Start an epoch with a log that ends, at a whole record, at *end_offset*.
 
         *members* is the sync-state set that goes with the election. The master elected again keeps
-        its connections and the puts that wait; replicas have to reach the start of the new epoch
-        to be members. Raises Fenced for an epoch that is not above the last one.
+        its connections and the puts that wait; what replicas hold counts anew once they are known
+        to have stored the new epoch. Raises Fenced for an epoch that is not above the last one.
         """
         if epoch <= self.epoch:
             raise Fenced(
@@ -147,6 +151,7 @@ class MasterGroup(Generic[T]):
             self.sync_state_set.begin(
                 members or (self.replicas.self_id,),
                 set_epoch=set_epoch,
+                epoch=epoch,
                 epoch_start_offset=end_offset,
                 now_ms=now_ms,
             )
@@ -172,6 +177,7 @@ class MasterGroup(Generic[T]):
         connection: int,
         is_learner: bool = False,
         address: str | None = None,
+        names_epochs: bool = False,
         now_ms: int,
     ) -> list[Effect[T]]:
         """Take in a replica whose handshake is complete; one that has no name in its protocol comes
@@ -184,6 +190,7 @@ class MasterGroup(Generic[T]):
                 connection=connection,
                 is_learner=is_learner,
                 address=address,
+                names_epochs=names_epochs,
                 now_ms=now_ms,
             )
         except ArgumentError as error:
@@ -217,9 +224,11 @@ class MasterGroup(Generic[T]):
         if replica is not None:
             replica.caught_up_ms = max(at_ms, replica.caught_up_ms or at_ms)
 
-    def acked(self, connection: int, offset: int, now_ms: int) -> list[Effect[T]]:
-        """Take an acknowledgement."""
-        fault = self.replicas.acked(connection, offset, end_offset=self.end_offset, now_ms=now_ms)
+    def acked(self, connection: int, offset: int, now_ms: int, *, epoch: int) -> list[Effect[T]]:
+        """Take an acknowledgement of a replica that is known to have stored *epoch*."""
+        fault = self.replicas.acked(
+            connection, offset, epoch=epoch, end_offset=self.end_offset, now_ms=now_ms
+        )
         if fault is not None:
             close = CloseConnection(connection, _told(fault, offset, self.end_offset))
             return [close, *self.disconnected(connection, now_ms)]
@@ -344,10 +353,6 @@ class MasterGroup(Generic[T]):
             reached = standing.end_of_all()
         else:
             reached = standing.end_of_copies(self.writer.needed(standing))
-            if reached < self.epoch_start_offset:
-                # Copies of older epochs' bytes alone keep them from nobody: a replica with a later
-                # epoch than the copies have may be promoted still.
-                reached = None
         moved = self.watermark.lead(reached, end_offset=self.end_offset)
         return [ConfirmMoved(self.watermark.confirm_offset)] if moved else []
 

@@ -60,6 +60,8 @@ class MasterMachine(ABC):
         """Where the log ended when bytes of it were last sent, at `_sent_ms`."""
         self._sent_ms = 0
         self._streams = options.streams and options.bytes_per_second == 0
+        self._proof_offset = 0
+        """Who acknowledges more, without naming an epoch, has stored the present label."""
         self._until: int | None = None
         """Where the present stream ends."""
         self.is_streaming = False
@@ -69,6 +71,8 @@ class MasterMachine(ABC):
         """The next byte to send; None until the slave has said where it stands."""
         self.acked_offset = -1
         """What the slave acknowledged last on this connection."""
+        self.acked_epoch = -1
+        """The last epoch that it is known to have stored."""
 
     def on(self, event: Event, now_ms: int) -> list[Effect]:
         """Return what is to be done about *event*, in order. See `rmqstore.replication.events`."""
@@ -129,7 +133,7 @@ class MasterMachine(ABC):
         """Return a heartbeat that names *offset*."""
 
     @abstractmethod
-    def _count(self, offset: int, caught_up_ms: int | None) -> list[Effect]:
+    def _count(self, offset: int, epoch: int, caught_up_ms: int | None) -> list[Effect]:
         """Return what follows from an acknowledgement that a stream has judged."""
 
     def _label_end(self) -> int | None:
@@ -249,11 +253,18 @@ class MasterMachine(ABC):
 
     def _ends_label(self, offset: int, size: int) -> bool:
         end = self._label_end()
-        return end is not None and (offset + size > end or offset == end)
+        return end is not None and offset + size >= end
 
     def _begin_stream(self, offset: int) -> Stream:
         self.is_streaming, self._until = True, self._label_end()
-        return Stream(offset, self._empty_frame(offset), self._until, self.acked_offset)
+        return Stream(
+            offset,
+            self._empty_frame(offset),
+            self._until,
+            self.acked_offset,
+            self.acked_epoch,
+            self._proof_offset,
+        )
 
     def _tend_stream(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -267,7 +278,8 @@ class MasterMachine(ABC):
         return effects
 
     def _progress(self, event: Streamed) -> list[Effect]:
-        is_news = event.heard_ms > self._heard_ms or event.acked_offset > self.acked_offset
+        acked = (event.acked_offset, event.acked_epoch)
+        is_news = event.heard_ms > self._heard_ms or acked > (self.acked_offset, self.acked_epoch)
         self.next_offset = event.next_offset
         self._heard_ms = max(self._heard_ms, event.heard_ms)
         self._wrote_ms = max(self._wrote_ms, event.wrote_ms)
@@ -276,13 +288,13 @@ class MasterMachine(ABC):
             self._blocked_ms = event.blocked_ms
         if not is_news or event.acked_offset < 0:
             return []
-        return self._count(event.acked_offset, event.caught_up_ms)
+        return self._count(event.acked_offset, event.acked_epoch, event.caught_up_ms)
 
     def _note_sent(self, effects: list[Effect], now_ms: int) -> None:
         # A stream begins when all that was sent before it has left.
         if self._streams and any(isinstance(effect, Send | SendLog) for effect in effects):
             self._is_blocked, self._blocked_ms = True, now_ms
 
-    def _acked(self, broker_id: int, offset: int) -> Acked:
-        self.acked_offset = offset
-        return Acked(broker_id, offset)
+    def _acked(self, broker_id: int, offset: int, epoch: int) -> Acked:
+        self.acked_offset, self.acked_epoch = offset, epoch
+        return Acked(broker_id, offset, epoch)

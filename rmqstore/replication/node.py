@@ -152,6 +152,7 @@ class MasterNode(Generic[T]):
         self._protocol = protocol
         self._broker_id = broker_id
         self._machines: dict[int, MasterMachine] = {}
+        self._heard: set[int] = set()
         self._reviewed_ms: int | None = None
         self.group = group
 
@@ -184,7 +185,7 @@ class MasterNode(Generic[T]):
             effects += self._share(connection) + self._of_group(joined)
         else:
             self._machines[connection] = AutoSwitchMaster(
-                self._log, broker_id=self._broker_id, options=self._options
+                self._log, broker_id=self._broker_id, options=self._options, heard=self._heard
             )
         return effects + self.tell(connection, Opened(), now_ms)
 
@@ -263,13 +264,17 @@ class MasterNode(Generic[T]):
 
     def _take(self, connection: int, effect: Effect, now_ms: int) -> list[NodeEffect[T]]:
         match effect:
-            case Joined(broker_id, is_learner):
+            case Joined(broker_id, is_learner, names_epochs):
                 joined = self.group.connected(
-                    broker_id, connection=connection, is_learner=is_learner, now_ms=now_ms
+                    broker_id,
+                    connection=connection,
+                    is_learner=is_learner,
+                    names_epochs=names_epochs,
+                    now_ms=now_ms,
                 )
                 return self._share(connection) + self._of_group(joined)
-            case Acked(_, offset):
-                return self._of_group(self.group.acked(connection, offset, now_ms))
+            case Acked(_, offset, epoch):
+                return self._of_group(self.group.acked(connection, offset, now_ms, epoch=epoch))
             case CaughtUp(_, at_ms):
                 self.group.caught_up(connection, at_ms)
                 return []

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -116,16 +116,18 @@ def _fault(value: Any, about: Option) -> str:
 class Standing:
     """What replicas hold at one moment.
 
-    *acks* has every connected replica that shook hands by broker id, without the master, -1 for
-    one that acknowledged nothing yet. *counted* are those whose copies count: no learners, nobody
-    outside the sync-state set. *waited* are those all of whom must hold what is confirmed, whether
-    connected or not; None without a sync-state set.
+    *acks* has every connected replica that shook hands by broker id, without the master: up to
+    where its copy counts, -1 for one that has not stored the present epoch, as far as is known, or
+    acknowledged nothing yet. *heard* is what they acknowledged, be that as it may. *counted* are
+    those whose copies count: no learners, nobody outside the sync-state set. *waited* are those all
+    of whom must hold what is confirmed, whether connected or not; None without a sync-state set.
     """
 
     end_offset: int
     acks: Mapping[int, int]
     counted: Collection[int]
     waited: Collection[int] | None = None
+    heard: Mapping[int, int] = field(default_factory=dict)
 
     def copies_of(self, end_offset: int) -> int:
         """Return how many copies there are of all bytes below *end_offset*, the master's one
@@ -154,7 +156,8 @@ class Standing:
 
     def available(self, gap_bytes_max: int) -> int:
         """Return how many replicas, the master included, are less than that far behind."""
-        return self.copies_of(max(self.end_offset - gap_bytes_max + 1, 0))
+        least = max(self.end_offset - gap_bytes_max + 1, 0)
+        return 1 + sum(self.heard.get(each, -1) >= least for each in self.counted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,14 @@
 
 A replica counts by its broker id, once, whatever number of connections it opens: the newest takes
 the place of the one before. An acknowledgement is taken only behind a handshake and only for bytes
-the master has. The classic protocol names no replica: there each connection has an id of its own,
-and of the connections from one address only one counts (`Replicas.countable`).
+the master has.
+
+What a replica holds counts once it is known to have stored the present epoch, and everything before
+it. Whoever has not would be overruled by a replica with a later epoch than its own that is promoted
+instead, and lose what it holds (Raft's figure 8).
+
+The classic protocol names no replica: there each connection has an id of its own, and of the
+connections from one address only one counts (`Replicas.countable`).
 """
 
 from __future__ import annotations
@@ -25,8 +31,8 @@ class AckFault(StrEnum):
 
 
 class Replica:
-    """One connected replica. `ack_offset` is -1 until its first acknowledgement on this
-    connection."""
+    """One connected replica. `ack_offset` is -1 until its first acknowledgement on this connection,
+    `epoch` until it is known to have stored one; *names_epochs* says that it tells."""
 
     __slots__ = (
         "_mark",
@@ -37,7 +43,9 @@ class Replica:
         "caught_up_ms",
         "connected_ms",
         "connection",
+        "epoch",
         "is_learner",
+        "names_epochs",
     )
 
     def __init__(
@@ -46,6 +54,7 @@ class Replica:
         *,
         connection: int,
         is_learner: bool,
+        names_epochs: bool,
         connected_ms: int,
         address: str | None = None,
     ) -> None:
@@ -55,7 +64,8 @@ class Replica:
         self.connected_ms = connected_ms
         self.address = address
         """Where a replica without a name of its own connects from, None for one with a name."""
-        self.ack_offset = -1
+        self.names_epochs = names_epochs
+        self.ack_offset = self.epoch = -1
         self.caught_up_ms: int | None = None
         """The latest moment of which it is known to hold all that the master had then."""
         self._mark: tuple[int, int] | None = None
@@ -73,16 +83,22 @@ class Replica:
         else:
             self._next_mark = (end_offset, now_ms)
 
-    def acked(self, offset: int, *, end_offset: int, now_ms: int) -> None:
+    def acked(self, offset: int, *, epoch: int, end_offset: int, now_ms: int) -> None:
         """Take what the replica says it holds, as the truth of this moment, also when it is less
-        than before."""
-        self.ack_offset = offset
+        than before, and the last epoch that it is known to have stored."""
+        self.ack_offset, self.epoch = offset, epoch
         if offset == end_offset:
             self.caught_up_ms = now_ms
             self._mark = self._next_mark = None
         elif self._mark is not None and offset >= self._mark[0]:
             self.caught_up_ms = self._mark[1]
             self._mark, self._next_mark = self._next_mark, None
+
+    def held(self, epoch: int, epoch_start_offset: int) -> int:
+        """Return up to where its copy counts in *epoch*, -1 for nowhere."""
+        # An empty log stores no epochs, and has nothing to lose.
+        knows = self.epoch >= epoch or self.ack_offset == 0
+        return self.ack_offset if knows and self.ack_offset >= epoch_start_offset else -1
 
 
 class Replicas:
@@ -136,6 +152,7 @@ class Replicas:
         connection: int,
         is_learner: bool = False,
         address: str | None = None,
+        names_epochs: bool = False,
         now_ms: int,
     ) -> int | None:
         """Take a replica in after its handshake; return the connection it replaces, to be closed.
@@ -157,7 +174,7 @@ class Replicas:
                     f"connection {connection} belongs to broker {same.broker_id} and cannot become "
                     f"that of broker {broker_id}; open another"
                 )
-            same.is_learner = is_learner
+            same.is_learner, same.names_epochs = is_learner, names_epochs
             return None
         former = self._by_id.get(broker_id)
         if former is not None:
@@ -166,6 +183,7 @@ class Replicas:
             broker_id,
             connection=connection,
             is_learner=is_learner,
+            names_epochs=names_epochs,
             connected_ms=now_ms,
             address=address,
         )
@@ -173,7 +191,7 @@ class Replicas:
         return None if former is None else former.connection
 
     def acked(
-        self, connection: int, offset: int, *, end_offset: int, now_ms: int
+        self, connection: int, offset: int, *, epoch: int, end_offset: int, now_ms: int
     ) -> AckFault | None:
         """Take an acknowledgement; return why it must not count, None when it does."""
         replica = self._by_connection.get(connection)
@@ -183,7 +201,7 @@ class Replicas:
             return AckFault.NEGATIVE
         if offset > end_offset:
             return AckFault.ABOVE_END
-        replica.acked(offset, end_offset=end_offset, now_ms=now_ms)
+        replica.acked(offset, epoch=epoch, end_offset=end_offset, now_ms=now_ms)
         return None
 
     def disconnected(self, connection: int) -> Replica | None:

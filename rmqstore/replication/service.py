@@ -177,7 +177,7 @@ class ReplicatedStore:
                 protocol=protocol,
                 quorum=quorum or Quorum(),
                 mode=mode,
-                options=replace(options or HaOptions(), streams=True),
+                options=replace(options or HaOptions(), streams=True, checks=True),
                 lease=lease or Lease(),
                 is_gated=is_gated,
                 connections_max=connections_max,

@@ -242,17 +242,17 @@ class MasterSide:
             group.watermark.lead(confirmed, end_offset=group.end_offset)
         for replica in list(group.replicas):
             served = self._served.get(replica.connection)
-            acked = -1 if served is None else acks.get(served.slot, -1)
-            if acked > replica.ack_offset:
-                effects += self.node.apply(group.acked(replica.connection, acked, now))
+            acked, epoch = (-1, -1) if served is None else acks.get(served.slot, (-1, -1))
+            if (acked, epoch) > (replica.ack_offset, replica.epoch):
+                effects += self.node.apply(group.acked(replica.connection, acked, now, epoch=epoch))
         return effects
 
     def _tell_board(self) -> None:
         acks = self.board.acks()
         for replica in self.group.replicas:
             slot = self._served[replica.connection].slot
-            if replica.ack_offset > acks.get(slot, -1):
-                self.board.ack(slot, replica.ack_offset)
+            if (replica.ack_offset, replica.epoch) > acks.get(slot, (-1, -1)):
+                self.board.ack(slot, replica.ack_offset, epoch=replica.epoch)
 
     def _rule(self, now: int) -> dict[str, Any]:
         group, writer = self.group, self.group.writer
@@ -271,7 +271,8 @@ class MasterSide:
             "waited": None if waited is None else [slots[each] for each in waited if each in slots],
             "is_missing": waited is not None and not slots.keys() >= set(waited),
             "confirm_copies": writer.needed(standing),
-            "confirm_from": group.epoch_start_offset,
+            "epoch": group.epoch,
+            "epoch_start": group.epoch_start_offset,
             "is_gated": self._is_gated,
             "status": status,
             "reason": admission.reason,
@@ -312,7 +313,7 @@ class MasterSide:
                 served.link.send(encode(frame))
             case SendLog(offset, size, header):
                 body = self._log.read(offset, size)
-                served.link.send(encode_head(header, body_size=size), body)
+                served.link.send(encode_head(header, body), body)
             case Stream():
                 served.awaited = effect
                 if not served.link.unsent_bytes:
@@ -353,6 +354,9 @@ class MasterSide:
             slot=served.slot,
             next_offset=stream.offset,
             acked_offset=stream.acked_offset,
+            acked_epoch=stream.acked_epoch,
+            proof_offset=stream.proof_offset,
+            is_checked=isinstance(header, Transfer) and header.is_checked,
             until=stream.until,
             batch_bytes=self._batch_bytes,
             leftover=served.parser.release(),
@@ -556,6 +560,7 @@ def _streamed(report: HaReport, kind: type[Streamed] = Streamed, **more: bool) -
     return kind(
         next_offset=report.next_offset,
         acked_offset=report.acked_offset,
+        acked_epoch=report.acked_epoch,
         heard_ms=report.heard_ms,
         wrote_ms=report.wrote_ms,
         blocked_ms=report.blocked_ms,

@@ -25,6 +25,7 @@ goes on by itself with what that one hands back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from rmqstore.replication.epoch import EpochEntry, EpochList
 from rmqstore.replication.events import (
@@ -86,11 +87,15 @@ class SlaveMachine(ABC):
         """Up to here this log is the master's, as far as this connection has shown."""
         self._master_end = 0
         """The master must hold bytes up to here."""
+        self._is_checked = False
+        """Whether frames of this connection carry checks."""
         self.state = HaState.READY
         self.is_receiving = False
         """Whether a Receive was asked for, and has not ended."""
         self.reported_offset = -1
         """What was acknowledged last on this connection."""
+        self.reported_epoch = -1
+        """The epoch that was named with it."""
 
     @property
     def is_verified(self) -> bool:
@@ -110,8 +115,8 @@ class SlaveMachine(ABC):
             self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = now_ms
             self._is_first_frame, self._has_moved = True, False
             self._awaits_beginning = False
-            self.reported_offset = -1
-            self.is_receiving = False
+            self.reported_offset = self.reported_epoch = -1
+            self._is_checked = self.is_receiving = False
             return self._hand_over(self._open(now_ms))
         if self.state is HaState.READY:
             return []
@@ -164,8 +169,8 @@ class SlaveMachine(ABC):
         """Handle a frame of the master."""
 
     @abstractmethod
-    def _report_frame(self, offset: int) -> Report | Ack:
-        """Return the frame that says where this log ends."""
+    def _report_frame(self, offset: int, *, first: bool) -> Report | Ack:
+        """Return the frame that says where this log ends; the first one only where to begin."""
 
     @abstractmethod
     def _forked(self, offset: int) -> list[Effect]:
@@ -212,7 +217,12 @@ class SlaveMachine(ABC):
         ):
             self.is_receiving = True
             receive = Receive(
-                log.end_offset, self.reported_offset, self._label(), self._options.ack_flushed
+                log.end_offset,
+                self.reported_offset,
+                self.reported_epoch,
+                self._label(),
+                self._options.ack_flushed,
+                self._is_checked,
             )
             return [*effects, receive]
         return effects
@@ -221,7 +231,7 @@ class SlaveMachine(ABC):
         has_moved = event.next_offset > self._next_offset
         has_heard = event.heard_ms > self._heard_ms
         self._next_offset = self._same_until = event.next_offset
-        self.reported_offset = event.acked_offset
+        self.reported_offset, self.reported_epoch = event.acked_offset, event.acked_epoch
         self._heard_ms = max(self._heard_ms, event.heard_ms)
         self._wrote_ms = max(self._wrote_ms, event.wrote_ms)
         self._received_confirm(event.confirm_offset)
@@ -468,13 +478,19 @@ class SlaveMachine(ABC):
                 # Where to begin waits for the disk, too.
                 return effects
         if offset > self.reported_offset or first:
-            effects.append(self._send_report(offset, now_ms))
+            effects.append(self._send_report(offset, now_ms, first=first))
+        elif offset == self.reported_offset:
+            effects += self._name_epoch(self._log.epochs, now_ms)
         return effects
 
-    def _send_report(self, offset: int, now_ms: int) -> Send:
+    def _name_epoch(self, saved: Sequence[EpochEntry], now_ms: int) -> list[Effect]:
+        """Return what tells the master that the log's epoch list is now *saved*."""
+        return []
+
+    def _send_report(self, offset: int, now_ms: int, *, first: bool = False) -> Send:
         self.reported_offset = offset
         self._wrote_ms = now_ms
-        return Send(self._report_frame(offset))
+        return Send(self._report_frame(offset, first=first))
 
     def _tick(self, now_ms: int) -> list[Effect]:
         options = self._options

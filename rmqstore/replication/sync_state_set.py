@@ -13,7 +13,10 @@ decided, and the master cannot know. So it keeps three views of the set:
 
 A member leaves when its connection is gone, when it has not kept up for `lag_ms_max`, when it holds
 less than it had acknowledged before, or when it turns out to be a learner. Another replica joins
-when it holds everything confirmed and has reached the epoch of this master.
+when it holds everything confirmed and has stored the epoch of this master. One that does not name
+its epochs (RocketMQ's) joins where it has reached the start of that epoch: whoever elects takes a
+member, which holds all that is confirmed, and else a set that must not be less than two could never
+grow without a put, nor take a put without growing.
 
 A proposal whose answer is lost leaves a doubt that only a newer set ends: a member that it leaves
 out does not count, and a replica that it lets in is waited for, there or not. So while nothing else
@@ -89,14 +92,21 @@ class SyncStateSet:
         self._lost_link: set[int] = set()
         self._numbers = 0
         self._not_before_ms: int | None = None
+        self._epoch = -1
         self._epoch_start_offset = 0
         self.members = self.waited = self.counted = frozenset((replicas.self_id,))
         self.set_epoch = 0
 
     def begin(
-        self, members: Collection[int], *, set_epoch: int, epoch_start_offset: int, now_ms: int
+        self,
+        members: Collection[int],
+        *,
+        set_epoch: int,
+        epoch: int,
+        epoch_start_offset: int,
+        now_ms: int,
     ) -> None:
-        """Start as master of an epoch that begins at *epoch_start_offset*, with the set given.
+        """Start as master of *epoch*, which begins at *epoch_start_offset*, with the set given.
 
         Also for the same master elected again: what was proposed in the former epoch is void.
         Raises ArgumentError for a set that lacks the master or names an impossible id.
@@ -106,7 +116,7 @@ class SyncStateSet:
         self._lost_link.clear()
         self._grace_since_ms.clear()
         self._candidates = frozenset()
-        self._epoch_start_offset = epoch_start_offset
+        self._epoch, self._epoch_start_offset = epoch, epoch_start_offset
         self._take(members, set_epoch, now_ms)
 
     def confirm(self, members: Collection[int], *, set_epoch: int, now_ms: int) -> bool:
@@ -239,7 +249,10 @@ class SyncStateSet:
 
     def _is_eligible(self, replica: Replica) -> bool:
         floor = max(self._epoch_start_offset, self._vouched.get(replica.broker_id, -1), 0)
-        return not replica.is_learner and replica.ack_offset >= floor
+        if replica.is_learner or replica.ack_offset < floor:
+            return False
+        holds = replica.held(self._epoch, self._epoch_start_offset) >= 0
+        return holds or not replica.names_epochs
 
     def _nearly(self, replica: Replica, now_ms: int) -> bool:
         caught_up_ms = replica.caught_up_ms

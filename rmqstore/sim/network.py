@@ -5,8 +5,8 @@ and a side need not hear of that. Connections know nothing of each other, so byt
 arrive after those of the one that replaced it; that is the only repetition there is. While the way
 between two replicas is blocked, what is under way waits there, as TCP's repetitions make it do.
 
-A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, in the body of a
-frame: heads carry nothing by which a reader could find that out, and are left to TCP's checksum.
+A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, anywhere in what
+either side says: checks find it (csrc/ha_frame.h).
 
 Single messages, to and from the controller, may be lost, and may overtake each other. They are not
 doubled on the way: proposals and their answers are calls. Masters repeat proposals, replicas ask
@@ -57,7 +57,7 @@ class Party(Protocol):
 
 @dataclass(slots=True)
 class _Flips:
-    """Bits to turn in bodies that are about to be sent, anywhere."""
+    """Bits to turn in what is about to be sent, anywhere."""
 
     left: int = 0
 
@@ -67,7 +67,6 @@ class End:
 
     __slots__ = (
         "_arrives_us",
-        "_bodies",
         "_due",
         "_flight",
         "_in_flight",
@@ -92,7 +91,6 @@ class End:
         """Whether the other end takes what arrives a little at a time."""
         self._network = network
         self._outbox = bytearray()
-        self._bodies: list[tuple[int, int]] = []
         self._flight: deque[bytes | None] = deque()
         self._in_flight = 0
         self._due = 0
@@ -105,10 +103,8 @@ class End:
         """Whether something written has not left."""
         return bool(self._outbox)
 
-    def write(self, data: bytes, *, is_body: bool = False) -> None:
+    def write(self, data: bytes) -> None:
         """Put bytes into the end's buffer; they leave with `flush`."""
-        if is_body:
-            self._bodies.append((len(self._outbox), len(data)))
         self._outbox += data
 
     def hold(self, until_us: int) -> None:
@@ -121,11 +117,8 @@ class End:
         if not self.is_open:
             self._outbox.clear()
             return True
-        network = self._network
-        if self._bodies:
-            if network.flips.left and self._outbox:
-                self._flip(*self._bodies[network.rng.randrange(len(self._bodies))])
-            self._bodies.clear()
+        if self._network.flips.left and self._outbox:
+            self._flip()
         self._depart()
         self._was_full = bool(self._outbox)
         return not self._outbox
@@ -172,10 +165,10 @@ class End:
         for _ in range(due):
             self._network.timeline.after(self._network.latency_us(), self._arrive)
 
-    def _flip(self, at: int, size: int) -> None:
+    def _flip(self) -> None:
         rng = self._network.rng
         self._network.flips.left -= 1
-        self._outbox[at + rng.randrange(size)] ^= 1 << rng.randrange(8)
+        self._outbox[rng.randrange(len(self._outbox))] ^= 1 << rng.randrange(8)
 
     def _depart(self) -> None:
         capacity = _SLOW_CAPACITY if self.is_slow else _CAPACITY

@@ -465,8 +465,9 @@ class Replica(Host):
             case SendLog(offset, size, header):
                 if link is not None:
                     self._witness.on_frame(self, header, link.end)
-                    link.end.write(encode_head(header, body_size=size))
-                    link.end.write(self.log.read(offset, size), is_body=True)
+                    body = self.log.read(offset, size)
+                    link.end.write(encode_head(header, body))
+                    link.end.write(body)
             case Send(frame):
                 if link is not None:
                     self._witness.on_frame(self, frame, link.end)

@@ -83,6 +83,7 @@ class Shape:
             bytes_per_second=rng.choice((0, 0, 0, 20_000)),
             overlap_bytes=rng.choice((1, 200, 4096)),
             ack_flushed=is_durable,
+            checks=True,
         )
         shape = cls(
             mode=Mode.SYNC_STATE_SET,

@@ -153,6 +153,7 @@ static void connect_sides(struct side *master, struct side *slave, int64_t borde
     check("socketpair", socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
     struct rmq_ha_send_options send = {.fd = ends[0],
                                        .has_epochs = true,
+                                       .is_checked = offset % 16 != 8,
                                        .batch_size = 1000,
                                        .slot = slot,
                                        .epoch = 7,
@@ -162,6 +163,7 @@ static void connect_sides(struct side *master, struct side *slave, int64_t borde
                                        .said_confirm = -1};
     struct rmq_ha_receive_options receive = {.fd = ends[1],
                                              .has_epochs = true,
+                                             .is_checked = send.is_checked,
                                              .ack_flushed = acks_disk,
                                              .epoch = 7,
                                              .next_offset = offset,

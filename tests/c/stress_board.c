@@ -148,7 +148,7 @@ static void *follow(void *argument)
         fail(err.detail);
     while (atomic_load(&stage->writing)) {
         seen = await_append(stage, &wakeup, seen);
-        rmq_ack_board_ack(stage->board, stage->slots[replica->number], seen);
+        rmq_ack_board_ack(stage->board, stage->slots[replica->number], 7, seen);
     }
     rmq_wakeup_close(&wakeup);
     return NULL;
@@ -160,6 +160,7 @@ static void *decide(void *argument)
     struct rmq_error err;
     struct rmq_ack_rule rule = {.counted = stage->slots,
                                 .counted_count = REPLICAS,
+                                .epoch = 7,
                                 .copies = 1,
                                 .confirm_copies = COPIES,
                                 .is_gated = true,
@@ -177,7 +178,7 @@ static void *decide(void *argument)
         rmq_ack_board_freeze(stage->board);
         if (rmq_ack_board_open_slot(stage->board, &third, &err) != RMQ_OK)
             fail(err.detail);
-        rmq_ack_board_ack(stage->board, third, 0);
+        rmq_ack_board_ack(stage->board, third, 7, 0);
         rmq_ack_board_close_slot(stage->board, third);
         if (round % 16 == 15)
             rmq_ack_board_abandon(stage->board);

@@ -43,13 +43,14 @@ class Board:
     def close_slot(self, slot: int) -> None:
         self.lib.rmq_ack_board_close_slot(self.board, slot)
 
-    def ack(self, slot: int, offset: int) -> None:
-        self.lib.rmq_ack_board_ack(self.board, slot, offset)
+    def ack(self, slot: int, offset: int, *, epoch: int = 0) -> None:
+        self.lib.rmq_ack_board_ack(self.board, slot, epoch, offset)
 
     @property
     def acks(self) -> dict[int, int]:
-        slots, offsets = self.ffi.new("int32_t[1024]"), self.ffi.new("int64_t[1024]")
-        count = self.lib.rmq_ack_board_acks(self.board, slots, offsets)
+        slots, epochs = self.ffi.new("int32_t[1024]"), self.ffi.new("int32_t[1024]")
+        offsets = self.ffi.new("int64_t[1024]")
+        count = self.lib.rmq_ack_board_acks(self.board, slots, epochs, offsets)
         return {slots[i]: offsets[i] for i in range(count)}
 
     def thaw(self, counted: list[int], waited: list[int] | None = None, **changes: Any) -> None:
@@ -207,6 +208,23 @@ def test_whoever_is_waited_for_holds_the_confirm_offset(board: Board) -> None:
     assert board.confirm_offset == start + 5
     board.thaw([], [])
     assert board.confirm_offset == board.end
+
+
+def test_copies_count_once_the_epoch_is_stored_and_reached(board: Board, inbox: Any) -> None:
+    slots = [board.open_slot(), board.open_slot()]
+    board.freeze()
+    start = board.end
+    board.end = board.calls.put(b"of an older epoch").end_offset
+    board.thaw(slots, epoch=3, epoch_start=board.end)
+    board.begin(inbox, board.end, copies=3)
+    for slot in slots:
+        board.ack(slot, board.end, epoch=1)
+        board.ack(slot, start, epoch=3)
+    assert (board.confirm_offset, board.taken(inbox)) == (start, [])
+    board.ack(slots[0], board.end, epoch=3)
+    assert (board.confirm_offset, board.taken(inbox)) == (board.end, [])
+    board.ack(slots[1], board.end, epoch=4)
+    assert board.taken(inbox) == [(board.end, board.lib.RMQ_PUT_OK, 3)]
 
 
 def test_frozen_board_only_writes_down(board: Board, inbox: Any) -> None:

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from tests.c.library import SOURCES
 from tests.c.memory import GuardedMemory
 from tests.reference import ha_frame as reference
-from tests.reference.ha_frame import FRAME_SIZE_MAX, HEADS, STREAMS, Frame
+from tests.reference.ha_frame import CHECKED_HEADS, FRAME_SIZE_MAX, HEADS, STREAMS, Frame
 
 OFFSETS = st.integers(0, (1 << 63) - 100)
 EPOCHS = st.integers(0, (1 << 31) - 1)
 BODIES = st.binary(max_size=60)
+CRCS = st.integers(0, (1 << 32) - 1)
+FLAGS = st.sampled_from(((False, False), (True, False), (False, True)))
 
 
 @st.composite
@@ -37,10 +39,15 @@ FRAMES: dict[str, st.SearchStrategy[Frame]] = {
     "classic slave": tuples("report", OFFSETS),
     "classic master": tuples("classic data", OFFSETS, BODIES),
     "auto-switch slave": tuples("handshake", st.booleans(), st.booleans(), OFFSETS)
-    | tuples("ack", OFFSETS),
+    | FLAGS.flatmap(lambda flags: tuples("offering handshake", *map(st.just, flags), OFFSETS))
+    | tuples("ack", OFFSETS)
+    | tuples("checked ack", OFFSETS, st.integers(-1, 9)),
     "auto-switch master": tuples("handshake reply", OFFSETS, st.integers(-1, 9), entry_lists())
     | tuples("transfer", OFFSETS, EPOCHS, OFFSETS, OFFSETS, BODIES)
-    | tuples("transfer", *[st.just(-1)] * 4, st.just(b"")),
+    | tuples("transfer", *[st.just(-1)] * 4, st.just(b""))
+    | tuples("checked handshake reply", OFFSETS, st.integers(-1, 9), entry_lists(), CRCS)
+    | tuples("checked transfer", OFFSETS, EPOCHS, OFFSETS, OFFSETS, BODIES)
+    | tuples("checked transfer", *[st.just(-1)] * 4, st.just(b"")),
 }
 
 
@@ -81,20 +88,25 @@ class Parser:
 
     def taken(self, frame: Any) -> Frame:
         body = bytes(self.ffi.buffer(frame.body, frame.body_size)) if frame.body_size else b""
-        match list(HEADS)[frame.kind]:
+        crcs = (frame.handshake_crc,) if frame.is_checked else ()
+        match ("checked " if frame.is_checked else "") + list(HEADS)[frame.kind]:
             case "report" | "ack" as kind:
                 return (kind, frame.offset)
+            case "checked ack" as kind:
+                return (kind, frame.offset, frame.epoch)
             case "classic data" as kind:
                 return (kind, frame.offset, body)
             case "handshake" as kind:
-                return (kind, frame.sync_from_last_file, frame.is_learner, frame.broker_id)
-            case "handshake reply" as kind:
+                offer = "offering " if frame.offers_checks else ""
+                flags = (frame.sync_from_last_file, frame.is_learner)
+                return (offer + kind, *flags, frame.broker_id)
+            case "handshake reply" | "checked handshake reply" as kind:
                 read = [
                     self.lib.rmq_ha_entry_decode(frame.body, index)
                     for index in range(frame.body_size // self.lib.RMQ_HA_ENTRY_SIZE)
                 ]
                 entries = tuple((entry.epoch, entry.start_offset) for entry in read)
-                return (kind, frame.offset, frame.epoch, entries)
+                return (kind, frame.offset, frame.epoch, entries, *crcs)
             case kind:
                 numbers = (frame.offset, frame.epoch, frame.epoch_start, frame.confirm_offset)
                 return (kind, *numbers, body)
@@ -107,9 +119,12 @@ def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
 
 def test_head_sizes_are_those_of_the_reference(core: Any) -> None:
     _, lib = core
-    sizes = [lib.rmq_ha_head_size(kind) for kind in range(len(HEADS))]
+    sizes = [lib.rmq_ha_head_size(kind, False) for kind in range(len(HEADS))]
     assert sizes == [head.size for head in HEADS.values()]
-    assert max(sizes) == lib.RMQ_HA_HEAD_SIZE_MAX
+    kinds = [list(HEADS).index(kind) for kind in CHECKED_HEADS]
+    checked = [lib.rmq_ha_head_size(kind, True) for kind in kinds]
+    assert checked == [head.size for head in CHECKED_HEADS.values()]
+    assert max(checked) == lib.RMQ_HA_HEAD_SIZE_MAX
     assert lib.RMQ_HA_FRAME_SIZE_MAX == FRAME_SIZE_MAX
 
 
@@ -140,7 +155,7 @@ def test_encoded_heads_are_those_of_the_reference(
         assert needed[0] == len(data)
         out = ffi.new("uint8_t[]", lib.RMQ_HA_HEAD_SIZE_MAX)
         size = lib.rmq_ha_head_encode(read, out)
-        assert bytes(ffi.buffer(out, size)) == data[: HEADS[frame[0]].size]
+        assert bytes(ffi.buffer(out, size)) == data[: len(data) - read.body_size]
 
 
 @given(spoken=spoken(), cuts=st.lists(st.integers(0, 1000), max_size=5))
@@ -302,3 +317,18 @@ def test_memory_is_given_back(failing_core: Any) -> None:
     lib.rmq_ha_parser_finish(parser.parser)
     lib.rmq_ha_parser_finish(parser.parser)
     assert lib.failing_memory_blocks() == blocks
+
+
+@pytest.mark.parametrize("stream", ["auto-switch slave", "auto-switch master"])
+def test_no_bit_of_a_frame_with_checks_can_turn(core: Any, stream: str) -> None:
+    frame: Frame = ("checked ack", 700, 3)
+    if stream == "auto-switch master":
+        frame = ("checked transfer", 500, 3, 400, 450, b"account-42")
+    data = reference.encode(frame)
+    for bit in range(8 * len(data)):
+        wrong = bytearray(data)
+        wrong[bit // 8] ^= 1 << bit % 8
+        parser = Parser(core, stream)
+        with GuardedMemory(4096) as memory:
+            found, status = parser.feed(memory, bytes(wrong))
+        assert (found, status) == ([], parser.lib.RMQ_CORRUPT), bit

@@ -40,9 +40,18 @@ class Trouble(StoreError):
 
 
 class Relay:
-    """A port of its own for a replica, whatever port that has after a restart."""
+    """A port of its own for a replica, whatever port that has after a restart.
 
-    def __init__(self, target: tuple[str, int] | None = None) -> None:
+    *change* is called for each direction of a connection, True for that from the target, and
+    returns what is done to every piece that passes.
+    """
+
+    def __init__(
+        self,
+        target: tuple[str, int] | None = None,
+        change: Callable[[bool], Callable[[bytes], bytes]] = lambda _: bytes,
+    ) -> None:
+        self._change = change
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
         self.target = target
@@ -104,12 +113,20 @@ class Relay:
                 continue
             ends = [near, far]
             for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._pass, args=(one, other, ends), daemon=True).start()
+                change = self._change(one is far)
+                parts = (one, other, ends, change)
+                threading.Thread(target=self._pass, args=parts, daemon=True).start()
 
-    def _pass(self, one: socket.socket, other: socket.socket, ends: list[socket.socket]) -> None:
+    def _pass(
+        self,
+        one: socket.socket,
+        other: socket.socket,
+        ends: list[socket.socket],
+        change: Callable[[bytes], bytes],
+    ) -> None:
         with suppress(OSError):
             while data := one.recv(_CHUNK_BYTES):
-                other.sendall(data)
+                other.sendall(change(data))
         with self._lock:
             for each in (one, other):
                 with suppress(OSError):

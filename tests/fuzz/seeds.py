@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -26,7 +27,7 @@ RELEASE = "5.5.0"
 RECORD_SIZE_MAX = 700
 PLAIN_STORE = struct.pack(">HH", 0, 0)
 """Flags and sizes of target_store.c: the sizes that Calls opens stores with."""
-LARGEST_FRAME = ha_frame.FRAME_SIZE_MAX - 36
+LARGEST_FRAME = ha_frame.FRAME_SIZE_MAX - 44
 """The limit of target_ha_frame.c, which counts from the least one."""
 
 Seeds = Iterator[tuple[str, bytes]]
@@ -139,11 +140,27 @@ def _ha_frame(golden: Golden) -> Seeds:
                 f">{len(pieces)}H", *pieces
             )
             yield f"{stream}-{len(pieces)}", head + stream.data[:2500]
-    small = struct.pack(">BIB", 3, 100 - 36, 0)
+    small = struct.pack(">BIB", 3, 100 - 44, 0)
     entries = tuple((epoch, 100 * epoch) for epoch in range(1, 6))
     yield "reply", small + ha_frame.encode(("handshake reply", 900, 5, entries))
     yield "large", small + ha_frame.encode(("transfer", 0, 1, 0, 0, bytes(65)))
+    for number, frames in enumerate(_with_checks(entries)):
+        for speaker in (number + 2, number + 6):
+            head = struct.pack(">BIB", speaker, LARGEST_FRAME, 2) + struct.pack(">2H", 30, 21)
+            yield f"checks-{speaker}", head + b"".join(map(ha_frame.encode, frames))
     yield "descending", small + ha_frame.encode(("handshake reply", 900, 5, entries[::-1]))
+
+
+def _with_checks(entries: tuple[tuple[int, int], ...]) -> Iterator[list[ha_frame.Frame]]:
+    handshake = ("offering handshake", False, False, 2)
+    yield [handshake, ("checked ack", 0, -1), ("checked ack", 40, 5)]
+    crc = zlib.crc32(ha_frame.encode(handshake))
+    reply = ("checked handshake reply", 900, 5, entries, crc)
+    yield [
+        reply,
+        ("checked transfer", 0, 5, 0, 0, bytes(40)),
+        ("checked transfer", 40, 5, 0, 0, b""),
+    ]
 
 
 def _shape(units: int, files: int, first: int, log_end: int, steps: bytes) -> bytes:

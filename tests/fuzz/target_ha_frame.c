@@ -1,8 +1,10 @@
 /* target_ha_frame.c -- a stream of replication frames, in pieces.
  *
- * An input: who speaks (1), the limit of a frame's size (4), how many pieces come first (1), their
- * sizes (2 each), the stream.
+ * An input: who speaks (1; above 3: with checks that fit), the limit of a frame's size (4), how
+ * many pieces come first (1), their sizes (2 each), the stream.
  */
+#include "bytes.h"
+#include "crc32.h"
 #include "ha_frame.h"
 
 #include <stdlib.h>
@@ -25,7 +27,7 @@ static void check_frame(struct stream *stream, const struct rmq_ha_frame *frame)
 {
     uint8_t head[RMQ_HA_HEAD_SIZE_MAX];
     struct rmq_error err = {0};
-    size_t head_size = rmq_ha_head_size(frame->kind);
+    size_t head_size = rmq_ha_head_size(frame->kind, frame->is_checked);
     size_t size = head_size + (size_t)frame->body_size;
     FUZZ_REQUIRE(frame->body_size >= 0 && size <= (size_t)stream->frame_size_max);
     FUZZ_REQUIRE(size <= stream->size - stream->at);
@@ -43,6 +45,34 @@ static void check_frame(struct stream *stream, const struct rmq_ha_frame *frame)
         }
     }
     stream->at += size;
+}
+
+static void put_crc(uint8_t *to, const uint8_t *data, size_t size)
+{
+    rmq_put_i32(to, (int32_t)rmq_crc32(0, data, size));
+}
+
+/* Gives frames the checks they need to be looked into, as far as they are whole. */
+static void mend(const struct stream *stream, uint8_t *data)
+{
+    size_t at = 0, size = 0;
+    while (stream->size - at >= 8) {
+        size_t left = stream->size - at;
+        int32_t state = rmq_get_i32(data + at), body_size = rmq_get_i32(data + at + 4);
+        bool is_checked = state >> 16 == 0x434B, is_transfer = (state & 0xFFFF) == 2;
+        bool is_slave = stream->speaker == RMQ_HA_SWITCH_SLAVE;
+        enum rmq_ha_kind kind = is_slave ? (is_transfer ? RMQ_HA_ACK : RMQ_HA_HANDSHAKE)
+                                         : (is_transfer ? RMQ_HA_TRANSFER : RMQ_HA_HANDSHAKE_REPLY);
+        is_checked = is_checked && kind != RMQ_HA_HANDSHAKE;
+        size = rmq_ha_head_size(kind, is_checked);
+        if (left < size || (!is_slave && (body_size < 0 || left - size < (size_t)body_size)))
+            return;
+        if (is_checked && !is_slave)
+            put_crc(data + at + size - 8, data + at + size, (size_t)body_size);
+        if (is_checked)
+            put_crc(data + at + size - 4, data + at, size - 4);
+        at += size + (is_slave ? 0 : (size_t)body_size);
+    }
 }
 
 /* Feeds a piece in a block of its own; tells whether more may follow. */
@@ -94,14 +124,18 @@ void fuzz_ha_frame(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
     struct rmq_ha_parser parser;
-    struct stream stream = {.speaker = (enum rmq_ha_stream)(fuzz_take(&input, 1) % 4)};
+    uint64_t speaker = fuzz_take(&input, 1) % 8;
+    struct stream stream = {.speaker = (enum rmq_ha_stream)(speaker % 4)};
     uint64_t room = RMQ_HA_FRAME_SIZE_MAX - RMQ_HA_HEAD_SIZE_MAX + 1;
     stream.frame_size_max = (int32_t)(RMQ_HA_HEAD_SIZE_MAX + fuzz_take(&input, 4) % room);
     size_t pieces = (size_t)fuzz_take(&input, 1) % 8, sizes[8] = {0};
     for (size_t i = 0; i < pieces; ++i)
         sizes[i] = (size_t)fuzz_take(&input, 2);
-    stream.data = input.data;
     stream.size = input.left;
+    uint8_t *said = fuzz_copy(input.data, input.left);
+    if (speaker > RMQ_HA_SWITCH_MASTER && stream.speaker >= RMQ_HA_SWITCH_SLAVE)
+        mend(&stream, said);
+    input.data = stream.data = said;
 
     bool goes_on = true;
     rmq_ha_parser_begin(&parser, stream.speaker, stream.frame_size_max);
@@ -114,4 +148,5 @@ void fuzz_ha_frame(const uint8_t *data, size_t size)
         goes_on = feed(&stream, &parser, input.data, input.left);
     check_end(&stream, goes_on);
     rmq_ha_parser_finish(&parser);
+    free(said);
 }

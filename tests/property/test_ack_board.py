@@ -20,11 +20,13 @@ from rmqstore._native.core import AckBoard, AckInbox, AckWait
 from rmqstore.errors import NotWritable, PutError
 from rmqstore.message import PutStatus
 from rmqstore.replication.quorum import Lease, Mode, Quorum, QuorumWriter, Resolution, Standing
+from rmqstore.replication.replicas import Replica
 from rmqstore.replication.watermark import Watermark
 from tests.crash.agreement import FILES
 from tests.effort import rounds
 
 IDS = range(5)
+EPOCHS = st.sampled_from((-1, 3, 3, 4))
 WAITING_MAX = 6
 LIMIT_MS = 60_000
 OVER = 0
@@ -52,6 +54,7 @@ class Setting:
     members: frozenset[int]
     is_gated: bool
     is_flushed: bool
+    epoch: int
     epoch_start_offset: int
 
 
@@ -65,7 +68,8 @@ class Pair:
         self.inbox = AckInbox()
         self.slots: dict[int, int] = {}
         self.waits: dict[int, AckWait] = {}
-        self.acks: dict[int, int] = {}
+        self.acks: dict[int, tuple[int, int]] = {}
+        """Offset and epoch of each."""
         self.now_ms = 0
         self.is_frozen = False
         self.lease = HeldLease()
@@ -90,10 +94,19 @@ class Pair:
     def standing(self) -> Standing:
         own_end = self.store.flushed_offset if self.setting.is_flushed else self.store.end_offset
         voters = frozenset(self.acks) - self.setting.learners
+        heard = {each: offset for each, (offset, _) in self.acks.items()}
+        held = {each: self.held(*ack) for each, ack in self.acks.items()}
         if self.setting.mode is not Mode.SYNC_STATE_SET:
-            return Standing(own_end, self.acks, voters)
+            return Standing(own_end, held, voters, heard=heard)
         members = self.setting.members
-        return Standing(own_end, self.acks, members & voters, members)
+        return Standing(own_end, held, members & voters, members, heard=heard)
+
+    def held(self, offset: int, epoch: int) -> int:
+        replica = Replica(
+            0, connection=0, is_learner=False, names_epochs=True, connected_ms=self.now_ms
+        )
+        replica.acked(offset, epoch=epoch, end_offset=0, now_ms=self.now_ms)
+        return replica.held(self.setting.epoch, self.setting.epoch_start_offset)
 
     def thaw(self) -> None:
         setting, standing, quorum = self.setting, self.standing, self.setting.quorum
@@ -108,7 +121,8 @@ class Pair:
             is_missing=any(each not in self.slots for each in waited),
             is_gated=setting.is_gated,
             confirm_copies=self.writer.needed(standing),
-            confirm_from=setting.epoch_start_offset,
+            epoch=setting.epoch,
+            epoch_start=setting.epoch_start_offset,
             status=PutStatus.PUT_OK if enough else PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
             reason="too few",
             copies=self.writer.needed(standing),
@@ -132,13 +146,7 @@ class Pair:
         elif self.setting.mode is Mode.SYNC_STATE_SET:
             reached = standing.end_of_all()
         else:
-            needed = self.writer.needed(standing)
-            reached = standing.end_of_copies(needed)
-            # A log never ends before its epoch begins; here it may. A board that follows the end of
-            # its log does not look at the beginning.
-            is_following = needed <= 1 and not self.setting.is_flushed
-            if not is_following and reached < self.setting.epoch_start_offset:
-                reached = None
+            reached = standing.end_of_copies(self.writer.needed(standing))
         self.watermark.lead(reached, end_offset=standing.end_offset)
         self.outcomes += self.writer.progress(standing, self.now_ms)
 
@@ -153,7 +161,7 @@ class Pair:
             return
         self.freeze()
         self.slots[broker_id] = self.board.open_slot()
-        self.acks[broker_id] = -1
+        self.acks[broker_id] = (-1, -1)
         self.thaw()
 
     def disconnect(self, broker_id: int) -> None:
@@ -164,7 +172,7 @@ class Pair:
         del self.acks[broker_id]
         self.thaw()
 
-    def ack(self, broker_id: int, behind: int) -> None:
+    def ack(self, broker_id: int, behind: int, epoch: int) -> None:
         if broker_id not in self.slots:
             return
         # What a put needs in this mode hangs on what replicas hold: a decision.
@@ -172,8 +180,8 @@ class Pair:
         if is_decision:
             self.freeze()
         offset = max(self.store.end_offset - behind, 0)
-        self.acks[broker_id] = offset
-        self.board.ack(self.slots[broker_id], offset)
+        self.acks[broker_id] = (offset, epoch)
+        self.board.ack(self.slots[broker_id], offset, epoch=epoch)
         if is_decision:
             self.thaw()
         else:
@@ -303,6 +311,7 @@ all_settings = st.builds(
     members=subsets,
     is_gated=st.sampled_from((True, True, True, False)),
     is_flushed=st.sampled_from((False, False, True)),
+    epoch=st.sampled_from((-1, 3, 3, 4)),
     epoch_start_offset=st.sampled_from((0, 0, 500, 5000)),
 )
 
@@ -324,8 +333,8 @@ def _step(name: str, *arguments: st.SearchStrategy[object]) -> st.SearchStrategy
 
 steps = st.one_of(
     _step("connect", st.sampled_from(IDS)),
-    _step("ack", st.sampled_from(IDS), st.sampled_from((0, 0, 0, 93, 150, 400))),
-    _step("ack", st.sampled_from(IDS), st.just(0)),
+    _step("ack", st.sampled_from(IDS), st.sampled_from((0, 0, 0, 93, 150, 400)), EPOCHS),
+    _step("ack", st.sampled_from(IDS), st.just(0), EPOCHS),
     _step("put", st.sampled_from((None, None, 1, 2, 3, 6, 5000))),
     _step("put", st.just(None)),
     _step("put_at_the_end_of_the_lease", st.sampled_from((None, 1))),

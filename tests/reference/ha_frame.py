@@ -9,6 +9,13 @@ A frame is a tuple: its kind, then its fields.
     ("transfer", offset, epoch, epoch start, confirm offset, body)
     ("ack", offset)
 
+Those with checks, and the handshake that offers them:
+
+    ("offering handshake", sync from last file, is learner, broker id)
+    ("checked handshake reply", end offset, epoch, ((epoch, start offset), ...), handshake's CRC)
+    ("checked transfer", offset, epoch, epoch start, confirm offset, body)
+    ("checked ack", offset, epoch)
+
 Source: DefaultHAConnection, DefaultHAClient, AutoSwitchHAConnection, AutoSwitchHAClient of
 RocketMQ 5.3.3.
 """
@@ -19,9 +26,12 @@ import struct
 from itertools import pairwise
 from typing import Any
 
+import crcmod
+
 Frame = tuple[Any, ...]
 
 HANDSHAKE, TRANSFER = 1, 2
+CHECKED, OFFER = 0x434B0000, 0x434B
 FRAME_SIZE_MAX = 4 << 20
 STREAMS = ("classic slave", "classic master", "auto-switch slave", "auto-switch master")
 HEADS = {
@@ -32,7 +42,14 @@ HEADS = {
     "transfer": struct.Struct(">iiqiqq"),
     "ack": struct.Struct(">iq"),
 }
+CHECKED_HEADS = {
+    "handshake reply": struct.Struct(">iiqiIII"),
+    "transfer": struct.Struct(">iiqiqqII"),
+    "ack": struct.Struct(">iqiI"),
+}
 _ENTRY = struct.Struct(">iq")
+_CRC = struct.Struct(">I")
+_crc = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, xorOut=0xFFFFFFFF)
 _KINDS = {
     ("auto-switch slave", HANDSHAKE): "handshake",
     ("auto-switch slave", TRANSFER): "ack",
@@ -48,6 +65,12 @@ class Incomplete(Exception):
 def encode(frame: Frame) -> bytes:
     """Return the bytes of *frame*, whatever its numbers."""
     kind, *fields = frame
+    if kind.startswith("checked "):
+        return _encode_checked(frame)
+    if kind == "offering handshake":
+        flags = [1 if each else 0 for each in fields[:2]]
+        flags[flags.index(0)] = OFFER
+        return HEADS["handshake"].pack(HANDSHAKE, *flags, fields[2])
     head = HEADS[kind]
     body = b""
     match kind:
@@ -68,6 +91,23 @@ def encode(frame: Frame) -> bytes:
         case _:
             numbers = [TRANSFER, *fields]
     return head.pack(*numbers) + body
+
+
+def _encode_checked(frame: Frame) -> bytes:
+    kind, *fields = frame
+    body = b""
+    match kind:
+        case "checked handshake reply":
+            end_offset, epoch, entries, handshake_crc = fields
+            body = b"".join(_ENTRY.pack(*entry) for entry in entries)
+            numbers = [CHECKED | HANDSHAKE, len(body), end_offset, epoch, handshake_crc, _crc(body)]
+        case "checked transfer":
+            *others, body = fields
+            numbers = [CHECKED | TRANSFER, len(body), *others, _crc(body)]
+        case _:
+            numbers = [CHECKED | TRANSFER, *fields]
+    head = CHECKED_HEADS[kind.removeprefix("checked ")].pack(*numbers, 0)[: -_CRC.size]
+    return head + _CRC.pack(_crc(head)) + body
 
 
 def walk(
@@ -93,11 +133,19 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
 
     Raises Incomplete, and ValueError as soon as the bytes can be no frame.
     """
-    kind = _kind(stream, data)
-    head = HEADS[kind]
+    kind, is_checked = _kind(stream, data)
+    head = (CHECKED_HEADS if is_checked else HEADS)[kind]
     if len(data) < head.size:
         raise Incomplete
     numbers = head.unpack_from(data)
+    crcs: Frame = ()
+    name = kind
+    if is_checked:
+        before = head.size - _CRC.size
+        _need(_CRC.unpack_from(data, before) == (_crc(data[:before]),))
+        count = len(HEADS[kind].unpack_from(data))
+        numbers, crcs = numbers[:count], numbers[count:]
+        name = f"checked {kind}"
     match kind:
         case "report":
             (offset,) = numbers
@@ -106,11 +154,20 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         case "ack":
             _, offset = numbers
             _need(offset >= 0)
+            if is_checked:
+                _need(crcs[0] >= -1)
+                return (name, offset, crcs[0]), head.size
             return ("ack", offset), head.size
         case "handshake":
             _, last_file, learner, broker_id = numbers
-            _need(last_file in (0, 1) and learner in (0, 1) and broker_id >= 0)
-            return ("handshake", last_file == 1, learner == 1, broker_id), head.size
+            offers = OFFER in (last_file, learner)
+            if offers:
+                # In the first flag that is free.
+                _need((last_file == OFFER) != (learner == OFFER) and (last_file in (1, OFFER)))
+            flags = (0, 1, OFFER)
+            _need(last_file in flags and learner in flags and broker_id >= 0)
+            name = "offering handshake" if offers else "handshake"
+            return (name, last_file == 1, learner == 1, broker_id), head.size
     size = numbers[1]
     _need(0 <= size <= frame_size_max - head.size)
     body = data[head.size : head.size + size]
@@ -118,10 +175,11 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         _, _, end_offset, epoch = numbers
         _need(size % _ENTRY.size == 0 and end_offset >= 0 and epoch >= -1)
         _whole(body, size)
+        _need(not is_checked or crcs[1] == _crc(body))
         entries = tuple(_ENTRY.iter_unpack(body))
         _need(all(entry[0] >= 0 and entry[1] >= 0 for entry in entries))
         _need(all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries)))
-        return (kind, end_offset, epoch, entries), head.size + size
+        return (name, end_offset, epoch, entries, *crcs[:1]), head.size + size
     least = 0
     if kind == "classic data":
         offset, _ = numbers
@@ -133,19 +191,23 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         fields = (offset, epoch, epoch_start, confirm_offset)
     _need(least <= offset < (1 << 63) - size)
     _whole(body, size)
-    return (kind, *fields, body), head.size + size
+    _need(not is_checked or crcs[0] == _crc(body))
+    return (name, *fields, body), head.size + size
 
 
-def _kind(stream: str, data: bytes) -> str:
+def _kind(stream: str, data: bytes) -> tuple[str, bool]:
     if len(data) < 4:
         raise Incomplete
     if stream == "classic slave":
-        return "report"
+        return "report", False
     if stream == "classic master":
-        return "classic data"
+        return "classic data", False
     state = struct.unpack_from(">i", data)[0]
-    _need((stream, state) in _KINDS)
-    return _KINDS[stream, state]
+    is_checked = state in (CHECKED | HANDSHAKE, CHECKED | TRANSFER)
+    kind = _KINDS.get((stream, state - CHECKED if is_checked else state))
+    _need(kind is not None and (not is_checked or kind in CHECKED_HEADS))
+    assert kind is not None
+    return kind, is_checked
 
 
 def _need(condition: bool) -> None:

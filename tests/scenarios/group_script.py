@@ -6,8 +6,9 @@ it and returns it with what was really printed. Lines that begin with # are for 
     group mode=set|acting|plain in_sync=2 min=2 all_ack auto gap=100 timeout=3000 total=3
           lease=5000 ungated confirm=0 start=0 end=0        the store, and what it asks for
     master epoch=1 end=0 set=1,2 set_epoch=1                become master, as broker 1
-    connect 2 on=7 learner       a handshake of broker 2 on connection 7
-    ack 500 on=7                 an acknowledgement;  sent on=7: a batch went out;  close on=7
+    connect 2 on=7 learner       a handshake of broker 2 on connection 7;  plain: no epochs named
+    ack 500 on=7 epoch=1         an acknowledgement; the present epoch is stored, or that one
+    sent on=7                    a batch went out;  close on=7
     put NAME 100 copies=2 unreplicated                      admit, append 100 bytes, wait
     put NAME 100 disk            admit, append 100 bytes;  flushed NAME: its sync is over
     at 3000                      the clock, and a tick
@@ -160,12 +161,16 @@ class Stage:
                 int(words[0]),
                 connection=int(values["on"]),
                 is_learner="learner" in words,
+                names_epochs="plain" not in words,
                 now_ms=self.now_ms,
             )
         )
 
     def do_ack(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(self.group.acked(int(values["on"]), int(words[0]), self.now_ms))
+        epoch = int(values.get("epoch", self.group.epoch))
+        return self.tell(
+            self.group.acked(int(values["on"]), int(words[0]), self.now_ms, epoch=epoch)
+        )
 
     def do_sent(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
         self.group.sent(int(values["on"]), self.now_ms)

@@ -110,7 +110,7 @@ def test_put_is_readable_when_it_is_resolved_because_a_joiner_gave_up() -> None:
     group.log_grew(100)
     group.connected(2, connection=7, now_ms=0)
     group.caught_up(7, 0)
-    group.acked(7, 50, 0)
+    group.acked(7, 50, 0, epoch=group.epoch)
     group.wait("put", group.admit(now_ms=0), end_offset=200, now_ms=0)
     assert group.watermark.confirm_offset == 100
     effects = group.tick(2000)
@@ -126,7 +126,7 @@ def test_nothing_is_confirmed_or_resolved_that_the_master_itself_has_in_memory_o
     group.connected(2, connection=7, now_ms=0)
     group.confirm_set([1, 2], set_epoch=2, now_ms=0)
     assert group.wait("put", group.admit(now_ms=0), end_offset=100, now_ms=0) == []
-    assert group.acked(7, 100, 1) == []
+    assert group.acked(7, 100, 1, epoch=group.epoch) == []
     assert group.watermark.confirm_offset == 0
     moved, resolved = group.flushed(100, 2)
     assert moved == ConfirmMoved(100)
@@ -142,7 +142,10 @@ def test_replica_that_joins_before_the_masters_flush_is_waited_for_by_puts_not_y
     group = master_of_a_set(is_durable=True)
     group.wait("put", group.admit(now_ms=0), end_offset=100, now_ms=0)
     group.connected(2, connection=7, now_ms=0)
-    group.acked(7, 0, 1)
+    group.acked(7, 0, 1, epoch=group.epoch)
     group.confirm_set([1, 2], set_epoch=2, now_ms=1)
     assert group.flushed(100, 2) == []
-    assert [type(each) for each in group.acked(7, 100, 3)] == [ConfirmMoved, Resolved]
+    assert [type(each) for each in group.acked(7, 100, 3, epoch=group.epoch)] == [
+        ConfirmMoved,
+        Resolved,
+    ]

@@ -70,8 +70,8 @@ def test_h13_a_handshake_is_read_when_all_of_it_is_there() -> None:
 12 bytes: nothing; 12 kept
 1 bytes: nothing; 13 kept
 2 bytes: nothing; 15 kept
-1 bytes: Handshake(sync_from_last_file=False, is_learner=False, broker_id=9)
-12 bytes: Ack(offset=0)"""
+1 bytes: Handshake(sync_from_last_file=False, is_learner=False, broker_id=9, offers_checks=False)
+12 bytes: Ack(offset=0, epoch=None)"""
     )
 
 

@@ -21,6 +21,26 @@ def test_h03_master_counts_only_what_a_slave_holds() -> None:
     play("h03_master_counts_only_what_a_slave_holds")
 
 
+def test_figure_8_acting_master_counts_like_the_others() -> None:
+    play("figure_8_acting_master_counts_like_the_others")
+
+
+def test_figure_8_afresh_copies_count_once_the_new_epoch_is_stored() -> None:
+    play("figure_8_afresh_copies_count_once_the_new_epoch_is_stored")
+
+
+def test_figure_8_again_copies_count_once_the_new_epoch_is_stored() -> None:
+    play("figure_8_again_copies_count_once_the_new_epoch_is_stored")
+
+
+def test_figure_8_set_takes_a_peer_that_names_no_epochs() -> None:
+    play("figure_8_set_takes_a_peer_that_names_no_epochs")
+
+
+def test_figure_8_set_takes_who_has_stored_the_epoch() -> None:
+    play("figure_8_set_takes_who_has_stored_the_epoch")
+
+
 def test_h09_learner_and_outsider_never_count() -> None:
     play("h09_learner_and_outsider_never_count")
 

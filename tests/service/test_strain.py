@@ -85,7 +85,10 @@ def test_a_replica_without_what_was_confirmed_while_its_master_was_busy_does_not
             assert store.confirm_offset == third
             board = store._board
             assert board is not None
-            spin_until(lambda: second in board.acks().values(), "the other one's is heard")
+            spin_until(
+                lambda: second in {offset for offset, _ in board.acks().values()},
+                "the other one's is heard",
+            )
         finally:
             may_go.set()
             busy.join()

@@ -195,7 +195,7 @@ class Driver:
                     self._send(encode(frame))
                 case SendLog(offset, size, header):
                     body = self.log.read(offset, size)
-                    self._send(encode_head(header, body_size=size) + body)
+                    self._send(encode_head(header, body) + body)
                 case Stream() | Receive():
                     self._wish = effect
                 case SetUntil(until):

@@ -42,6 +42,13 @@ class Group:
         options = {"listen": HERE, "broker_id": broker_id, "options": QUICK} | options
         return self._stack.enter_context(ReplicatedStore(self.store(name), **options))
 
+    def again(self, replica: ReplicatedStore, **options: Any) -> ReplicatedStore:
+        """End the replication of a store and return another one, without a role."""
+        replica.close()
+        options = {"listen": HERE, "options": QUICK} | options
+        made = ReplicatedStore(replica.store, broker_id=replica.broker_id, **options)
+        return self._stack.enter_context(made)
+
     def close(self) -> None:
         self._stack.close()
 

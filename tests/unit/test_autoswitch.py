@@ -15,17 +15,29 @@ from rmqstore.replication.autoswitch_master import AutoSwitchMaster
 from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
 from rmqstore.replication.epoch import EpochList
 from rmqstore.replication.events import (
+    Acked,
+    Close,
+    Closed,
     Effect,
     FrameReceived,
     HaOptions,
     HaState,
     LogGrew,
     Opened,
+    SaveEpochs,
     Send,
     SendLog,
     Tick,
+    Writable,
 )
-from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
+from rmqstore.replication.frames import (
+    Ack,
+    Frame,
+    Handshake,
+    HandshakeReply,
+    Transfer,
+    handshake_crc,
+)
 from tests.effort import rounds
 from tests.golden.wire import NAMES
 from tests.scenarios.ha_model import Died, ModelLog, entries
@@ -80,10 +92,10 @@ def labels(log: ModelLog, start: int, options: HaOptions = LIKE_JAVA) -> list[st
     return found
 
 
-def test_batch_that_would_pass_an_epochs_end_is_cut_and_labelled_with_the_next() -> None:
+def test_batch_that_reaches_an_epochs_end_is_cut_and_labelled_with_the_next() -> None:
     log = ModelLog().begin(1).put("abc").begin(2).put("d")
     options = replace(LIKE_JAVA, batch_bytes=200)
-    assert labels(log, 100, options) == ["100+0 1@0", "100+200 1@0", "300+0 2@300", "300+100 2@300"]
+    assert labels(log, 100, options) == ["100+0 1@0", "100+200 2@300", "300+100 2@300"]
     assert labels(log, 50, options)[2:4] == ["250+50 2@300", "300+100 2@300"]
 
 
@@ -254,3 +266,124 @@ def test_nothing_is_counted_that_the_slave_does_not_hold(
         assert slave.end_offset >= acked
         if acked:
             assert slave.data[:acked] == master.data[:acked]
+
+
+def test_java_slave_that_is_back_where_an_epoch_begins_hears_its_label_anew() -> None:
+    log = ModelLog().begin(1).put("abc").begin(2).put("d")
+    heard: set[int] = set()
+    told = []
+    for _ in range(2):
+        master = AutoSwitchMaster(log, broker_id=1, options=OPTIONS, heard=heard)
+        master.on(Opened(), 0)
+        master.on(FrameReceived(HELLO), 0)
+        sent = master.on(FrameReceived(Ack(300)), 0)
+        frames = [each.frame for each in sent if isinstance(each, Send)]
+        told.append([each.epoch for each in frames if isinstance(each, Transfer)])
+        assert master.acked_epoch == -1
+        master.on(FrameReceived(Ack(300)), 1)
+        assert master.acked_epoch == -1
+        master.on(FrameReceived(Ack(400)), 2)
+        assert master.acked_epoch == 2
+    assert told == [[2], [1, 2]]
+
+
+def test_slave_that_begins_behind_the_start_of_the_epoch_has_stored_it() -> None:
+    log = ModelLog().begin(1).put("abc").begin(2).put("d")
+    master = AutoSwitchMaster(log, broker_id=1, options=OPTIONS)
+    master.on(Opened(), 0)
+    master.on(FrameReceived(HELLO), 0)
+    master.on(FrameReceived(Ack(400)), 0)
+    master.on(FrameReceived(Ack(400)), 1)
+    assert (master.acked_offset, master.acked_epoch) == (400, 2)
+
+
+def test_last_bytes_of_an_epoch_prove_the_label_that_they_carry() -> None:
+    log = ModelLog().begin(1).put("abc").begin(2)
+    master = AutoSwitchMaster(log, broker_id=1, options=OPTIONS)
+    master.on(Opened(), 0)
+    master.on(FrameReceived(HELLO), 0)
+    master.on(FrameReceived(Ack(200)), 0)
+    master.on(Writable(), 0)
+    master.on(FrameReceived(Ack(200)), 1)
+    assert master.acked_epoch == -1
+    master.on(FrameReceived(Ack(300)), 1)
+    assert master.acked_epoch == 2
+
+
+CHECKED = replace(OPTIONS, checks=True)
+
+
+def shaken(slave: AutoSwitchSlave) -> Handshake:
+    (sent,) = slave.on(Opened(), 0)
+    assert isinstance(sent, Send)
+    assert isinstance(sent.frame, Handshake)
+    return sent.frame
+
+
+def test_slave_offers_checks_and_takes_an_answer_without_them() -> None:
+    log = ModelLog().begin(1).put("a")
+    slave = AutoSwitchSlave(log, broker_id=2, options=CHECKED)
+    assert shaken(slave) == replace(HELLO, offers_checks=True)
+    told = slave.on(FrameReceived(HandshakeReply(100, 1, entries((1, 0)))), 0)
+    assert [each.frame for each in told if isinstance(each, Send)][-1].epoch is None  # type: ignore[union-attr]
+
+
+def test_learner_that_holds_nothing_and_wants_the_last_file_has_no_room_to_offer() -> None:
+    wishes = {"broker_id": 2, "options": CHECKED, "is_learner": True, "sync_from_last_file": True}
+    empty = shaken(AutoSwitchSlave(ModelLog(), **wishes))  # type: ignore[arg-type]
+    assert (empty.sync_from_last_file, empty.offers_checks) == (True, False)
+    holds = shaken(AutoSwitchSlave(ModelLog().begin(1).put("a"), **wishes))  # type: ignore[arg-type]
+    assert (holds.sync_from_last_file, holds.offers_checks) == (False, True)
+
+
+def test_after_offers_that_end_the_connection_one_is_made_without() -> None:
+    slave = AutoSwitchSlave(ModelLog(), broker_id=2, options=CHECKED)
+    offers = []
+    for _ in range(8):
+        offers.append(shaken(slave).offers_checks)
+        slave.on(Closed(), 0)
+    assert offers == [True, True, True, False, True, True, True, False]
+
+
+def test_slave_closes_when_the_master_heard_another_handshake_or_drops_the_checks() -> None:
+    log = ModelLog().begin(1).put("a")
+    slave = AutoSwitchSlave(log, broker_id=2, options=CHECKED)
+    said = shaken(slave)
+    reply = HandshakeReply(100, 1, entries((1, 0)), handshake_crc(replace(said, broker_id=3)))
+    (close,) = slave.on(FrameReceived(reply), 0)
+    assert isinstance(close, Close)
+    assert "another handshake" in close.reason
+    shaken(slave)
+    slave.on(FrameReceived(replace(reply, handshake_crc=handshake_crc(said))), 0)
+    (close,) = slave.on(FrameReceived(Transfer(100, 1, 0, 0)), 0)
+    assert isinstance(close, Close)
+    assert "checks are missing" in close.reason
+
+
+def test_master_takes_acknowledgements_as_it_answered() -> None:
+    log = ModelLog().begin(1).put("a")
+    for options, ack in ((CHECKED, Ack(100)), (OPTIONS, Ack(100, 1))):
+        master = AutoSwitchMaster(log, broker_id=1, options=options)
+        master.on(Opened(), 0)
+        master.on(FrameReceived(replace(HELLO, offers_checks=True)), 0)
+        (close,) = master.on(FrameReceived(ack), 0)
+        assert isinstance(close, Close)
+    master = AutoSwitchMaster(log, broker_id=1, options=CHECKED)
+    master.on(Opened(), 0)
+    master.on(FrameReceived(replace(HELLO, offers_checks=True)), 0)
+    master.on(FrameReceived(Ack(100, -1)), 0)
+    assert Acked(2, 100, 1) in master.on(FrameReceived(Ack(100, 1)), 0)
+    (close,) = master.on(FrameReceived(Ack(100, 2)), 0)
+    assert isinstance(close, Close)
+
+
+def test_slave_names_what_it_has_stored_once_it_has() -> None:
+    log = ModelLog().begin(1).put("a")
+    slave = AutoSwitchSlave(log, broker_id=2, options=replace(CHECKED, overlap_bytes=0))
+    said = shaken(slave)
+    reply = HandshakeReply(100, 1, entries((1, 0)), handshake_crc(said))
+    assert Send(Ack(100, -1)) in slave.on(FrameReceived(reply), 0)
+    assert Send(Ack(100, 1)) in slave.on(LogGrew(), 0)
+    told = slave.on(FrameReceived(Transfer(100, 3, 100, 0, is_checked=True)), 0)
+    saved = told.index(SaveEpochs(entries((1, 0), (3, 100))))
+    assert told[saved + 1] == Send(Ack(100, 3))

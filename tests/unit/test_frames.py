@@ -63,10 +63,18 @@ FRAMES: Mapping[str, st.SearchStrategy[Frame]] = {
     "classic slave": st.builds(Report, OFFSETS),
     "classic master": st.builds(ClassicData, OFFSETS, BODIES),
     "auto-switch slave": st.builds(Handshake, st.booleans(), st.booleans(), OFFSETS)
-    | st.builds(Ack, OFFSETS),
-    "auto-switch master": st.builds(HandshakeReply, OFFSETS, st.integers(-1, 9), entry_lists())
-    | st.builds(Transfer, OFFSETS, EPOCHS, OFFSETS, OFFSETS, BODIES)
-    | st.just(Transfer(-1, -1, -1, -1)),
+    | st.builds(Handshake, st.just(False), st.booleans(), OFFSETS, st.just(True))
+    | st.builds(Handshake, st.just(True), st.just(False), OFFSETS, st.just(True))
+    | st.builds(Ack, OFFSETS, st.none() | st.integers(-1, 9)),
+    "auto-switch master": st.builds(
+        HandshakeReply,
+        OFFSETS,
+        st.integers(-1, 9),
+        entry_lists(),
+        st.none() | st.integers(0, (1 << 32) - 1),
+    )
+    | st.builds(Transfer, OFFSETS, EPOCHS, OFFSETS, OFFSETS, BODIES, st.booleans())
+    | st.builds(Transfer, *[st.just(-1)] * 4, st.just(b""), st.booleans()),
 }
 
 
@@ -88,15 +96,19 @@ def plain(frame: Frame) -> reference.Frame:
             return ("report", offset)
         case ClassicData(offset, body):
             return ("classic data", offset, bytes(body))
-        case Handshake(last_file, learner, broker_id):
-            return ("handshake", last_file, learner, broker_id)
-        case HandshakeReply(end_offset, epoch, entries):
+        case Handshake(last_file, learner, broker_id, offers_checks):
+            kind = "offering handshake" if offers_checks else "handshake"
+            return (kind, last_file, learner, broker_id)
+        case HandshakeReply(end_offset, epoch, entries, handshake_crc):
             pairs = tuple((entry.epoch, entry.start_offset) for entry in entries)
+            if handshake_crc is not None:
+                return ("checked handshake reply", end_offset, epoch, pairs, handshake_crc)
             return ("handshake reply", end_offset, epoch, pairs)
-        case Transfer(offset, epoch, epoch_start, confirm_offset, body):
-            return ("transfer", offset, epoch, epoch_start, confirm_offset, bytes(body))
-        case Ack(offset):
-            return ("ack", offset)
+        case Transfer(offset, epoch, epoch_start, confirm_offset, body, is_checked):
+            kind = "checked transfer" if is_checked else "transfer"
+            return (kind, offset, epoch, epoch_start, confirm_offset, bytes(body))
+        case Ack(offset, epoch):
+            return ("ack", offset) if epoch is None else ("checked ack", offset, epoch)
 
 
 def as_recorded(frame: Frame) -> dict[str, Any]:
@@ -235,7 +247,7 @@ def test_a_head_is_the_frame_without_its_body(frame: Frame) -> None:
     if isinstance(frame, ClassicData | Transfer):
         whole = encode(frame)
         size = len(frame.body)
-        assert encode_head(frame, body_size=size) == whole[: len(whole) - size]
+        assert encode_head(frame, frame.body) == whole[: len(whole) - size]
 
 
 # ---- bodies
@@ -320,7 +332,7 @@ def test_a_frame_no_peer_sends_is_refused_at_its_place(name: str) -> None:
 def test_the_error_names_place_limit_and_cure() -> None:
     parser = ClassicDataParser(frame_size_max=4096)
     with pytest.raises(FrameError) as caught:
-        parser.feed(encode_head(ClassicData(0), body_size=4085))
+        parser.feed(encode_head(ClassicData(0), bytes(4085)))
     error = caught.value
     assert error.place == "stream of the classic master, byte 0"
     assert "body size 4085, which is above the limit of 4084" in error.limit
@@ -378,12 +390,12 @@ def test_the_largest_body_comes_whole_and_one_byte_more_is_refused() -> None:
     largest = Transfer(0, 1, 0, 0, bytes(FRAME_SIZE_MAX - 36))
     assert MasterFrameParser().feed(encode(largest)) == [largest]
     with pytest.raises(ArgumentError, match="above the limit of 4194268"):
-        encode_head(largest, body_size=FRAME_SIZE_MAX - 35)
+        encode_head(largest, bytes(FRAME_SIZE_MAX - 35))
 
 
-@pytest.mark.parametrize("size", [0, 35, FRAME_SIZE_MAX + 1])
+@pytest.mark.parametrize("size", [0, 43, FRAME_SIZE_MAX + 1])
 def test_a_frame_size_that_no_stream_could_keep_is_refused(size: int) -> None:
-    with pytest.raises(ArgumentError, match="36 to 4194304 bytes"):
+    with pytest.raises(ArgumentError, match="44 to 4194304 bytes"):
         MasterFrameParser(frame_size_max=size)
 
 

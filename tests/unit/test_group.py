@@ -36,7 +36,7 @@ def test_a_put_is_readable_when_its_caller_hears_of_it() -> None:
     master.become_master(1, end_offset=0, now_ms=0, members=[1, 2], set_epoch=1)
     master.connected(2, connection=5, now_ms=0)
     assert master.wait("a", master.admit(now_ms=0), end_offset=100, now_ms=0) == []
-    assert master.acked(5, 100, 1) == [
+    assert master.acked(5, 100, 1, epoch=master.epoch) == [
         ConfirmMoved(100),
         Resolved(Resolution("a", PutStatus.PUT_OK, 2)),
     ]
@@ -76,7 +76,7 @@ def test_word_of_the_stream_that_a_slave_kept_up_counts() -> None:
     master = group()
     master.become_master(1, end_offset=100, now_ms=0, members=[1, 2], set_epoch=1)
     master.connected(2, connection=5, now_ms=0)
-    master.acked(5, 50, 0)
+    master.acked(5, 50, 0, epoch=master.epoch)
     master.caught_up(5, 10_000)
     assert master.tick(15_001) == []
     assert [type(each) for each in master.tick(25_001)] == [Propose]
@@ -185,7 +185,9 @@ class Reign(RuleBasedStateMachine):
         connection = self.links[broker]
         self.master.sent(connection, self.now_ms)
         self.held[broker] = max(self.held[broker], self.end - behind)
-        self.take(self.master.acked(connection, self.held[broker], self.now_ms))
+        self.take(
+            self.master.acked(connection, self.held[broker], self.now_ms, epoch=self.master.epoch)
+        )
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data(), is_told=st.booleans())

@@ -27,7 +27,7 @@ TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 def standing(end: int, *acks: int, waited: tuple[int, ...] | None = None) -> Standing:
     """Return a log that ends at *end* and brokers 2, 3... that acknowledged *acks*."""
     held = dict(enumerate(acks, 2))
-    return Standing(end, held, frozenset(held), waited)
+    return Standing(end, held, frozenset(held), waited, heard=held)
 
 
 def writer(mode: Mode, **settings: int | bool) -> QuorumWriter[str]:

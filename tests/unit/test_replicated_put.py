@@ -112,7 +112,7 @@ def test_number_of_copies_asked_for_takes_the_place_of_the_rule(store: rmqstore.
     with ThreadPoolExecutor(1) as pool, Follower(store, board, slots[0]):
         put = pool.submit(store.put, "t", b"x", copies=3)
         until_waiting(board)
-        spin_until(lambda: board.acks()[slots[0]] == store.end_offset, "its second copy")
+        spin_until(lambda: board.acks()[slots[0]][0] == store.end_offset, "its second copy")
         board.abandon()
         with pytest.raises(ReplicaTimeout, match="2 of 3 copies"):
             put.result(LIMIT_S)
@@ -308,7 +308,7 @@ def test_rule_with_a_slot_that_is_not_open_changes_nothing(store: rmqstore.Store
         board.thaw(counted=slots)
     with pytest.raises(ArgumentError):
         board.thaw(counted=range(1025))
-    assert board.acks() == {slots[1]: -1}
+    assert board.acks() == {slots[1]: (-1, -1)}
 
 
 # -- with a pump

@@ -15,7 +15,7 @@ class Master:
     def __init__(self, *members: int) -> None:
         self.replicas = Replicas(1)
         self.held = SyncStateSet(self.replicas, lag_ms_max=100, answer_ms_max=50)
-        self.held.begin(members, set_epoch=1, epoch_start_offset=60, now_ms=0)
+        self.held.begin(members, set_epoch=1, epoch=1, epoch_start_offset=60, now_ms=0)
 
     def connect(self, broker_id: int, ack: int, *, now_ms: int = 0, learner: bool = False) -> None:
         self.replicas.connected(broker_id, connection=broker_id, is_learner=learner, now_ms=now_ms)
@@ -23,7 +23,7 @@ class Master:
         self.ack(broker_id, ack, now_ms=now_ms)
 
     def ack(self, broker_id: int, ack: int, *, now_ms: int) -> bool:
-        self.replicas.acked(broker_id, ack, end_offset=100, now_ms=now_ms)
+        self.replicas.acked(broker_id, ack, epoch=1, end_offset=100, now_ms=now_ms)
         replica = self.replicas.get(broker_id)
         assert replica is not None
         return self.held.acked(replica)
@@ -263,7 +263,7 @@ def test_new_epoch_voids_what_was_proposed() -> None:
     master.connect(2, 100)
     master.connect(3, 100)
     master.proposed(0)
-    master.held.begin([1], set_epoch=2, epoch_start_offset=100, now_ms=1)
+    master.held.begin([1], set_epoch=2, epoch=2, epoch_start_offset=100, now_ms=1)
     assert (master.held.waited, master.held.counted) == ({1}, {1})
     assert master.proposed(1) == {1, 2, 3}
 
