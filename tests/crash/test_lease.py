@@ -52,9 +52,10 @@ def test_no_put_is_acknowledged_by_a_process_that_was_stopped_beyond_its_lease(
     puts: list[tuple[bool, Any, bool]] = [json.loads(line) for line in done.stdout.splitlines()]
     *stopped, last = puts
     assert last == [False, "acknowledged", True]
-    # Before the admission, and at the very end: what comes in between is stored as well.
+    # Before the admission, and at the very end: what comes in between is stored as well. How many
+    # steps a put takes depends on how long its sync does.
     assert stopped[0] == [True, REFUSED, False]
-    assert stopped[-1] == [True, UNACKNOWLEDGED, True]
+    assert [True, UNACKNOWLEDGED, True] in stopped
     for _, outcome, is_stored in stopped:
         if durability == "DISK" and outcome[0] == "FlushTimeout":
             continue  # Its time was up as well.
