@@ -223,6 +223,10 @@ class Replica(Host):
         node = process.node
         now_ms = self.clock.monotonic_ms()
         if not isinstance(node, MasterNode):
+            # As a replicated store does: its sync-state set of that epoch may be another by now.
+            if log.epochs and log.epochs[-1].epoch == view.epoch:
+                self._witness.say(f"replica {self.number} was master of epoch {view.epoch} before")
+                return
             self._leave()
         try:
             for step in steps_to_master(log, epoch=view.epoch, whole_end=log.whole_end):
