@@ -19,11 +19,13 @@ from pathlib import Path
 from rmqstore.errors import NotFoundError, UnsupportedStoreError, disk_errors
 from rmqstore.regular_file import open_regular
 
-__all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "Directory"]
+__all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "PROMISE_FILE", "Directory"]
 
 EPOCH_FILE = "epochFileCheckpoint"
 EPOCH_STATE_FILE = "epochState"
 """The epoch list of a replica, under the root; its copy has the suffix .bak."""
+PROMISE_FILE = "promisedOffset"
+"""Up to where a replica's log was promised, under the root."""
 
 _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")

@@ -8,8 +8,11 @@ slave's log (minimum - maximum) lies against its master's, of RocketMQ's design 
     1-3, 2-3   cuts its log to the consistent point, then follows
     3-3        halts and touches nothing; RocketMQ deletes the log (H14)
 
-It also halts before it cuts confirmed messages because the master's log is shorter in an epoch that
-both share: that master has lost them, with its power or its directory, and holds the office still.
+It also halts before it cuts below the promised offset: what a master of this library confirmed, no
+election takes away that follows the rules, so that master, or the one before it, has lost messages.
+A RocketMQ master promises nothing: it confirms its own end unless allAckInSyncStateSet is on, and
+no frame says which. Below its confirm offset the slave halts only where the master's log is shorter
+in an epoch that both share: that master has lost messages and is master still.
 
 Of the master's epoch list, entries behind the end of the master's log are dropped, and so are those
 that bytes prove false: a fork found by comparing (`rmqstore.replication.slave`) lowers the point to
@@ -43,6 +46,7 @@ from rmqstore.replication.events import (
     HaOptions,
     HaState,
     LogView,
+    PromiseConfirm,
     Restart,
     SaveEpochs,
     SaveEpochState,
@@ -225,11 +229,13 @@ class AutoSwitchSlave(SlaveMachine):
                     "this one begins: nothing of it is the master's; empty this replica"
                 )
             if self._has_lost(point, ours):
+                self._same_until = point
+                confirmed = max(log.promised_offset, log.confirm_offset)
                 return self._halt(
-                    f"this log holds confirmed messages up to {log.confirm_offset}, its master "
-                    f"only those before {point}, and no election explains that: the master has "
-                    "lost them. Nothing was touched; promote this replica, or one that holds them, "
-                    "else empty this one"
+                    f"this log holds confirmed messages up to {confirmed}, its master only those "
+                    f"before {point}, and no election explains that: the master has lost them, or "
+                    "was elected without asking enough replicas. Nothing was touched; promote this "
+                    "replica, or one that holds them, else empty this one"
                 )
             if point < log.end_offset and not log.is_border(point):
                 # Bytes that were equal up to here would make this a border in both logs.
@@ -259,11 +265,13 @@ class AutoSwitchSlave(SlaveMachine):
         )
 
     def _has_lost(self, point: int, ours: EpochList) -> bool:
-        """Tell whether a cut at *point* would follow a master that lost what it had confirmed.
+        """Tell whether a cut at *point* would follow a master that lost what was confirmed.
 
         A master never has less than its slaves within one epoch; where another was elected, a later
-        epoch begins at the point.
+        epoch begins at the point. What was promised is lost in either case.
         """
+        if point < self._log.promised_offset:
+            return True
         is_shorter = point == self._reply_end and self._theirs.last in ours.entries
         return is_shorter and point < self._log.confirm_offset
 
@@ -411,9 +419,27 @@ class AutoSwitchSlave(SlaveMachine):
         behind = [] if before == self._epochs else [SaveEpochs(self._epochs.entries)]
         return [*effects[:at], *self._save(before), append, *behind, *effects[at + 1 :]]
 
+    @property
+    def _shared_confirm(self) -> int:
+        """The master's confirm offset as far as this log is known to be the master's."""
+        return min(self._master_confirm, self.shared_end)
+
     def _confirmed(self) -> list[Effect]:
-        confirm = min(self._master_confirm, self._log.end_offset, self._same_until)
-        return [SetConfirm(confirm)] if confirm > self._log.confirm_offset else []
+        confirm = self._shared_confirm
+        raised = [SetConfirm(confirm)] if confirm > self._log.confirm_offset else []
+        return [*self._promised(), *raised]
+
+    def _promised(self) -> list[Effect]:
+        log = self._log
+        if self.state is not HaState.TRANSFER:
+            return []
+        is_promise = self._is_checked and log.is_gated
+        # A confirm offset that is no promise becomes one when the master has confirmed as much.
+        if is_promise == log.is_promised or (
+            is_promise and self._shared_confirm < log.confirm_offset
+        ):
+            return []
+        return [PromiseConfirm(is_promise)]
 
     def _received_confirm(self, offset: int) -> None:
         self._master_confirm = max(self._master_confirm, offset)

@@ -60,6 +60,7 @@ __all__ = [
     "LogView",
     "Opened",
     "Ordered",
+    "PromiseConfirm",
     "Receive",
     "ReceiveEnded",
     "Received",
@@ -177,6 +178,18 @@ class LogView(Protocol):
     @property
     def confirm_offset(self) -> int:
         """Up to here replicas agree, as far as this one knows."""
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the masters of this group confirm only what replicas agree on."""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the confirm offset is a promise; see `PromiseConfirm`."""
+
+    @property
+    def promised_offset(self) -> int:
+        """Up to here this log was confirmed by a promise: no cut goes below it."""
 
     @property
     def last_file_start(self) -> int:
@@ -450,6 +463,17 @@ class SetConfirm:
 
 
 @dataclass(frozen=True, slots=True)
+class PromiseConfirm:
+    """From here on the confirm offset is a promise, or is none; durable before the next effect.
+
+    It is a promise if a master confirms only what no election can take away that follows the rules
+    of the group. What was promised until a master came that promises nothing stays promised.
+    """
+
+    is_promise: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A slave has named itself. An older connection of the same id must be closed."""
 
@@ -506,6 +530,7 @@ Effect = (
     | SaveEpochs
     | SaveEpochState
     | SetConfirm
+    | PromiseConfirm
     | Joined
     | CaughtUp
     | Acked

@@ -6,7 +6,8 @@ queues nor readers meet a damaged one (docs/defects.md, H23). Messages that a st
 whole from the start and are not walked.
 
 The epoch list lies in two files under the root of the store, each replaced durably (H12). So is the
-file of what is kept beside the list.
+file of what is kept beside the list, and the one that says up to where the log was promised: a
+physical offset in decimal digits, or "confirm" where that is the confirm offset of the checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rmqstore.directory import EPOCH_FILE, EPOCH_STATE_FILE
+from rmqstore.directory import EPOCH_FILE, EPOCH_STATE_FILE, PROMISE_FILE
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
 from rmqstore.regular_file import read_regular
 from rmqstore.replication.epoch import EpochEntry, EpochList
@@ -30,6 +31,7 @@ from rmqstore.replication.events import (
     Append,
     Effect,
     FlushLog,
+    PromiseConfirm,
     Restart,
     SaveEpochs,
     SaveEpochState,
@@ -79,6 +81,10 @@ class StoreLog:
         """What is wrong where the last `check` found damage."""
         self._epochs = self._load_epochs()
         self._epoch_state = self._load_epoch_state()
+        self._promised: int | None = self._load_promise()
+        """Up to here the log was promised, None for up to the confirm offset."""
+        if not is_gated:
+            self._promise(is_promise=False)
         if is_gated:
             self.gate()
         elif store._confirm_bound >= 0:
@@ -120,6 +126,18 @@ class StoreLog:
         end = self.end_offset
         bound = self._store._confirm_bound
         return end if bound < 0 else min(max(bound, self.start_offset), end)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the confirm offset is a promise."""
+        return self._promised is None
+
+    @property
+    def promised_offset(self) -> int:
+        """Up to here the log was promised; its end at most."""
+        if self._promised is None:
+            return self.confirm_offset
+        return min(self._promised, self.end_offset)
 
     @property
     def whole_end(self) -> int:
@@ -217,7 +235,7 @@ class StoreLog:
 
     def carry_out(self, effect: Effect) -> None:
         """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs,
-        SaveEpochState or SetConfirm; those that ask for it are durable on return.
+        SaveEpochState, SetConfirm or PromiseConfirm; those that ask for it are durable on return.
 
         Whole records are copied to `cut/` before they are cut or given up, with a warning: another
         replica may count them as stored here. A lower confirm offset takes effect with the cut that
@@ -235,6 +253,8 @@ class StoreLog:
             case TruncateTo(offset):
                 self._keep(offset, offset)
                 self._store.truncate_to(offset)
+                if self._promised is not None and self._promised > offset:
+                    self._save_promise(offset)
                 self._checked = min(self._checked, offset)
                 self.damage = None
             case Restart(offset):
@@ -249,6 +269,8 @@ class StoreLog:
             case SaveEpochState(state):
                 self._store._replace_file(EPOCH_STATE_FILE, format_epoch_state(state).encode())
                 self._epoch_state = state
+            case PromiseConfirm(is_promise):
+                self._promise(is_promise=is_promise)
             case SetConfirm(offset):
                 if offset < self.confirm_offset:
                     self._lowered_to = offset
@@ -295,6 +317,34 @@ class StoreLog:
     def _checked_start(self) -> int:
         end = self._store.end_offset
         return end - end % self._file_size if self._store.dispatched_offset > end else end
+
+    # ---- the promise
+
+    def _promise(self, *, is_promise: bool) -> None:
+        if is_promise != self.is_promised:
+            self._save_promise(None if is_promise else self.confirm_offset)
+
+    def _save_promise(self, offset: int | None) -> None:
+        text = "confirm" if offset is None else str(offset)
+        self._store._replace_file(PROMISE_FILE, f"{text}\n".encode("ascii"))
+        self._promised = offset
+
+    def _load_promise(self) -> int | None:
+        path = Path(self._store.path, PROMISE_FILE)
+        try:
+            text = path.read_bytes().decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise DiskError(error.errno or 0, f"cannot read {path}: {error.strerror}") from error
+        if text.isdecimal() and len(text) <= 19:
+            return int(text)
+        if self._store._confirm_bound == -1:
+            # The store went on alone, without the confirm offset that was a promise.
+            self._save_promise(0)
+            return 0
+        # What cannot be read is taken for the promise that keeps most.
+        return None
 
     # ---- epochs
 

@@ -40,6 +40,7 @@ from rmqstore.replication.events import (
     LogGrew,
     LogView,
     Opened,
+    PromiseConfirm,
     Received,
     SaveEpochs,
     SaveEpochState,
@@ -83,13 +84,15 @@ class To:
 NodeEffect = To | of_group.ConfirmMoved | of_group.Resolved[T] | of_group.Propose
 
 
-def steps_to_master(log: LogView, *, epoch: int, whole_end: int) -> list[Effect]:
+def steps_to_master(
+    log: LogView, *, epoch: int, whole_end: int, is_promise: bool = False
+) -> list[Effect]:
     """Return what makes *log* that of the master of *epoch*, in order; each may be done again.
 
     Records that are not whole go, what is left is durable before the epoch that begins behind it
     is, and the epoch is before anything is written in it. The epoch state goes before the list: a
-    master that dies in between must not look like a slave of that epoch. Raises Fenced for an epoch
-    that is over.
+    master that dies in between must not look like a slave of that epoch. *is_promise*: what this
+    master confirms is a promise. Raises Fenced for an epoch that is over.
     """
     state, known = log.epoch_state, known_epoch(log)
     if epoch < known or (epoch == known and epoch != state.master_epoch):
@@ -103,6 +106,8 @@ def steps_to_master(log: LogView, *, epoch: int, whole_end: int) -> list[Effect]
     # first byte has to find its epoch.
     begun = kept.begin(epoch, log_end=end if kept.entries else min(log.start_offset, end))
     steps: list[Effect] = []
+    if log.is_promised != is_promise:
+        steps.append(PromiseConfirm(is_promise))
     if log.confirm_offset > end:
         steps.append(SetConfirm(end))
     if log.end_offset > end:

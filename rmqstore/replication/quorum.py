@@ -82,6 +82,14 @@ class Quorum:
     lag_ms_max: int = option("haMaxTimeSlaveNotCatchup", 15_000, "ms", low=1)
     """How long a member of the sync-state set may fail to keep up."""
 
+    def is_promise(self, mode: Mode) -> bool:
+        """Tell whether what is confirmed is held by more than the master alone, or by all members
+        of a set: then no election that follows the rules takes it away."""
+        if mode is Mode.SYNC_STATE_SET:
+            return True
+        lowers = mode is Mode.ACTING_MASTER and self.auto_in_sync
+        return (self.min_in_sync if lowers else self.in_sync) > 1
+
     def __post_init__(self) -> None:
         violations = [
             f"{about.key} ({name}): {fault}"

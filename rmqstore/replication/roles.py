@@ -189,7 +189,14 @@ class Roles:
         # Before the first step, which makes the epoch this store's own: the same call may be made
         # again when a later one fails.
         self._begun_epoch = epoch
-        for step in steps_to_master(self._log, epoch=epoch, whole_end=self._log.whole_end):
+        steps = steps_to_master(
+            self._log,
+            epoch=epoch,
+            whole_end=self._log.whole_end,
+            is_promise=self._log.is_gated
+            and self._settings.quorum.is_promise(side.group.writer.mode),
+        )
+        for step in steps:
             self._log.carry_out(step)
         side.begin(epoch, members=members, set_epoch=set_epoch)
         self.epoch = epoch

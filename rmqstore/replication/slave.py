@@ -46,6 +46,7 @@ from rmqstore.replication.events import (
     LogView,
     Opened,
     Ordered,
+    PromiseConfirm,
     Receive,
     Received,
     ReceiveEnded,
@@ -180,6 +181,10 @@ class SlaveMachine(ABC):
     def _confirmed(self) -> list[Effect]:
         """Return what follows from the master's word about the confirm offset."""
 
+    def _promised(self) -> list[Effect]:
+        """Return what follows from whether the master's confirm offset is a promise."""
+        return []
+
     @abstractmethod
     def _received_confirm(self, offset: int) -> None:
         """Take the greatest confirm offset that a Receive heard."""
@@ -212,7 +217,10 @@ class SlaveMachine(ABC):
             and self.reported_offset >= 0
             and log.start_offset < log.end_offset == self._next_offset
             and self.is_verified
-            and all(isinstance(each, Send | SetConfirm | SaveEpochs) for each in effects)
+            and all(
+                isinstance(each, Send | SetConfirm | PromiseConfirm | SaveEpochs)
+                for each in effects
+            )
             and self._may_receive()
         ):
             self.is_receiving = True
@@ -245,7 +253,7 @@ class SlaveMachine(ABC):
             return self._stalled()
         elif has_heard and not has_moved and self._holds_part(now_ms):
             return self._compare_part()
-        return []
+        return self._promised()
 
     # ---- beginning
 

@@ -34,6 +34,7 @@ from rmqstore.replication.events import (
     Append,
     Effect,
     FlushLog,
+    PromiseConfirm,
     Restart,
     SaveEpochs,
     SaveEpochState,
@@ -117,10 +118,23 @@ class ModelLog:
         self._files = _EpochFiles(self)
         self._flushed_whole = 0
         self._saved_confirm = 0
+        self._promised: int | None = 0
         self._next_queue_offsets: dict[int, int] = {}
         self._first_queue_offsets: dict[int, int] = {}
 
     # ---- what a machine sees
+
+    @property
+    def is_gated(self) -> bool:
+        return True
+
+    @property
+    def is_promised(self) -> bool:
+        return self._promised is None
+
+    @property
+    def promised_offset(self) -> int:
+        return self.confirm_offset if self._promised is None else self._promised
 
     @property
     def end_offset(self) -> int:
@@ -181,6 +195,10 @@ class ModelLog:
                 self.epoch_state = state
             case SetConfirm(offset):
                 self.confirm_offset = min(offset, self.whole_end)
+            case PromiseConfirm(is_promise):
+                if is_promise != self.is_promised:
+                    self.change(needs_room=True)
+                    self._promised = None if is_promise else self.confirm_offset
             case FlushLog():
                 self.flush()
 

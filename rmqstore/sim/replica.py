@@ -229,7 +229,13 @@ class Replica(Host):
                 return
             self._leave()
         try:
-            for step in steps_to_master(log, epoch=view.epoch, whole_end=log.whole_end):
+            steps = steps_to_master(
+                log,
+                epoch=view.epoch,
+                whole_end=log.whole_end,
+                is_promise=self._shape.quorum.is_promise(self._shape.mode),
+            )
+            for step in steps:
                 self._change_log(step)
         except DiskError as error:
             self._witness.say(f"replica {self.number} cannot become master: {error}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from textwrap import dedent, wrap
 
 from rmqstore.replication.epoch import EpochEntry, EpochList
@@ -32,6 +33,7 @@ from rmqstore.replication.events import (
     Joined,
     LogGrew,
     Opened,
+    PromiseConfirm,
     Restart,
     SaveEpochs,
     SaveEpochState,
@@ -99,6 +101,8 @@ class ModelLog:
         self.epochs: Sequence[EpochEntry] = ()
         self.epoch_state = EpochState()
         self.confirm_offset = 0
+        self.is_gated = False
+        self.promised: int | None = 0
         self.file_size = file_size
         self.flushed_offset = start
         self.flushes_at_once = True
@@ -108,6 +112,14 @@ class ModelLog:
     @property
     def end_offset(self) -> int:
         return self.start_offset + len(self.data)
+
+    @property
+    def is_promised(self) -> bool:
+        return self.promised is None
+
+    @property
+    def promised_offset(self) -> int:
+        return self.confirm_offset if self.promised is None else self.promised
 
     @property
     def whole_end(self) -> int:
@@ -191,6 +203,8 @@ class ModelLog:
                 self.epoch_state = state
             case SetConfirm(offset):
                 self.confirm_offset = offset
+            case PromiseConfirm(is_promise):
+                self.promised = None if is_promise else self.promised_offset
             case FlushLog():
                 self.flushed_offset = self.end_offset
         return None
@@ -243,6 +257,8 @@ def told_effect(effect: Effect) -> str:
             return f"save {told_epochs(epochs)}"
         case SetConfirm(offset):
             return f"confirm {offset}"
+        case PromiseConfirm(is_promise):
+            return "promise" if is_promise else "no promise"
         case Joined(broker_id, learner):
             return f"joined {broker_id}{' learner' if learner else ''}"
         case CaughtUp(broker_id, at_ms):
@@ -375,12 +391,4 @@ class Play:
 
 
 def with_body(header: ClassicData | Transfer, body: bytes) -> ClassicData | Transfer:
-    if isinstance(header, ClassicData):
-        return ClassicData(header.offset, body)
-    return Transfer(
-        offset=header.offset,
-        epoch=header.epoch,
-        epoch_start=header.epoch_start,
-        confirm_offset=header.confirm_offset,
-        body=body,
-    )
+    return replace(header, body=body)

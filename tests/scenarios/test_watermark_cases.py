@@ -532,14 +532,67 @@ def test_master_without_its_directory_is_named_to_the_operator() -> None:
         master: joined 2
         master > reply: end 0, 1@0
         slave: halt (this log holds confirmed messages up to 300, its master only those before
-            0, and no election explains that: the master has lost them. Nothing was touched;
-            promote this replica, or one that holds them, else empty this one)
+            0, and no election explains that: the master has lost them, or was elected without
+            asking enough replicas. Nothing was touched; promote this replica, or one that holds
+            them, else empty this one)
         """
     )
 
 
 def test_confirmed_messages_are_cut_where_an_election_went_without_them() -> None:
+    """What RocketMQ's masters confirm is no promise: most confirm their own end."""
     master, slave = log("ab").begin(2).put("x"), log("abc")
-    slave.confirm_offset = 300
+    slave.is_gated, slave.confirm_offset = True, 300
+    switch_pair(master, slave, replace(OPTIONS, checks=False)).connect()
+    assert slave.told() == "0-300 abx 1@0 2@200"
+
+
+def promised(letters: str) -> ModelLog:
+    """Return a log of a gated group, all of which a master promised."""
+    made = log(letters)
+    made.is_gated, made.confirm_offset, made.promised = True, made.end_offset, None
+    return made
+
+
+def test_promised_messages_are_not_cut_whatever_epoch_the_master_has() -> None:
+    """A master that lost power comes back in a later epoch, which begins at its shorter end."""
+    master, slave = log("ab").begin(2).put("x"), promised("abc")
+    switch_pair(master, slave).connect().expect(
+        """
+        slave > handshake of 2
+        master: joined 2
+        master > reply: end 300, 1@0 2@200
+        slave: halt (this log holds confirmed messages up to 300, its master only those before
+            200, and no election explains that: the master has lost them, or was elected without
+            asking enough replicas. Nothing was touched; promote this replica, or one that holds
+            them, else empty this one)
+        """
+    )
+    assert slave.told() == "0-300 abc 1@0"
+
+
+def test_what_was_not_promised_is_cut_up_to_the_promise() -> None:
+    master, slave = log("ab").begin(2).put("x"), promised("ab").put("cd")
     switch_pair(master, slave).connect()
     assert slave.told() == "0-300 abx 1@0 2@200"
+
+
+def test_promise_outlives_a_master_that_promises_nothing() -> None:
+    slave = promised("ab")
+    slave.is_gated = False
+    switch_pair(log("abc"), slave).connect()
+    assert (slave.told(), slave.promised_offset) == ("0-300 abc 1@0", 200)
+    switch_pair(log("ab").begin(2).put("x"), slave).connect()
+    assert slave.told() == "0-300 abx 1@0 2@200"
+    switch_pair(log("a").begin(3).put("y"), slave).connect()
+    assert slave.told() == "0-300 abx 1@0 2@200"
+
+
+def test_confirm_offset_becomes_a_promise_when_the_master_has_confirmed_as_much() -> None:
+    slave = log("abcd")
+    slave.is_gated, slave.confirm_offset = True, 400
+    master = log("abcd")
+    for confirmed in (300, 400):
+        master.confirm_offset = confirmed
+        switch_pair(master, slave, replace(OPTIONS, checks=True)).connect()
+        assert slave.is_promised == (confirmed == 400)

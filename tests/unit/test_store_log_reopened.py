@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
 from rmqstore import CorruptionError, DiskError, Store, StoreError
+from rmqstore.directory import PROMISE_FILE
 from rmqstore.replication.epoch import EpochList, format_epochs
-from rmqstore.replication.events import SaveEpochs, SetConfirm, TruncateTo
+from rmqstore.replication.events import PromiseConfirm, SaveEpochs, SetConfirm, TruncateTo
 from rmqstore.replication.log import StoreLog
 from tests.crash.agreement import walk_log
 from tests.scenarios.store_logs import (
@@ -20,6 +22,7 @@ from tests.scenarios.store_logs import (
     feed,
     next_offsets,
     open_store,
+    put_all_kinds,
 )
 from tests.unit.two_logs import check_agreement_of_all_kinds, master, slave
 
@@ -238,3 +241,78 @@ def test_store_without_epochs_shows_everything_unless_asked(master: Store, tmp_p
     with open_store(tmp_path / "master") as shown:
         assert shown.confirm_offset == shown.end_offset
         check_agreement_of_all_kinds(shown)
+
+
+# ---- the promise
+
+
+def reopened(path: Path, **options: Any) -> tuple[bool, int]:
+    """Return whether the log at *path* is promised, and how far."""
+    keep = options.pop("keep_confirm_offset", True)
+    with open_store(path, keep_confirm_offset=keep) as store, StoreLog(store, **options) as log:
+        return log.is_promised, log.promised_offset
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> tuple[Path, int, int]:
+    """Return a store with an epoch whose log is promised up to its confirm offset: the path, the
+    offset, and the log's end."""
+    path = tmp_path / "half"
+    with open_store(path) as store:
+        store._set_confirm_offset(0)
+        log = StoreLog(store)
+        log.carry_out(SaveEpochs(entries((1, 0))))
+        put_all_kinds(store, 4)
+        confirmed = walk_log(store)[7].physical_offset
+        log.carry_out(SetConfirm(confirmed))
+        assert (log.is_promised, log.promised_offset) == (False, 0)
+        log.carry_out(PromiseConfirm(is_promise=True))
+        assert (log.is_promised, log.promised_offset) == (True, confirmed)
+        end = store.end_offset
+        log.close()
+    return path, confirmed, end
+
+
+def test_promise_is_the_confirm_offset_after_a_restart(half: tuple[Path, int, int]) -> None:
+    path, confirmed, _ = half
+    assert reopened(path) == (True, confirmed)
+
+
+def test_promise_outlives_confirm_offsets_that_promise_nothing(
+    half: tuple[Path, int, int],
+) -> None:
+    path, confirmed, end = half
+    with open_store(path) as store, StoreLog(store) as log:
+        log.carry_out(PromiseConfirm(is_promise=False))
+        log.carry_out(SetConfirm(end))
+        assert (log.confirm_offset, log.promised_offset) == (end, confirmed)
+    assert reopened(path) == (False, confirmed)
+    assert reopened(path, is_gated=False) == (False, confirmed)
+
+
+def test_log_that_is_cut_below_its_promise_is_promised_up_to_the_cut(
+    half: tuple[Path, int, int],
+) -> None:
+    path, confirmed, _ = half
+    with open_store(path) as store, StoreLog(store) as log:
+        log.carry_out(PromiseConfirm(is_promise=False))
+        lower = walk_log(store)[3].physical_offset
+        log.carry_out(SetConfirm(lower))
+        log.carry_out(TruncateTo(lower))
+        put_all_kinds(store, 4)
+        assert log.promised_offset == lower < confirmed < store.end_offset
+    assert reopened(path) == (False, lower)
+
+
+def test_store_that_went_on_alone_is_promised_nothing(half: tuple[Path, int, int]) -> None:
+    path, _, _ = half
+    assert reopened(path, keep_confirm_offset=False) == (False, 0)
+    assert reopened(path) == (False, 0)
+
+
+def test_promise_that_cannot_be_read_is_taken_for_the_confirm_offset(
+    half: tuple[Path, int, int],
+) -> None:
+    path, confirmed, _ = half
+    (path / PROMISE_FILE).write_bytes(b"\xff7\n")
+    assert reopened(path) == (True, confirmed)
