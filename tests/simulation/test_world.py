@@ -25,7 +25,6 @@ from rmqstore.replication.events import (
     SetConfirm,
     TruncateTo,
 )
-from rmqstore.replication.frames import Ack
 from rmqstore.replication.group import MasterGroup
 from rmqstore.replication.node import steps_to_master
 from rmqstore.replication.quorum import Lease, Mode, Quorum, QuorumWriter, Standing
@@ -124,7 +123,8 @@ def acks_before_appending(self: SlaveMachine, offset: int, body: bytes, now_ms: 
     effects: list[Effect] = []
     for each in receive(self, offset, body, now_ms):
         if isinstance(each, Append):
-            effects.append(Send(Ack(each.offset + len(each.data))))
+            end = each.offset + len(each.data)
+            effects.append(Send(self._report_frame(end, first=False)))
         effects.append(each)
     return effects
 
