@@ -71,13 +71,13 @@ static enum rmq_unit_side judge_queue_offset(const struct rmq_unit *unit, int64_
 }
 
 /* Units are numbered by their place in the space of file offsets. */
-static int64_t first_number(const struct rmq_batch_consume_queue *queue)
+int64_t rmq_batch_consume_queue_first(const struct rmq_batch_consume_queue *queue)
 {
     int64_t start = rmq_file_queue_start(&queue->files);
     return start > 0 ? start / RMQ_BATCH_UNIT_SIZE : 0;
 }
 
-static int64_t end_number(const struct rmq_batch_consume_queue *queue)
+int64_t rmq_batch_consume_queue_end(const struct rmq_batch_consume_queue *queue)
 {
     return rmq_file_queue_end(&queue->files) / RMQ_BATCH_UNIT_SIZE;
 }
@@ -138,7 +138,7 @@ struct bounds {
 static int find_bounds(struct rmq_batch_consume_queue *queue, int64_t limit, int64_t log_end,
                        struct bounds *bounds, struct rmq_error *err)
 {
-    int64_t first = first_number(queue);
+    int64_t first = rmq_batch_consume_queue_first(queue);
     struct rmq_unit unit;
     size_t count = 0;
     *bounds = (struct bounds){.end = first, .min = -1, .max = 0, .physical_end = -1};
@@ -192,6 +192,17 @@ int rmq_batch_consume_queue_rewind(struct rmq_batch_consume_queue *queue, int64_
     return RMQ_OK;
 }
 
+/* Of a read-only queue: positions only. */
+static void set_end(struct rmq_batch_consume_queue *queue, int64_t end)
+{
+    const struct rmq_mapped_file *last = queue->files.last;
+    int64_t offset = end * RMQ_BATCH_UNIT_SIZE;
+    if (offset >= last->start)
+        rmq_file_queue_advance(&queue->files, offset - last->start);
+    else
+        atomic_store_explicit(&queue->files.end_offset, offset, memory_order_release);
+}
+
 int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                     struct rmq_error *err)
 {
@@ -201,22 +212,47 @@ int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64
     if (status == RMQ_OK && last) {
         if (!queue->files.options.read_only)
             status = rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
-        else if (bounds.end * RMQ_BATCH_UNIT_SIZE >= last->start)
-            rmq_file_queue_advance(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE - last->start);
         else
-            atomic_store_explicit(&queue->files.end_offset, bounds.end * RMQ_BATCH_UNIT_SIZE,
-                                  memory_order_release);
+            set_end(queue, bounds.end);
     }
     if (status == RMQ_OK)
         set_bounds(queue, bounds.min, bounds.max, bounds.physical_end);
     return status;
 }
 
+int rmq_batch_consume_queue_units(struct rmq_batch_consume_queue *queue, int64_t from, int64_t upto,
+                                  struct rmq_unit *units, size_t *count, struct rmq_error *err)
+{
+    return rmq_unit_read(&queue->files, &LAYOUT, from, upto, units, count, err);
+}
+
+int rmq_batch_consume_queue_end_at(struct rmq_batch_consume_queue *queue, int64_t end,
+                                   struct rmq_error *err)
+{
+    assert(queue->files.options.read_only);
+    struct rmq_unit unit;
+    size_t count = 0;
+    int status = RMQ_OK;
+    if (!queue->files.last || end >= rmq_batch_consume_queue_end(queue))
+        return RMQ_OK;
+    if (end > rmq_batch_consume_queue_first(queue))
+        status = rmq_batch_consume_queue_units(queue, end - 1, end, &unit, &count, err);
+    if (status != RMQ_OK)
+        return status;
+    set_end(queue, end);
+    if (count)
+        set_bounds(queue, atomic_load_explicit(&queue->min_offset, memory_order_relaxed),
+                   unit.queue_offset + unit.batch_size, unit.physical_offset + unit.size);
+    else
+        set_bounds(queue, -1, 0, -1);
+    return RMQ_OK;
+}
+
 int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                      struct rmq_error *err)
 {
     struct bounds bounds;
-    int64_t end = end_number(queue);
+    int64_t end = rmq_batch_consume_queue_end(queue);
     bool is_rewound = queue->is_rewound;
     if (atomic_load_explicit(&queue->physical_end, memory_order_relaxed) <= log_end && !is_rewound)
         return RMQ_OK;
@@ -244,7 +280,7 @@ int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct 
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err)
 {
-    int64_t first = first_number(queue), end = end_number(queue), found = first;
+    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue), found = first;
     if (!queue->files.last || first >= end)
         return RMQ_OK;
     int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_physical_offset,
@@ -351,7 +387,7 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
 {
     *count = 0;
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
-    int64_t first = first_number(queue), end = end_number(queue), found = end;
+    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue), found = end;
     if (queue_offset < 0 || queue_offset >= max)
         return RMQ_OK;
     int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_queue_offset,
@@ -376,8 +412,8 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
 int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int64_t queue_offset)
 {
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
-    int64_t end = end_number(queue), found = end;
-    (void)rmq_unit_search(&queue->files, &LAYOUT, first_number(queue), end, judge_queue_offset,
+    int64_t end = rmq_batch_consume_queue_end(queue), found = end;
+    (void)rmq_unit_search(&queue->files, &LAYOUT, rmq_batch_consume_queue_first(queue), end, judge_queue_offset,
                           queue_offset, &found, NULL);
     for (; found < end; ++found) {
         struct rmq_unit unit;

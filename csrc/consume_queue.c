@@ -125,7 +125,7 @@ static void set_bounds(struct rmq_consume_queue *queue, int64_t min, int64_t max
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
 }
 
-static int64_t first_number(const struct rmq_consume_queue *queue)
+int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue)
 {
     return queue->files.last ? rmq_file_queue_start(&queue->files) / RMQ_UNIT_SIZE : 0;
 }
@@ -150,7 +150,7 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
     queue->stale_end = 0;
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
-        set_bounds(queue, first_number(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE,
+        set_bounds(queue, rmq_consume_queue_first(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE,
                    -1);
     return status;
 }
@@ -213,7 +213,7 @@ static int keep_place(struct rmq_consume_queue *queue, int64_t start, struct rmq
 
 static int cut(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err)
 {
-    int64_t first = first_number(queue);
+    int64_t first = rmq_consume_queue_first(queue);
     if (end == first && first > 0)
         return keep_place(queue, first * RMQ_UNIT_SIZE, err);
     return rmq_file_queue_truncate(&queue->files, end * RMQ_UNIT_SIZE, err);
@@ -266,7 +266,7 @@ static int find_bounds(struct rmq_consume_queue *queue, int64_t log_end, bool re
                        struct rmq_error *err)
 {
     struct rmq_mapped_file *last = queue->files.last;
-    int64_t first = first_number(queue), min = 0, end = 0, physical_end = -1;
+    int64_t first = rmq_consume_queue_first(queue), min = 0, end = 0, physical_end = -1;
     if (last) {
         int64_t limit = 0;
         int status = find_limit(last, &limit, err);
@@ -300,6 +300,27 @@ int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
     return find_bounds(queue, log_end, true, err);
 }
 
+int rmq_consume_queue_units(struct rmq_consume_queue *queue, int64_t from, int64_t upto,
+                            struct rmq_unit *units, size_t *count, struct rmq_error *err)
+{
+    return rmq_unit_read(&queue->files, &LAYOUT, from, upto, units, count, err);
+}
+
+int rmq_consume_queue_end_at(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err)
+{
+    assert(queue->files.options.read_only && end <= rmq_consume_queue_max(queue));
+    struct rmq_unit unit;
+    size_t count = 0;
+    int64_t min = rmq_consume_queue_min(queue);
+    int status = RMQ_OK;
+    if (end > rmq_consume_queue_first(queue))
+        status = rmq_consume_queue_units(queue, end - 1, end, &unit, &count, err);
+    if (status == RMQ_OK)
+        set_bounds(queue, min < end ? min : end, end,
+                   count ? unit.physical_offset + unit.size : -1);
+    return status;
+}
+
 int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
                                struct rmq_error *err)
 {
@@ -313,7 +334,7 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
         return RMQ_OK;
     int status = RMQ_OK;
     if (physical_end > log_end)
-        status = find_end(queue, first_number(queue), max, log_end, &end, &physical_end, err);
+        status = find_end(queue, rmq_consume_queue_first(queue), max, log_end, &end, &physical_end, err);
     if (status != RMQ_OK || (end == max && !queue->is_rewound))
         return status;
     queue->is_rewound = false;
@@ -340,7 +361,7 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
     if (status != RMQ_OK || max == 0)
         return status;
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
-    int64_t before = min - first_number(queue);
+    int64_t before = min - rmq_consume_queue_first(queue);
     int64_t units_per_file = queue->files.options.file_size / RMQ_UNIT_SIZE;
     if (queue->files.options.read_only || before < units_per_file)
         return RMQ_OK;

@@ -120,6 +120,14 @@ int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset
                            struct rmq_unit *units, size_t capacity, size_t *count,
                            struct rmq_error *err);
 
+/* As rmq_unit_read: units by number, [from, upto) of those from the first file to max. */
+int rmq_consume_queue_units(struct rmq_consume_queue *queue, int64_t from, int64_t upto,
+                            struct rmq_unit *units, size_t *count, struct rmq_error *err);
+/* Number of the first unit that the files have room for. */
+int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue);
+/* Ends a read-only queue after unit end - 1, which is there, or leaves none. Changes no bytes. */
+int rmq_consume_queue_end_at(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err);
+
 int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err);
 
 static inline int64_t rmq_consume_queue_min(const struct rmq_consume_queue *queue)

@@ -131,6 +131,8 @@ static int load_one(struct loading *loading, const char *name, int64_t start)
         return RMQ_OK; /* Deleted by its writer between listing and looking. */
     if (status != RMQ_OK)
         return status;
+    if (!info.is_regular)
+        return rmq_fail(err, RMQ_CORRUPT, start, "%s is not a regular file; move it away", path);
     if (info.size != 0 && info.size != queue->options.file_size)
         return rmq_fail(err, RMQ_CORRUPT, start,
                         "%s has %" PRId64 " bytes, expected %" PRId64

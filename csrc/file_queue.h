@@ -124,6 +124,9 @@ void rmq_file_queue_rewind(struct rmq_file_queue *queue, int64_t offset);
 /* Lets a read-only queue end at offset: positions only, files behind it are let go of until the
  * next refresh. */
 void rmq_file_queue_set_end(struct rmq_file_queue *queue, int64_t offset);
+/* Offset after the last byte at or after from that is not zero; from when there is none. */
+int rmq_file_queue_last_byte(struct rmq_file_queue *queue, int64_t from, int64_t *end,
+                             struct rmq_error *err);
 /* Nothing at or behind offset counts as flushed any more, so that the next flush syncs it (anew).
  */
 void rmq_file_queue_distrust(struct rmq_file_queue *queue, int64_t offset);

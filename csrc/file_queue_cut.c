@@ -102,6 +102,28 @@ void rmq_file_queue_set_end(struct rmq_file_queue *queue, int64_t offset)
     pthread_mutex_unlock(&queue->lock);
 }
 
+int rmq_file_queue_last_byte(struct rmq_file_queue *queue, int64_t from, int64_t *end,
+                             struct rmq_error *err)
+{
+    *end = from;
+    for (size_t i = queue->count; i-- > 0 && *end == from;) {
+        struct rmq_mapped_file *file = NULL;
+        int status = rmq_file_queue_pin_at(queue, i, &file, err);
+        if (status != RMQ_OK)
+            return status;
+        int64_t low = from > file->start ? from - file->start : 0;
+        int64_t last = low;
+        if (low < file->size)
+            status = rmq_mapped_file_data_end(file, low, &last, err);
+        if (last > low)
+            *end = file->start + last;
+        rmq_mapped_file_unpin(file);
+        if (status != RMQ_OK)
+            return status;
+    }
+    return RMQ_OK;
+}
+
 void rmq_file_queue_distrust(struct rmq_file_queue *queue, int64_t offset)
 {
     pthread_mutex_lock(&queue->flush_lock);

@@ -554,6 +554,34 @@ int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_uni
     return status;
 }
 
+void rmq_queue_numbers(struct rmq_queue *queue, int64_t *first, int64_t *end)
+{
+    *first = *end = 0;
+    if (is_ready(queue) && queue->is_batch && queue->batch.files.last) {
+        *first = rmq_batch_consume_queue_first(&queue->batch);
+        *end = rmq_batch_consume_queue_end(&queue->batch);
+    } else if (is_ready(queue) && !queue->is_batch) {
+        *first = rmq_consume_queue_first(&queue->simple);
+        *end = rmq_consume_queue_max(&queue->simple);
+    }
+}
+
+int rmq_queue_units(struct rmq_queue *queue, int64_t from, int64_t upto, struct rmq_unit *units,
+                    size_t *count, struct rmq_error *err)
+{
+    return queue->is_batch
+               ? rmq_batch_consume_queue_units(&queue->batch, from, upto, units, count, err)
+               : rmq_consume_queue_units(&queue->simple, from, upto, units, count, err);
+}
+
+int rmq_queue_end_at(struct rmq_queue *queue, int64_t end, struct rmq_error *err)
+{
+    if (!is_ready(queue))
+        return RMQ_OK;
+    return queue->is_batch ? rmq_batch_consume_queue_end_at(&queue->batch, end, err)
+                           : rmq_consume_queue_end_at(&queue->simple, end, err);
+}
+
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err)
 {
     if (!is_ready(queue))

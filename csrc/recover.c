@@ -2,7 +2,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+
+#include "log_end.h"
 
 /* ---- where to begin ---- */
 
@@ -167,17 +170,19 @@ static int holds_nul(struct rmq_file_queue *files, int64_t offset, bool *holds,
  * anything. */
 static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                   int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
-                  struct rmq_error *err)
+                  int64_t *last_timestamp, struct rmq_error *err)
 {
     struct rmq_record record;
     int64_t last_offset = -1;
     int status;
+    *last_timestamp = -1;
     while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
         status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_SURVEY, err);
         if (status != RMQ_OK)
             return status;
         ++recovery->records;
         last_offset = record.physical_offset;
+        *last_timestamp = record.store_timestamp;
     }
     if (status != RMQ_END)
         return status;
@@ -233,36 +238,13 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
 
 /* ---- what lies behind the end ---- */
 
-/* Offset behind the last non-zero byte of the log at or behind from; from when there is none. */
-static int find_last_byte(struct rmq_file_queue *files, int64_t from, int64_t *end,
-                          struct rmq_error *err)
-{
-    *end = from;
-    for (size_t i = files->count; i-- > 0 && *end == from;) {
-        struct rmq_mapped_file *file = NULL;
-        int status = rmq_file_queue_pin_at(files, i, &file, err);
-        if (status != RMQ_OK)
-            return status;
-        int64_t low = from > file->start ? from - file->start : 0;
-        int64_t last = low;
-        if (low < file->size)
-            status = rmq_mapped_file_data_end(file, low, &last, err);
-        if (last > low)
-            *end = file->start + last;
-        rmq_mapped_file_unpin(file);
-        if (status != RMQ_OK)
-            return status;
-    }
-    return RMQ_OK;
-}
-
 /* Copies what lies behind the end when whole records are among it. */
 static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                     struct rmq_recovery *recovery, struct rmq_error *err)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t last = 0;
-    int status = find_last_byte(files, recovery->end_offset, &last, err);
+    int status = rmq_file_queue_last_byte(files, recovery->end_offset, &last, err);
     if (status != RMQ_OK || last <= recovery->end_offset)
         return status;
     recovery->cut_bytes = last - recovery->end_offset;
@@ -300,13 +282,14 @@ static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t
 }
 
 static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable,
-                         struct rmq_error *err)
+                         bool is_unknown, struct rmq_error *err)
 {
     return rmq_fail(err, RMQ_CORRUPT, end,
                     "commit log: %s at offset %" PRId64 ", but records up to %" PRId64
-                    " were stored; the log is "
+                    " were stored%s; the log is "
                     "left as it is: see rmqstore verify, then rmqstore repair",
-                    scan->verdict == RMQ_SCAN_BAD ? scan->error.detail : "no record", end, durable);
+                    scan->verdict == RMQ_SCAN_BAD ? scan->error.detail : "no record", end, durable,
+                    is_unknown ? " (or RocketMQ cut them off here; nothing tells which)" : "");
 }
 
 /* ---- the whole ---- */
@@ -409,16 +392,43 @@ static int recover_without_log(struct rmq_dispatcher *dispatcher,
     return status;
 }
 
+static unsigned checks_of(const struct rmq_recovery_options *options)
+{
+    unsigned checks = RMQ_CHECK_PLACE | (options->was_closed ? 0u : (unsigned)RMQ_CHECK_LOST);
+    if (!options->check_crc)
+        return checks;
+    return checks | (options->need_property_crc ? RMQ_NEED_PROPERTY_CRC | RMQ_CHECK_PROPERTY_CRC
+                                                : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC);
+}
+
+/* The walk ended before records that were durable: refuses unless RocketMQ cut them. */
+static int explain_end(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                       const struct rmq_scan *scan, int64_t durable, int64_t last_timestamp,
+                       struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    enum rmq_log_end found = RMQ_LOG_END_DAMAGED;
+    int64_t end = recovery->end_offset;
+    int status = RMQ_OK;
+    if (checkpoint->flushed_offset < 0)
+        status = rmq_log_end_find(&dispatcher->log->files, dispatcher->queues, end, last_timestamp,
+                                  false, &found, err);
+    if (status == RMQ_OK && found != RMQ_LOG_END_CUT)
+        status = refuse_damage(scan, end, durable, found == RMQ_LOG_END_UNKNOWN, err);
+    recovery->was_cut = status == RMQ_OK;
+    return status;
+}
+
 int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                 const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                 struct rmq_error *err)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t began_ms = rmq_monotonic_ms();
-    int64_t durable = 0;
+    int64_t durable = 0, last_timestamp = -1;
     int status;
     memset(recovery, 0, sizeof *recovery);
     recovery->was_closed = options->was_closed;
+    recovery->doubtful_offset = -1;
     atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
     if (rmq_file_queue_start(files) < 0)
         return recover_without_log(dispatcher, options, err);
@@ -433,20 +443,24 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     if (status != RMQ_OK)
         return status;
 
-    unsigned checks = RMQ_CHECK_PLACE | (options->was_closed ? 0u : (unsigned)RMQ_CHECK_LOST);
-    if (options->check_crc)
-        checks |= options->need_property_crc ? RMQ_NEED_PROPERTY_CRC | RMQ_CHECK_PROPERTY_CRC
-                                             : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC;
     struct rmq_scan_ahead ahead;
-    rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files), checks);
-    status = survey(dispatcher, options, durable, &ahead, recovery, err);
+    rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files),
+                         checks_of(options));
+    status = survey(dispatcher, options, durable, &ahead, recovery, &last_timestamp, err);
     int64_t later = 0;
     if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
         later_file_begins(files, recovery->end_offset, &later))
         durable = later;
     if (status == RMQ_OK && recovery->end_offset < durable)
-        status = refuse_damage(&ahead.scan, recovery->end_offset, durable, err);
+        status = explain_end(dispatcher, checkpoint, &ahead.scan, durable, last_timestamp, recovery,
+                             err);
+    else if (status == RMQ_OK && options->was_closed && checkpoint->flushed_offset < 0)
+        status = rmq_log_end_has_leftover(files, dispatcher->queues, recovery->start_offset,
+                                          recovery->end_offset, &recovery->was_cut, err);
     rmq_scan_ahead_finish(&ahead);
+    /* Units of what RocketMQ cut may stand among those of what it kept: all are entered again. */
+    if (status == RMQ_OK && recovery->was_cut)
+        status = rewind_queues(dispatcher, recovery->start_offset, err);
     if (status == RMQ_OK)
         status = accept(dispatcher, options, err);
     if (status == RMQ_OK && !options->was_closed)
@@ -459,7 +473,15 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     return status;
 }
 
-static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit)
+/* ---- read-only ---- */
+
+/* A place between records, and the store time of the record that ends there; -1: there is none. */
+struct place {
+    int64_t offset;
+    int64_t timestamp;
+};
+
+static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit, int64_t *timestamp)
 {
     struct rmq_mapped_file *file = NULL;
     struct rmq_record record;
@@ -470,70 +492,172 @@ static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit)
                                    unit->physical_offset, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC,
                                    &record, NULL) == RMQ_OK &&
                  record.total_size == unit->size;
+    *timestamp = record.store_timestamp;
     rmq_mapped_file_unpin(file);
     return whole;
 }
 
 /* Whoever writes the log makes a record whole before a unit points at it, and is maybe in the
- * middle of the next: the walk begins behind the last record that a queue knows. When that one is
- * not whole the writer is gone, and its crash tore the end of the log: then the walk begins at a
- * file. */
+ * middle of the next: the walk begins behind the last record that a queue knows, whose end is
+ * *known. When that one is not whole the writer is gone, and its crash tore the end of the log:
+ * then the walk begins at a file. */
 static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_table *queues,
-                                int64_t *start, struct rmq_error *err)
+                                struct place *start, int64_t *known, struct rmq_error *err)
 {
     struct rmq_queue *last = NULL;
     struct rmq_unit unit;
     size_t count = 0;
+    *start = (struct place){rmq_file_queue_start(files), -1};
+    *known = start->offset;
     for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue;
-         queue = rmq_queue_table_next(queue))
-        if (rmq_queue_physical_end(queue) > (last ? rmq_queue_physical_end(last) : *start))
+         queue = rmq_queue_table_next(queue)) {
+        int64_t end = rmq_queue_physical_end(queue);
+        if (end > *known) {
             last = queue;
+            *known = end;
+        }
+    }
     if (!last)
         return RMQ_OK;
-    int64_t newest = rmq_queue_max(last) - 1;
-    int status = last->is_batch
-                     ? rmq_batch_consume_queue_read(&last->batch, newest, &unit, 1, &count, err)
-                     : rmq_consume_queue_read(&last->simple, newest, &unit, 1, &count, err);
+    int64_t first = 0, end = 0;
+    rmq_queue_numbers(last, &first, &end);
+    int status = rmq_queue_units(last, end - 1, end, &unit, &count, err);
     if (status != RMQ_OK || count == 0)
         return status;
-    if (!is_whole(files, &unit))
-        return find_start(files, unit.physical_offset, start, err);
-    *start = unit.physical_offset + unit.size;
+    if (!is_whole(files, &unit, &start->timestamp)) {
+        start->timestamp = -1;
+        return find_start(files, unit.physical_offset, &start->offset, err);
+    }
+    start->offset = unit.physical_offset + unit.size;
     return RMQ_OK;
 }
 
-int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
-                          struct rmq_error *err)
+/* Walks on to the end of the whole records. */
+static int walk_read_only(struct rmq_file_queue *files, struct place *place, struct rmq_error *err)
 {
-    int status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
-    int64_t start = rmq_file_queue_start(files);
-    if (status != RMQ_OK || start < 0)
-        return status;
-    int64_t from = start;
-    status = find_read_only_start(files, queues, &from, err);
-    if (status != RMQ_OK)
-        return status;
     struct rmq_scan scan;
     struct rmq_record record;
-    rmq_scan_begin(&scan, files, from, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
-    int64_t last = -1;
-    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK)
+    int64_t last = -1, before = place->timestamp;
+    int status;
+    rmq_scan_begin(&scan, files, place->offset, INT64_MAX, RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC);
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+        if (last >= 0)
+            before = place->timestamp;
         last = record.physical_offset;
-    int64_t end = scan.offset;
+        place->timestamp = record.store_timestamp;
+    }
+    place->offset = scan.offset;
     rmq_scan_finish(&scan);
     if (status != RMQ_END)
         return status;
     /* Its writer may be in the middle of the last record: see walk(). */
     bool is_half = false;
-    if (last >= 0) {
-        status = holds_nul(files, last, &is_half, err);
-        if (status != RMQ_OK)
-            return status;
-        end = is_half ? last : end;
-    }
-    rmq_file_queue_set_end(files, end);
-    status = each_queue(queues, rmq_queue_recover, end, err);
+    if (last >= 0 && (status = holds_nul(files, last, &is_half, err)) != RMQ_OK)
+        return status;
+    if (is_half)
+        *place = (struct place){last, before};
+    return RMQ_OK;
+}
+
+/* What a walk to *walked, before the end that queues know of, means for where the log ends. */
+static int judge_end(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                     const struct place *walked, int64_t known, struct rmq_recovery *recovery,
+                     struct rmq_error *err)
+{
+    enum rmq_log_end found = RMQ_LOG_END_DAMAGED;
+    int status =
+        rmq_log_end_find(files, queues, walked->offset, walked->timestamp, false, &found, err);
+    if (status != RMQ_OK)
+        return status;
+    recovery->was_cut = found == RMQ_LOG_END_CUT;
+    if (recovery->was_cut)
+        recovery->end_offset = walked->offset;
+    else if (recovery->was_closed && recovery->end_offset < known)
+        recovery->end_offset = known; /* damage: see find_read_only_end() */
+    if (found == RMQ_LOG_END_UNKNOWN)
+        recovery->doubtful_offset = walked->offset;
+    return RMQ_OK;
+}
+
+/* Sets the end of the log: where queues lead to, or after that, unless RocketMQ cut it before. A
+ * walk for it begins at *from. */
+static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                              const struct rmq_checkpoint *checkpoint,
+                              struct rmq_recovery *recovery, int64_t *from, struct rmq_error *err)
+{
+    struct place end;
+    int64_t known = 0;
+    bool has_leftover = false;
+    int status = find_read_only_start(files, queues, &end, &known, err);
+    bool is_at_known = end.offset == known && end.timestamp >= 0;
+    *from = end.offset;
     if (status == RMQ_OK)
-        status = each_queue(queues, rmq_queue_expire, rmq_file_queue_start(files), err);
+        status = walk_read_only(files, &end, err);
+    recovery->end_offset = end.offset;
+    if (status != RMQ_OK)
+        return status;
+    if (checkpoint->flushed_offset >= 0) {
+        if (checkpoint->flushed_offset > known)
+            known = checkpoint->flushed_offset;
+        if (recovery->was_closed && end.offset < known)
+            recovery->end_offset = known; /* damage, which shows where it is read */
+        return RMQ_OK;
+    }
+    bool is_vouched = rmq_log_end_is_vouched(end.timestamp, checkpoint->physic_timestamp,
+                                             recovery->was_closed);
+    recovery->is_vouched = is_vouched && recovery->was_closed;
+    status = find_start(files, known, from, err);
+    if (status == RMQ_OK && recovery->was_closed)
+        status = rmq_log_end_has_leftover(files, queues, *from, end.offset, &has_leftover, err);
+    /* As RocketMQ does, from the beginning of the file that holds the last record known. */
+    if (status == RMQ_OK && is_at_known && (!is_vouched || has_leftover)) {
+        end = (struct place){*from, -1};
+        status = walk_read_only(files, &end, err);
+    }
+    if (status == RMQ_OK && end.offset < known)
+        return judge_end(files, queues, &end, known, recovery, err);
+    recovery->was_cut = has_leftover;
     return status;
+}
+
+/* A checkpoint that cannot be read vouches for nothing, and keeps nobody from reading the log. */
+static int read_marks(struct rmq_vfs *vfs, const char *root, struct rmq_checkpoint *checkpoint,
+                      bool *was_closed, struct rmq_error *err)
+{
+    char path[PATH_MAX];
+    bool crashed = false, has_checkpoint = false;
+    *checkpoint = (struct rmq_checkpoint){.flushed_offset = -1};
+    int status = rmq_path_join(path, sizeof path, root, "abort", err);
+    if (status == RMQ_OK)
+        status = rmq_abort_exists(vfs, path, &crashed, err);
+    *was_closed = !crashed;
+    if (status == RMQ_OK)
+        status = rmq_path_join(path, sizeof path, root, "checkpoint", err);
+    if (status == RMQ_OK)
+        (void)rmq_checkpoint_read(vfs, path, checkpoint, &has_checkpoint, NULL);
+    return status;
+}
+
+int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                          const char *root, struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    struct rmq_checkpoint checkpoint;
+    memset(recovery, 0, sizeof *recovery);
+    recovery->doubtful_offset = -1;
+    int status =
+        read_marks(files->options.vfs, root, &checkpoint, &recovery->was_closed, err);
+    if (status == RMQ_OK)
+        status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
+    if (status != RMQ_OK || rmq_file_queue_start(files) < 0)
+        return status;
+    int64_t from = 0;
+    status = find_read_only_end(files, queues, &checkpoint, recovery, &from, err);
+    if (status == RMQ_OK && recovery->was_cut)
+        status = rmq_log_end_trim(files, queues, from, recovery->end_offset, err);
+    else if (status == RMQ_OK)
+        status = each_queue(queues, rmq_queue_recover, recovery->end_offset, err);
+    if (status != RMQ_OK)
+        return status;
+    rmq_file_queue_set_end(files, recovery->end_offset);
+    return each_queue(queues, rmq_queue_expire, rmq_file_queue_start(files), err);
 }

@@ -8,8 +8,9 @@
  *
  * Where bytes that were durable turn out to be no records, that is damage, not a torn tail:
  * recovery then refuses and changes nothing. So it walks twice: the first walk checks all that may
- * be refused, the second one enters records into queues and index. Whole records that a torn tail
- * leaves behind a bad one are copied to the folder `cut` first.
+ * be refused, the second one enters records into queues and index. A log that RocketMQ cut ends
+ * where it was cut (log_end.h). Whole records that a torn tail leaves behind a bad one are copied
+ * to the folder `cut` first.
  *
  * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0.
  * Departures: a blank record at the end of the last file stays; queues are placed by queue offset;
@@ -42,6 +43,9 @@ struct rmq_recovery {
     int64_t cut_bytes; /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
+    bool was_cut;      /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
+    bool is_vouched;   /* read-only: the checkpoint of a closed store vouches for its last record */
+    int64_t doubtful_offset; /* read-only: here RocketMQ cut the log, or it is damaged; -1: sure */
     char cut_path[RMQ_CUT_PATH_SIZE]; /* where whole records behind a bad one were copied to; ""
                                          when there were none */
 };
@@ -53,10 +57,10 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
                 const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                 struct rmq_error *err);
 
-/* Finds the ends of log and queues without changing anything: for a read-only store, at opening and
- * again whenever its writer may have gone on. */
+/* Finds the ends of log and queues of the store under root without changing anything: for a
+ * read-only store, at opening and again whenever its writer may have gone on. */
 int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
-                          struct rmq_error *err);
+                          const char *root, struct rmq_recovery *recovery, struct rmq_error *err);
 
 /* Drops index files with entries at or behind log_end and enters what is left of their range anew.
  * The checkpoint must vouch for nothing from rmq_index_unsafe_begin on, so that a crash in between

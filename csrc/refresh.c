@@ -22,7 +22,8 @@ static int refresh(struct rmq_store *store, struct rmq_error *err)
          queue = rmq_queue_table_next(queue))
         status = refresh_queue(queue, err);
     if (status == RMQ_OK)
-        status = rmq_recover_read_only(&store->log.files, &store->queues, err);
+        status = rmq_recover_read_only(&store->log.files, &store->queues, store->root,
+                                       &store->recovery, err);
     if (status == RMQ_OK && store->has_index)
         status = rmq_index_refresh(&store->index, &store->index_files_skipped, err);
     return status;

@@ -188,7 +188,7 @@ static int start_writing(struct rmq_store *store, const struct rmq_store_options
     store->flusher.checkpoint.flushed_offset = store->recovery.end_offset;
     if (!store->recovery.was_closed)
         status = rmq_abort_create(store->vfs, store->abort_path, err);
-    if (status == RMQ_OK && !store->recovery.was_closed)
+    if (status == RMQ_OK && (!store->recovery.was_closed || store->recovery.was_cut))
         status = rmq_flusher_lower(&store->flusher, store->recovery.end_offset,
                                    atomic_load(&store->dispatcher.last_offset),
                                    atomic_load(&store->dispatcher.last_timestamp), err);
@@ -220,7 +220,8 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
                         store->has_index ? &store->index : NULL, &store->clock, &store->failure,
                         &options->dispatch);
     if (store->read_only)
-        status = rmq_recover_read_only(&store->log.files, &store->queues, err);
+        status = rmq_recover_read_only(&store->log.files, &store->queues, store->root,
+                                       &store->recovery, err);
     else
         status = recover(store, options, &checkpoint, checkpoint_path, err);
     if (status == RMQ_OK)

@@ -35,6 +35,7 @@ struct rmq_file_info {
     int64_t modified_ms;
     uint64_t identity; /* two files that exist, open or mapped ones included, never share it */
     bool is_directory;
+    bool is_regular; /* neither a folder nor a FIFO, socket or device */
 };
 
 struct rmq_disk_usage {

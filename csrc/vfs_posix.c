@@ -103,6 +103,7 @@ static int stat_path(struct rmq_vfs *vfs, const char *path, struct rmq_file_info
     info->modified_ms = (int64_t)status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1000000;
     info->identity = (uint64_t)status.st_ino;
     info->is_directory = S_ISDIR(status.st_mode);
+    info->is_regular = S_ISREG(status.st_mode);
     return RMQ_OK;
 }
 

@@ -27,11 +27,10 @@ with tempfile.TemporaryDirectory() as folder:
         for queue in store.queues():
             print(f"{queue.topic}/{queue.number}: offsets {queue.start} to {queue.end}")
 
-        # Every record in stored order, its CRC checked. "bad" would name damage: see scan.error.
-        scan = store.scan_log()
-        records, size = scan.count()
-        print(f"{records} records, {size} bytes, verdict {scan.verdict!r}")
-        assert scan.verdict != "bad", scan.error
+        # Every record in stored order, its CRC checked. Damage raises CorruptionError;
+        # on_corrupt="skip" goes on after it.
+        records, size = store.scan_log().count()
+        print(f"{records} records, {size} bytes")
 
         # Beside a running broker: look again. Consumers and topics come from config/*.json.
         store.refresh()

@@ -121,7 +121,10 @@ class Directory:
             )
         if not self.path.exists():
             raise NotFoundError(f"{self.path} does not exist")
-        raise NotFoundError(f"{self.path} is no store: it has no files under commitlog/")
+        raise NotFoundError(
+            f"{self.path} is not a store: it has no files under commitlog/; for a log elsewhere "
+            "give the broker's file with its storePathCommitLog (config=, or --config FILE)"
+        )
 
     def require_inside(self, log_paths: Iterable[str], *, named: Iterable[str]) -> None:
         """Raise UnsupportedStoreError when writing to the store would lead out of its directory.

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from rmqstore._native.core import Record
+from rmqstore._native.core import LogScan, Record
 from rmqstore.message import decode_properties
 from rmqstore.store import Store
 
@@ -72,14 +72,14 @@ def manifest_line(record: Record, *, queues: Sequence[Mapping[str, Any]] = ()) -
     }
 
 
-def dump(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the manifest line of every record in *store*, in commit log order.
+def dump(store: Store, scan: LogScan | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the manifest line of every record of *scan*, a walk through the commit log of *store*;
+    None: through all of it, which raises CorruptionError at damage.
 
-    Queues are read along with the log, each once. Raises CorruptionError at bytes that are no
-    record, after the lines of those before it.
+    Queues are read along with the log, each once.
     """
     store.wait_dispatched()
-    scan = store.scan_log()
+    scan = scan or store.scan_log()
     entries = heapq.merge(
         *(_entries(store, topic, number) for topic, number, *_ in store._queues()),
         key=itemgetter(0),
@@ -93,8 +93,6 @@ def dump(store: Store) -> Iterator[dict[str, Any]]:
                 own.append(entry[1])
             entry = next(entries, None)
         yield manifest_line(record, queues=own)
-    if scan.error is not None:
-        raise scan.error
 
 
 def _entries(store: Store, topic: str, number: int) -> Iterator[_Entry]:

@@ -160,15 +160,23 @@ def plan(
     arguments.boolean("rebuild", rebuild)
     report = verify(path, config=config, full=True, log_file_size=log_file_size, progress=progress)
     report.facts.require_file_queues()
-    actions = [*_file_actions(report), *_log_actions(report), *_queue_actions(report)]
     is_damaged = any(finding.kind is not Kind.CONFIG for finding in report.damage)
     is_rebuild = rebuild or is_damaged
+    # Opening clears what RocketMQ cut, and copies what is worth it.
+    is_cleared = report.was_cut and not is_rebuild
+    log_actions = () if is_cleared else _log_actions(report)
+    actions = [*_file_actions(report), *log_actions, *_queue_actions(report)]
     extension = report.path / "consumequeue_ext"
     if is_rebuild:
         if extension.is_dir():
             text = "copy the extensions of all queues to cut/"
             actions.insert(0, Action("copy", extension, text))
         text = "build queues and index anew from the log"
+        actions.append(Action("build", report.path, text))
+    elif report.was_cut:
+        text = (
+            f"open the store once, which ends it at {report.end} as RocketMQ cut it, and close it"
+        )
         actions.append(Action("build", report.path, text))
     elif not report.facts.was_closed:
         text = "open the store once, which recovers it, and close it"
@@ -336,7 +344,7 @@ def _orphan_actions(folder: Path) -> Iterator[Action]:
 def _losses(report: Report, *, is_rebuild: bool) -> Iterator[str]:
     for hole in report.holes:
         yield f"messages between {hole.start} and {hole.stop} ({hole.reason})"
-    if report.last_byte > report.end:
+    if report.last_byte > report.end and not report.was_cut:
         yield f"what the {report.last_byte - report.end} bytes behind {report.end} were part of"
     for finding in report.damage:
         if finding.kind is Kind.QUEUE and "lost" in finding.text:

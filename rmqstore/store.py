@@ -64,6 +64,7 @@ _READ_ONLY_POLL = 0.05
 _BATCH_QUEUES_MAX = 65_536
 _CLOCK_MS_MAX = 253_370_764_800_000
 """The year 9999, the last one that every C library breaks down."""
+_ON_CORRUPT = ("fail", "skip", "stop")
 
 
 class Recovery(NamedTuple):
@@ -86,6 +87,13 @@ class Recovery(NamedTuple):
     none."""
 
     milliseconds: int
+
+    was_cut: bool
+    """Whether RocketMQ had cut the log and left bytes or queue units of what it cut."""
+
+    doubtful_offset: int
+    """In a read-only store, the offset of bytes that are not a record, where either RocketMQ cut
+    the log or records are damaged, and nothing tells which; else -1."""
 
 
 class _Replication(Protocol):
@@ -197,6 +205,15 @@ class Store(core.Reader):
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
             _log().warning("%s: %s: left alone", root, part)
+        if self.recovery.was_cut and not read_only:
+            _log().warning("%s: the log ends where RocketMQ cut it: %s", root, self.recovery)
+        if self.recovery.doubtful_offset >= 0:
+            _log().warning(
+                "%s: either RocketMQ cut the log at %d, or it is damaged there; nothing tells "
+                "which, and records after that offset are read",
+                root,
+                self.recovery.doubtful_offset,
+            )
         if not self.recovery.was_closed and not read_only and facts.is_store:
             _log().info("%s was not closed: %s", root, self.recovery)
         try:
@@ -392,19 +409,25 @@ class Store(core.Reader):
         *,
         check_crc: bool = True,
         zero_copy: bool = False,
+        on_corrupt: str = "fail",
     ) -> LogScan:
         """Return the records of the commit log in stored order, between two physical offsets.
 
-        *start* must be where a record begins; None is the first kept, *stop* None the end. See
-        `LogScan` for what happens at bytes that are no record. Raises OffsetOutOfRange for a
-        *start* past the end.
+        *start* must be where a record begins; None is the first kept, *stop* None the end.
+        *on_corrupt* says what becomes of bytes that are not a record: the iteration raises
+        CorruptionError ("fail"), goes on at the next whole record ("skip") or ends there ("stop");
+        see `LogScan`. Raises OffsetOutOfRange for a *start* past the end, and where a file was
+        deleted.
         """
+        if on_corrupt not in _ON_CORRUPT:
+            text = f"on_corrupt is {arguments.shown(on_corrupt)}; give {' or '.join(_ON_CORRUPT)}"
+            raise ArgumentError(text)
         low, high = max(self.start_offset, 0), self.end_offset
         first = low if start is None else arguments.integer("start", start, low=0)
         last = high if stop is None else arguments.integer("stop", stop, low=0)
         if first > high:
             raise past_the_end("the log", first, low, high)
-        return LogScan(self, first, last, check_crc, zero_copy)
+        return LogScan(self, first, last, check_crc, zero_copy, on_corrupt)
 
     def scan_arrow(
         self,

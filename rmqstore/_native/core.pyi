@@ -5,7 +5,7 @@ from typing import Any, Literal, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from rmqstore.errors import CorruptionError, StoreError
+from rmqstore.errors import CorruptionError, OffsetOutOfRange, StoreError
 from rmqstore.message import Durability, GetStatus, Message, PutStatus
 
 @final
@@ -346,8 +346,15 @@ class RecordIterator:
 
 @disjoint_base
 class LogScan:
+    skipped: int
     def __new__(
-        cls, store: Reader, start: int, stop: int, check_crc: bool, zero_copy: bool
+        cls,
+        store: Reader,
+        start: int,
+        stop: int,
+        check_crc: bool,
+        zero_copy: bool,
+        on_corrupt: str,
     ) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Record: ...
@@ -358,7 +365,7 @@ class LogScan:
     @property
     def verdict(self) -> Literal["limit", "end", "bad"] | None: ...
     @property
-    def error(self) -> CorruptionError | None: ...
+    def error(self) -> CorruptionError | OffsetOutOfRange | None: ...
     def close(self) -> None: ...
 
 @disjoint_base
@@ -385,6 +392,19 @@ class RowEncoder:
 def place_records(
     store: Store, data: Buffer, *, least_timestamp: int | None = None
 ) -> tuple[int, int]: ...
+def judge_log_end(
+    *,
+    last_timestamp: int,
+    next_timestamp: int,
+    is_inside: bool,
+    has_bytes: bool,
+    is_vouched: bool,
+    is_known: bool,
+    is_passed: bool,
+    is_overwritten: bool,
+) -> Literal["cut", "damaged", "unknown"]: ...
+def judge_read_only_end(store: Reader) -> Literal["cut", "damaged", "unknown"]: ...
+def is_log_end_vouched(last_timestamp: int, physic_timestamp: int, *, was_closed: bool) -> bool: ...
 def crc32(data: Buffer) -> int: ...
 def crc32_version() -> str: ...
 def arrow_columns() -> tuple[str, ...]: ...

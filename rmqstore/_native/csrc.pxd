@@ -286,6 +286,7 @@ cdef extern from "scan.h" nogil:
         RMQ_SCAN_LIMIT, RMQ_SCAN_END, RMQ_SCAN_BAD
 
     struct rmq_scan:
+        rmq_file_queue *files
         int64_t offset
         rmq_scan_verdict verdict
         rmq_error error
@@ -311,6 +312,9 @@ cdef extern from "recover.h" nogil:
         int64_t cut_bytes
         int64_t milliseconds
         bint was_closed
+        bint was_cut
+        bint is_vouched
+        int64_t doubtful_offset
         char cut_path[RMQ_CUT_PATH_SIZE]
 
 

@@ -1,19 +1,47 @@
 # Walking the commit log itself.
 
 
+cdef bint is_corrupt_end(const rmq_scan *scan) noexcept nogil:
+    """Whether a walk that is over ended before both its limit and the end of the log."""
+    if scan.verdict == RMQ_SCAN_BAD:
+        return True
+    return scan.verdict == RMQ_SCAN_END and scan.offset < rmq_file_queue_end(scan.files)
+
+
+cdef int scan_on(rmq_scan *scan, bint skips, int64_t *skipped, rmq_record *record, rmq_error *err) noexcept nogil:
+    """As rmq_scan_next, past corrupt places where these are skipped."""
+    cdef int status = rmq_scan_next(scan, record, err)
+    while status == RMQ_END and skips and is_corrupt_end(scan):
+        status = rmq_scan_resync(scan, err)
+        if status == RMQ_OK or status == RMQ_END:
+            skipped[0] += 1
+        if status == RMQ_OK:
+            status = rmq_scan_next(scan, record, err)
+    return status
+
+
 cdef class LogScan:
     """The records of the commit log from an offset to another, in the order they were stored.
 
-    After the last one `offset` is where the walk stopped and `verdict` says why: "limit", "end", or "bad" with
-    `error` (a CorruptionError) for bytes that are no record; `resync` then goes on behind them.
+    Bytes before the end of the log that are not a record raise CorruptionError, a file that was deleted meanwhile
+    OffsetOutOfRange. With *on_corrupt* "skip" the walk goes
+    on at the next whole record and counts the places in `skipped`; with "stop" the iteration ends there, and only
+    `verdict` and `error` say so.
+
+    When it is over, `offset` is where the walk stopped and `verdict` says why: "limit", "end" (nothing was written
+    there, or the file is missing) or "bad", with `error`; `resync` then goes on at the next whole record.
     """
 
     cdef Reader store
     cdef rmq_scan scan
     cdef bint zero_copy
     cdef bint is_over
+    cdef bint raises
+    cdef bint skips
+    cdef object failure
+    cdef readonly int64_t skipped
 
-    def __cinit__(self, Reader store, start, stop, check_crc, zero_copy):
+    def __cinit__(self, Reader store, start, stop, check_crc, zero_copy, on_corrupt):
         cdef unsigned checks = RMQ_CHECK_PLACE
         cdef int64_t first = integer_of("start", start, 0, INT64_MAX)
         cdef int64_t last = integer_of("stop", stop, 0, INT64_MAX)
@@ -21,6 +49,8 @@ cdef class LogScan:
             checks |= RMQ_CHECK_READER
         self.store = store
         self.zero_copy = boolean_of("zero_copy", zero_copy)
+        self.raises = on_corrupt == "fail"
+        self.skips = on_corrupt == "skip"
         rmq_scan_begin(&self.scan, &store.alive().log.files, first, last, checks)
 
     def __dealloc__(self):
@@ -28,6 +58,28 @@ cdef class LogScan:
 
     def __iter__(self):
         return self
+
+    cdef object failure_here(self):
+        """What the end of the walk is called; the store is entered."""
+        cdef rmq_file_queue *files = self.scan.files
+        if not is_corrupt_end(&self.scan):
+            return None
+        if self.scan.verdict == RMQ_SCAN_BAD:
+            return error_of(&self.scan.error)
+        at, start, end = self.scan.offset, rmq_file_queue_start(files), rmq_file_queue_end(files)
+        if at < start:
+            return OffsetOutOfRange(f"physical offset {at} was deleted; the log begins at {start}",
+                                    start=start, end=end, nearest=start)
+        return for_status(RMQ_CORRUPT, rmq_status_text(RMQ_CORRUPT).decode(),
+                          f"commit log: no record at offset {at}, but the log ends at {end}", 0, at)
+
+    cdef int finish(self) except -1:
+        """The walk is over: raises what its end is called, where that was asked for."""
+        self.is_over = True
+        self.failure = self.failure_here()
+        if self.raises and self.failure is not None:
+            raise self.failure
+        return 0
 
     def __next__(self):
         cdef rmq_record record
@@ -37,9 +89,9 @@ cdef class LogScan:
             raise StopIteration
         self.store.enter()
         try:
-            status = rmq_scan_next(&self.scan, &record, &err)
+            status = scan_on(&self.scan, self.skips, &self.skipped, &record, &err)
             if status == RMQ_END:
-                self.is_over = True
+                self.finish()
                 raise StopIteration
             check(status, &err)
             return make_record(self.store, record.data, record.total_size, record.physical_offset, record.queue_offset,
@@ -53,19 +105,22 @@ cdef class LogScan:
         cdef rmq_error err
         cdef int status = RMQ_OK
         cdef int64_t records = 0, size = 0
+        cdef int64_t *skipped = &self.skipped
+        cdef rmq_scan *scan = &self.scan
+        cdef bint skips = self.skips
         self.store.enter()
         try:
             with nogil:
                 while status == RMQ_OK:
-                    status = rmq_scan_next(&self.scan, &record, &err)
+                    status = scan_on(scan, skips, skipped, &record, &err)
                     if status == RMQ_OK:
                         records += 1
                         size += record.total_size
+            if status != RMQ_END:
+                raise error_of(&err)
+            self.finish()
         finally:
             self.store.leave()
-        self.is_over = True
-        if status != RMQ_END:
-            raise error_of(&err)
         return records, size
 
     def resync(self):
@@ -82,6 +137,7 @@ cdef class LogScan:
             return False
         check(status, &err)
         self.is_over = False
+        self.failure = None
         return True
 
     @property
@@ -98,15 +154,63 @@ cdef class LogScan:
 
     @property
     def error(self):
-        """The CorruptionError of a bad end, None for other ends."""
-        if not self.is_over or self.scan.verdict != RMQ_SCAN_BAD:
-            return None
-        return error_of(&self.scan.error)
+        """What an end before the end of the log raises with "fail": CorruptionError for damage, OffsetOutOfRange
+        for a file that was deleted; None for other ends."""
+        return self.failure if self.is_over else None
 
     def close(self):
         """Let go of the mapped file."""
         rmq_scan_finish(&self.scan)
         self.is_over = True
+
+
+cdef extern from "log_end.h" nogil:
+    enum rmq_log_end:
+        RMQ_LOG_END_CUT, RMQ_LOG_END_DAMAGED, RMQ_LOG_END_UNKNOWN
+
+    struct rmq_log_end_facts:
+        int64_t last_timestamp
+        int64_t next_timestamp
+        bint is_inside
+        bint has_bytes
+        bint is_vouched
+        bint is_known
+        bint is_passed
+        bint is_overwritten
+
+    rmq_log_end rmq_log_end_judge(const rmq_log_end_facts *facts)
+    int rmq_log_end_find(rmq_file_queue *files, rmq_queue_table *queues, int64_t end, int64_t last_timestamp,
+                         bint is_vouched, rmq_log_end *found, rmq_error *err)
+    bint rmq_log_end_is_vouched(int64_t last_timestamp, int64_t physic_timestamp, bint was_closed)
+
+
+cdef tuple LOG_ENDS = ("cut", "damaged", "unknown")
+
+
+def judge_log_end(*, int64_t last_timestamp, int64_t next_timestamp, bint is_inside, bint has_bytes, bint is_vouched,
+                  bint is_known, bint is_passed, bint is_overwritten):
+    """Return what ended a log before records that its queues know of: "cut" (by RocketMQ), "damaged" or "unknown".
+
+    The facts are those of csrc/log_end.h; a timestamp of -1: there is no such record.
+    """
+    cdef rmq_log_end_facts facts = rmq_log_end_facts(last_timestamp, next_timestamp, is_inside, has_bytes, is_vouched,
+                                                     is_known, is_passed, is_overwritten)
+    return LOG_ENDS[<int>rmq_log_end_judge(&facts)]
+
+
+def judge_read_only_end(Reader store not None):
+    """As judge_log_end, for what follows the end of a read-only store, which was closed and whose end its queues know."""
+    cdef rmq_store *opened = store.alive()
+    cdef rmq_log_end found = RMQ_LOG_END_UNKNOWN
+    cdef rmq_error err
+    check(rmq_log_end_find(&opened.log.files, &opened.queues, opened.recovery.end_offset, -1,
+                           opened.recovery.is_vouched, &found, &err), &err)
+    return LOG_ENDS[<int>found]
+
+
+def is_log_end_vouched(int64_t last_timestamp, int64_t physic_timestamp, *, bint was_closed):
+    """Return whether the checkpoint vouches for a log whose last record has *last_timestamp*; see csrc/log_end.h."""
+    return rmq_log_end_is_vouched(last_timestamp, physic_timestamp, was_closed)
 
 
 def crc32_version():

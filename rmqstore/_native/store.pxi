@@ -235,6 +235,8 @@ cdef class Store:
             "records": found.records,
             "cut_bytes": found.cut_bytes,
             "cut_path": found.cut_path.decode(),
+            "was_cut": bool(found.was_cut),
+            "doubtful_offset": found.doubtful_offset,
             "milliseconds": found.milliseconds,
         }
 

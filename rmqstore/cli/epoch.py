@@ -263,7 +263,7 @@ def _check_borders(
         at = entry.start_offset
         if not max(store.start_offset, 0) <= at < store.end_offset:
             continue
-        scan = store.scan_log(at, at + 1, check_crc=False)
+        scan = store.scan_log(at, at + 1, check_crc=False, on_corrupt="stop")
         try:
             next(scan, None)
             if scan.verdict == "bad":

@@ -128,7 +128,8 @@ def holder(store: Store, offset: int) -> Holder:
     # A run-up begins amid a record, most likely.
     is_hole = begin > file_start
     edge = offset if is_hole else begin
-    with closing(store.scan_log(begin, min(file_end, store.end_offset))) as scan:
+    end = min(file_end, store.end_offset)
+    with closing(store.scan_log(begin, end, on_corrupt="stop")) as scan:
         while True:
             for record in scan:
                 start, end = record.physical_offset, record.physical_offset + record.size

@@ -202,5 +202,3 @@ def _whole_log(store: Store) -> Iterator[Record]:
             yield record
             if number % _REPORT_EVERY == 0:
                 report(record.physical_offset - start, stop - start)
-    if scan.error is not None:
-        raise scan.error

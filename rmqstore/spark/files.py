@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.errors import DiskError, MissingExtraError, NotFoundError, StoreError
+from rmqstore.errors import CorruptionError, DiskError, MissingExtraError, NotFoundError, StoreError
 
 __all__ = ["Folder", "RangeFile", "expand", "is_local", "join", "open_file"]
 
@@ -115,6 +115,14 @@ class Folder:
                 with os.scandir(_local(self.path)) as entries:
                     for entry in entries:
                         try:
+                            is_special = not (entry.is_dir() or entry.is_file())
+                            if is_special and _is_store_file(entry.name):
+                                raise CorruptionError(
+                                    f"{entry.path} is not a regular file; move it away",
+                                    path=entry.path,
+                                    kind="store file",
+                                    suggested_command="rmqstore verify PATH",
+                                )
                             yield entry.name, None if entry.is_dir() else entry.stat().st_size
                         except FileNotFoundError:
                             continue

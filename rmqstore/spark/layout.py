@@ -6,24 +6,33 @@ Nothing is opened as a store, and nothing is written.
 
 from __future__ import annotations
 
-import struct
-import zlib
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from rmqstore._native import core
+from rmqstore.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint
 from rmqstore.errors import CorruptionError, NotFoundError
 from rmqstore.replication.epoch import EpochEntry, parse_epochs
 from rmqstore.spark.files import Folder, is_local, join
 from rmqstore.spark.liveness import is_held
-from rmqstore.spark.records import Log, LogFile, tail_of
-from rmqstore.spark.units import BATCH_UNIT_SIZE, UNIT_SIZE, QueueFiles, Unit, Units, queue_of
+from rmqstore.spark.records import Log, LogFile, prefix_of, tail_of
+from rmqstore.spark.units import (
+    BATCH_UNIT_SIZE,
+    UNIT_SIZE,
+    QueueFiles,
+    Unit,
+    Units,
+    queue_of,
+    units_at,
+)
 
 __all__ = ["Layout", "LogFile", "QueueFiles"]
 
-_CHECKPOINT = struct.Struct(">6q")
-_MARK = struct.Struct(">qI")
+_log = logging.getLogger("rmqstore.spark")
+
 _REMOTE_THREADS = 32
 _TRIES = 3
 _BORDER_QUEUES = 8
@@ -31,14 +40,7 @@ _RECOVERY_MARGIN_MS = 3000
 """RocketMQ trusts its checkpoint's times up to so much before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """What the checkpoint says; None where it does not."""
-
-    flushed_offset: int | None = None
-    confirm_offset: int = 0
-    flushed_ms: int = 0
-    """Store timestamp up to which both log and queues are on the device."""
+_NO_CHECKPOINT = Checkpoint(0, 0, 0, 0, 0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,10 @@ class _Finding:
         self._root = root
         self._up_to = up_to
         self._folder, self._store = _log_folder(root)
-        self._queue_folders = self._with_queues() if with_queues and self._store == root else None
+        self._with_queues = with_queues
+        self._queue_folders = self._found_folders() if self._store == root else None
 
-    def _with_queues(self) -> list[tuple[str, int]] | None:
+    def _found_folders(self) -> list[tuple[str, int]] | None:
         """Return the folders of queues with their units' sizes, None when queues are elsewhere."""
         below = [
             (join(self._root, "consumequeue"), UNIT_SIZE),
@@ -133,19 +136,20 @@ class _Finding:
         # The marks first: what they promise is in the files that are listed after them.
         store = Folder(self._store) if self._store is not None else None
         was_closed = store is None or not store.has("abort")
-        marks = _marks(store.read("checkpoint", 60) if store else None)
+        data = store.read(CHECKPOINT, CHECKPOINT_BYTES) if store else None
+        marks = Checkpoint.parse(data) or _NO_CHECKPOINT
         epochs = _epochs(store)
         files = _log_files(self._folder)
         layout = Layout(
             self._root, self._root, files, 0, 0, 0, None, epochs, was_closed, dispatched_end=0
         )
         if not files:
-            return replace(layout, queues=None if self._queue_folders is None else ())
+            return replace(layout, queues=() if self._asks_for_queues() else None)
         with Log(files) as log:
             start = files[0].start
             layout = replace(layout, start=start, dispatched_end=start)
-            if self._queue_folders is not None:
-                layout = self._with_found_queues(layout, log)
+            if self._asks_for_queues():
+                layout = self._with_found_queues(layout, log, files[-1].end)
             known = layout.dispatched_end
             if known_end is not None and _is_border(log, files, known_end):
                 known = known_end
@@ -154,7 +158,10 @@ class _Finding:
 
     # ---- queues ----
 
-    def _with_found_queues(self, layout: Layout, log: Log) -> Layout:
+    def _asks_for_queues(self) -> bool:
+        return self._with_queues and self._queue_folders is not None
+
+    def _with_found_queues(self, layout: Layout, log: Log, end: int) -> Layout:
         assert self._queue_folders is not None
         found: list[QueueFiles] = []
         doubtful = set()
@@ -165,7 +172,9 @@ class _Finding:
             for queue in Folder(join(folder, topic)).folders()
             if queue.isascii() and queue.isdecimal()
         ]
-        for (topic, *_), queue in zip(folders, self._looked_at(folders, layout, log), strict=True):
+        for (topic, *_), queue in zip(
+            folders, self._looked_at(folders, layout, log, end), strict=True
+        ):
             if isinstance(queue, CorruptionError):
                 doubtful.add(topic)
             elif queue is not None:
@@ -179,10 +188,8 @@ class _Finding:
         )
 
     def _looked_at(
-        self, folders: list[tuple[str, str, int, str]], layout: Layout, log: Log
+        self, folders: list[tuple[str, str, int, str]], layout: Layout, log: Log, end: int
     ) -> Iterator[QueueFiles | CorruptionError | None]:
-        end = layout.files[-1].end
-
         def look(
             folder: tuple[str, str, int, str], log: Log
         ) -> QueueFiles | CorruptionError | None:
@@ -217,7 +224,7 @@ class _Finding:
 
     # ---- ends ----
 
-    def _with_ends(self, layout: Layout, log: Log, known: int, marks: _Marks) -> Layout:
+    def _with_ends(self, layout: Layout, log: Log, known: int, marks: Checkpoint) -> Layout:
         limit = layout.files[-1].end
         bound = None
         if not layout.was_closed and self._up_to == "confirm":
@@ -227,10 +234,84 @@ class _Finding:
                 bound = min(marks.confirm_offset, limit)
         if bound is not None and bound <= known:
             border = known if bound == known else _border(layout, bound)
-            readable, _ = _end_of(layout, log, border, stop=bound)
-            return replace(layout, end=known, readable_end=readable)
-        end, dirt_end = _end_of(layout, log, known, stop=limit if bound is None else bound)
-        return replace(layout, end=end, readable_end=dirt_end)
+            readable, _, met_dirt = _end_of(layout, log, border, stop=bound)
+            ended = replace(layout, end=known, readable_end=readable)
+        else:
+            end, dirt_end, met_dirt = _end_of(
+                layout, log, known, stop=limit if bound is None else bound
+            )
+            ended = replace(layout, end=end, readable_end=dirt_end)
+        if marks.flushed_offset is not None or self._store is None:
+            return ended
+        if not met_dirt and self._is_vouched(ended, log, known, marks):
+            return ended
+        return self._cut(ended, log, marks)
+
+    # ---- where RocketMQ cut the log: csrc/log_end.h ----
+
+    def _is_vouched(self, layout: Layout, log: Log, known: int, marks: Checkpoint) -> bool:
+        """Whether the checkpoint vouches for the log up to its end, which queues lead to."""
+        timestamp = -1
+        if layout.end > known:
+            file = max(layout.files, key=lambda each: _place_in(each, layout.end))
+            begin = max(file.start, known)
+            timestamp = prefix_of(file, begin, stop=layout.end).last_timestamp
+        if timestamp < 0:
+            last = max(layout.queues or (), key=lambda each: each.log_end, default=None)
+            if last is None or last.log_end != known:
+                return True  # known from an earlier look, which asked
+            with Units.of(last) as units:
+                record = log.record(units.unit(last.end_unit - 1).offset)
+            timestamp = record.store_timestamp if record else -1
+        return core.is_log_end_vouched(timestamp, marks.physic_ms, was_closed=layout.was_closed)
+
+    def _cut(self, layout: Layout, log: Log, marks: Checkpoint) -> Layout:
+        """Return the layout with the end that a walk from a file's beginning finds, where RocketMQ
+        cut the log there."""
+        known = max(layout.end, layout.dispatched_end)
+        file = max(layout.files, key=lambda each: _place_in(each, known))
+        prefix = prefix_of(file, file.start, stop=file.end)
+        at = prefix.end
+        if at >= max(known, layout.readable_end):
+            return layout
+        queued = layout if layout.queues is not None else None
+        if queued is None and self._queue_folders is not None:
+            queued = self._with_found_queues(layout, log, layout.files[-1].end)
+        found = [
+            units_at(queue, at, log=log, log_start=layout.start)
+            for queue in (queued.queues if queued and queued.queues else ())
+        ]
+        follower = log.record(prefix.next) if prefix.next is not None else None
+        verdict = core.judge_log_end(
+            last_timestamp=prefix.last_timestamp,
+            next_timestamp=follower.store_timestamp if follower else -1,
+            is_inside=at < layout.files[-1].end,
+            has_bytes=prefix.has_bytes,
+            is_vouched=bool(found)
+            and layout.was_closed
+            and core.is_log_end_vouched(prefix.last_timestamp, marks.physic_ms, was_closed=True),
+            is_known=any(units.is_known for units in found),
+            is_passed=any(units.is_passed for units in found),
+            is_overwritten=any(units.is_overwritten for units in found),
+        )
+        if verdict == "unknown":
+            _log.warning(
+                "%s: either RocketMQ cut the log at %d, or it is damaged there; nothing tells "
+                "which, and records after that offset are read",
+                layout.root,
+                at,
+            )
+        if verdict != "cut":
+            return layout
+        cut = replace(layout, end=at, readable_end=min(layout.readable_end, at))
+        if layout.queues is not None:
+            cut = self._with_found_queues(cut, log, at)
+        return replace(cut, dispatched_end=min(cut.dispatched_end, at))
+
+
+def _place_in(file: LogFile, offset: int) -> tuple[bool, int]:
+    """Orders files so that the one that holds the byte before *offset* comes last."""
+    return file.start < offset, file.start
 
 
 def _log_files(folder: str) -> tuple[LogFile, ...]:
@@ -259,18 +340,6 @@ def _log_files(folder: str) -> tuple[LogFile, ...]:
                 suggested_command=f"rmqstore verify {folder}",
             )
     return tuple(files)
-
-
-def _marks(data: bytes | None) -> _Marks:
-    if data is None or len(data) < _CHECKPOINT.size:
-        return _Marks()
-    physic_ms, logics_ms, _, _, confirm_offset, _ = _CHECKPOINT.unpack_from(data)
-    flushed: int | None = None
-    if len(data) >= _CHECKPOINT.size + _MARK.size:
-        offset, crc = _MARK.unpack_from(data, _CHECKPOINT.size)
-        if offset >= 0 and crc == zlib.crc32(data[: _CHECKPOINT.size + 8]):
-            flushed = offset
-    return _Marks(flushed, confirm_offset, min(physic_ms, logics_ms))
 
 
 def _epochs(store: Folder | None) -> tuple[EpochEntry, ...]:
@@ -310,22 +379,24 @@ def _ends_behind(unit: Unit, bound: int) -> bool:
     return unit.offset + unit.size > bound
 
 
-def _end_of(layout: Layout, log: Log, start: int, *, stop: int) -> tuple[int, int]:
+def _end_of(layout: Layout, log: Log, start: int, *, stop: int) -> tuple[int, int, bool]:
     """Return the end behind the last whole record from the border *start* to *stop*, and behind
-    bytes that follow it and are none."""
+    bytes that follow it and are none; and whether there are such bytes."""
     files = [file for file in layout.files if file.end > start and file.start < stop]
     # What lies before the last file is for the read to walk over; only the end matters here.
     written = [n for n, file in enumerate(files) if n and not log.is_blank(file)]
     end = dirt_end = start
+    met_dirt = False
     for file in files[written[-1] if written else 0 :]:
         begin = max(start, file.start)
         tail = tail_of(file, begin, stop=min(stop, file.end), was_closed=layout.was_closed)
         if tail.dirt_end > begin:
             end, dirt_end = tail.end, tail.dirt_end
-    return end, dirt_end
+        met_dirt |= tail.met_dirt
+    return end, dirt_end, met_dirt
 
 
-def _cautious(layout: Layout, log: Log, marks: _Marks) -> Layout:
+def _cautious(layout: Layout, log: Log, marks: Checkpoint) -> Layout:
     """Trust queues of a store that nobody holds and nobody closed only as far as RocketMQ would.
 
     When the power fails, one queue may have reached the device and another not. RocketMQ fills the
@@ -333,9 +404,10 @@ def _cautious(layout: Layout, log: Log, marks: _Marks) -> Layout:
     """
     if layout.was_closed or not layout.queues or is_held(join(layout.root, "lock")):
         return layout
+    flushed_ms = min(marks.physic_ms, marks.logics_ms)
     for file in reversed(layout.files):
         if file.start < layout.dispatched_end:
             first = log.record(file.start)
-            if first and first.store_timestamp <= marks.flushed_ms - _RECOVERY_MARGIN_MS:
+            if first and first.store_timestamp <= flushed_ms - _RECOVERY_MARGIN_MS:
                 return replace(layout, dispatched_end=max(file.start, layout.start))
     return replace(layout, dispatched_end=layout.start)

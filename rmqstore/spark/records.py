@@ -15,7 +15,7 @@ from typing import Any, Self
 from rmqstore._native import core
 from rmqstore.spark.files import RangeFile, open_file
 
-__all__ = ["Fact", "Log", "LogFile", "Tail", "cuts", "tail_of"]
+__all__ = ["Fact", "Log", "LogFile", "Prefix", "Tail", "cuts", "prefix_of", "tail_of"]
 
 _WINDOW_BYTES = 1 << 20
 _ZEROS = bytes(_WINDOW_BYTES)
@@ -146,6 +146,8 @@ class Tail:
     """Behind the last whole record."""
     dirt_end: int
     """Behind the last byte that is neither of a record nor blank; *end* when there is none."""
+    met_dirt: bool = False
+    """Whether bytes that are not a record were passed or follow."""
 
 
 def tail_of(file: LogFile, start: int, *, stop: int, was_closed: bool) -> Tail:
@@ -164,22 +166,70 @@ def tail_of(file: LogFile, start: int, *, stop: int, was_closed: bool) -> Tail:
             None, start=start, stop=stop, file_end=stop, check_crc=True, unwrap=False
         )
         with closing(scan):
+            met_dirt = False
             while True:
                 state = scan.summarize()
                 if state == "more" and feeder.feed(scan):
                     continue
                 end = scan.offset
                 if state == "over" and scan.ending != "unwritten":
-                    return Tail(end, end)
+                    return Tail(end, end, met_dirt)
                 if state == "over" and not (
                     was_closed and _first_written(data, file, end, stop) is not None
                 ):
-                    return Tail(end, end)
+                    return Tail(end, end, met_dirt)
+                met_dirt = True
                 looks_to = stop
                 if not (was_closed and data.is_local):
                     looks_to = min(stop, end + _LOOK_AHEAD_BYTES)
                 if state == "more" or not _finds_more(scan, feeder, looks_to):
-                    return Tail(end, _written_end(data, file, end) if was_closed else end)
+                    return Tail(end, _written_end(data, file, end) if was_closed else end, met_dirt)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The whole records from a place in a file on, up to the first bytes that are not one."""
+
+    end: int
+    last_timestamp: int
+    """Store time of the last record, -1 without one."""
+    next: int | None
+    """Where the first whole record after those bytes begins, None when there is none."""
+    has_bytes: bool
+    """Whether some byte after *end* is not zero."""
+
+
+def prefix_of(file: LogFile, start: int, *, stop: int) -> Prefix:
+    """Return the whole records from *start*, where one begins, to *stop* or the first bytes that
+    are not a record."""
+    import pyarrow as pa
+
+    last_timestamp = -1
+    with open_file(file.path) as data:
+        feeder = _Feeder(data, file)
+        selection = core.ArrowSelection(
+            ("store_timestamp",),
+            batch_rows=_BATCH_ROWS,
+            batch_bytes=_WINDOW_BYTES,
+            large_binary=False,
+        )
+        scan = core.SegmentScan(
+            selection, start=start, stop=stop, file_end=file.end, check_crc=True, unwrap=False
+        )
+        with closing(scan):
+            state = "full"
+            while state == "full" or (state == "more" and feeder.feed(scan)):
+                state = scan.fill()
+                batch = scan.take() if state != "more" else None
+                if batch is not None and len(batch):
+                    times = pa.record_batch(batch).column(0)
+                    last_timestamp = times.cast(pa.int64())[-1].as_py()
+            end = scan.offset
+            if state == "over" and scan.ending != "unwritten":
+                return Prefix(end, last_timestamp, None, has_bytes=False)
+            has_bytes = _first_written(data, file, end, file.end) is not None
+            is_followed = has_bytes and _finds_more(scan, feeder, file.end)
+            return Prefix(end, last_timestamp, scan.offset if is_followed else None, has_bytes)
 
 
 def cuts(file: LogFile, start: int, stop: int, *, size: int) -> list[tuple[int, int]]:

@@ -16,7 +16,16 @@ from rmqstore.errors import CorruptionError
 from rmqstore.spark.files import Folder, RangeFile, join, open_file
 from rmqstore.spark.records import Log
 
-__all__ = ["BATCH_UNIT_SIZE", "UNIT_SIZE", "QueueFiles", "Unit", "Units", "queue_of"]
+__all__ = [
+    "BATCH_UNIT_SIZE",
+    "UNIT_SIZE",
+    "QueueFiles",
+    "Unit",
+    "Units",
+    "UnitsAt",
+    "queue_of",
+    "units_at",
+]
 
 UNIT_SIZE, BATCH_UNIT_SIZE = 20, 46
 
@@ -48,6 +57,8 @@ class QueueFiles:
     unit_size: int = UNIT_SIZE
     log_end: int = 0
     """Physical offset behind the record of the last unit, 0 without one."""
+    limit: int = 0
+    """The number after the last unit that the files have room for."""
 
     @property
     def is_batch(self) -> bool:
@@ -235,7 +246,36 @@ def queue_of(
         end,
         unit_size,
         tail.offset + tail.size if tail else 0,
+        limit,
     )
+
+
+class UnitsAt(NamedTuple):
+    """What the units of a queue say of a physical offset; see csrc/log_end.h."""
+
+    is_known: bool
+    """A unit's record begins there."""
+    is_passed: bool
+    """A unit's record begins there or later."""
+    is_overwritten: bool
+    """The last unit before it leads to something else than its record."""
+
+
+def units_at(queue: QueueFiles, at: int, *, log: Log, log_start: int) -> UnitsAt:
+    """Return what the units of *queue* say of the physical offset *at*."""
+    judge = _Judge(log, queue.topic.encode(), queue.queue_id, is_batch=queue.is_batch)
+    with Units.of(queue) as units:
+        number = units.find(
+            queue.first, queue.limit, lambda unit: unit.size <= 0 or unit.offset >= at
+        )
+        after = units.unit(number) if number < queue.limit else Unit(0, 0, 0, 0)
+        before = units.unit(number - 1) if number > queue.first else None
+        is_fill = before is not None and units.is_fill(number - 1)
+        return UnitsAt(
+            is_known=after.size > 0 and after.offset == at,
+            is_passed=after.size > 0,
+            is_overwritten=not (before is None or is_fill or judge.holds(before, log_start)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

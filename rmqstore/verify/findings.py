@@ -82,6 +82,9 @@ class Report:
     last_byte: int
     """Offset behind the last byte that is not zero; beyond `end`, the log ends in a torn record."""
 
+    was_cut: bool
+    """Whether RocketMQ cut the log and left bytes or queue units of what it cut."""
+
     holes: tuple[Hole, ...]
     queues: int
     units: int
@@ -125,6 +128,7 @@ class Report:
             "records": self.records,
             "startOffset": self.files.start,
             "endOffset": self.end,
+            "wasCut": self.was_cut,
             "queues": self.queues,
             "unitsChecked": self.units,
             "keysChecked": self.keys,

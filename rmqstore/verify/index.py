@@ -106,11 +106,19 @@ class IndexCheck:
             )
         )
 
-    def findings(self, *, built_to: int, log_end: int) -> Iterator[Finding]:
+    def findings(self, *, built_to: int, log_end: int, was_cut: bool) -> Iterator[Finding]:
         """Yield what is wrong, after the last record was seen.
 
-        The keys of records below *built_to* should be in the index.
+        The keys of records below *built_to* should be in the index. RocketMQ leaves the keys of
+        what it cut in its index, and enters no key of a record before the last of them.
         """
+        if was_cut and self._end >= log_end:
+            text = (
+                f"has keys up to {self._end} of what RocketMQ cut, and lacks those put in its place"
+            )
+            cure = "opening for writing builds the index again"
+            yield Finding(Kind.INDEX, str(self._folder), text, cure, Level.NOTE, self._end)
+            return
         is_behind = self._behind_at >= 0
         if not self._files and is_behind:
             text = "there is none, though records have keys: these cannot be looked up"

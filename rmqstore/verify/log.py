@@ -93,7 +93,7 @@ class LogFiles:
             for entry in sorted(_entries(directory), key=lambda entry: entry.name):
                 path = Path(entry.path)
                 start = int(entry.name) if entry.name.isdecimal() else -1
-                if start < 0 or start in found:
+                if start < 0 or start in found or not entry.is_file():
                     foreign.append(path)
                 else:
                     found[start] = LogFile(path, start, entry.stat().st_size)
@@ -167,9 +167,18 @@ class LogWalk:
     """Iterates over the records of a view, in stored order, and notes what is not right between
     them."""
 
-    def __init__(self, view: Store, files: LogFiles, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        view: Store,
+        files: LogFiles,
+        *,
+        stop: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self._view = view
         self._files = files
+        self._stop = files.end if stop is None else stop
+        """Where the log ends, whatever follows."""
         self._progress = progress
         self.holes: list[Hole] = []
         self.records = 0
@@ -180,7 +189,7 @@ class LogWalk:
         record."""
 
     def __iter__(self) -> Iterator[Record]:
-        scan = self._view.scan_log(self._files.start, self._files.end)
+        scan = self._view.scan_log(self._files.start, self._stop, on_corrupt="stop")
         hole: tuple[int, str] | None = None
         while True:
             for record in scan:
@@ -209,19 +218,20 @@ class LogWalk:
             if self._is_record(place):
                 # A writer beside this has come by.
                 scan.close()
-                scan = self._view.scan_log(place, self._files.end)
+                scan = self._view.scan_log(place, self._stop, on_corrupt="stop")
                 continue
             if not is_followed:
                 break
             hole = hole or (stopped, reason)
-        self.end = min(stopped, self._files.end)
+        self.end = min(stopped, self._stop)
         self.last_byte = self._files.last_byte(self.end)
-        if self.last_byte > self.end and self._is_record(self.end):
+        if self.last_byte > self.end and self.end < self._stop and self._is_record(self.end):
             self.last_byte = self.end
         self._tell(self._files.end)
 
     def _is_record(self, offset: int) -> bool:
-        with closing(self._view.scan_log(offset, self._files.end)) as scan:
+        scan = self._view.scan_log(offset, self._files.end, on_corrupt="stop")
+        with closing(scan):
             record = next(scan, None)
             return record is not None and _has_place(record)
 
@@ -326,6 +336,6 @@ def _stand_in(file: LogFile, target: Path, size: int) -> None:
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return [entry for entry in entries if entry.is_file()]
+            return [entry for entry in entries if not entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []

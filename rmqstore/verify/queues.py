@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -252,14 +252,18 @@ class _Queue:
         else:
             self.troubles.add("does not fit its record", entry.offset, last)
 
-    def strays(self, log_start: int, log_limit: int) -> list[tuple[int, int]]:
-        """Number and physical offset of the units into the log, when more than were matched."""
+    def strays(self, log_start: int, log_limit: int, kept_end: int | None) -> list[tuple[int, int]]:
+        """Number and physical offset of the units into the log, when more than were matched.
+
+        Units from the queue offset *kept_end* on are those of records that RocketMQ cut.
+        """
         real = [
             (number, fields[0])
             for number, fields in self.numbered()
             if not (fields[1] == _FILL_SIZE and fields[0] == 0)
             and (fields[0] >= log_start or fields[0] < 0 or fields[1] <= 0)
             and fields[0] < log_limit
+            and (kept_end is None or (fields[4] if self.is_batch else number) < kept_end)
             and any(fields)
         ]
         return real if len(real) > self.matched else []
@@ -398,15 +402,22 @@ class QueueCheck:
         return record.store_timestamp + self._delays_ms[min(level, len(self._delays_ms)) - 1]
 
     def findings(
-        self, view: Store, *, built_to: int, log_start: int, log_limit: int
+        self,
+        view: Store,
+        *,
+        built_to: int,
+        log_start: int,
+        log_limit: int,
+        kept_ends: Mapping[tuple[str, int], int],
     ) -> Iterator[Finding]:
         """Yield what is wrong, after the last record was seen.
 
         Records below *built_to* should be in their queues. What lies at or behind *log_limit* was
-        written meanwhile.
+        written meanwhile, or cut. *kept_ends* are the ends of queues in a log that RocketMQ cut.
         """
         for name, queue in sorted(self._queues.items()):
-            found = list(self._judge(name, queue, view, built_to, (log_start, log_limit)))
+            kept_end = kept_ends.get(name[:2])
+            found = list(self._judge(name, queue, view, built_to, (log_start, log_limit, kept_end)))
             if any(finding.level is Level.DAMAGE for finding in found):
                 has_records = queue.matched or queue.lagging or queue.troubles.ranges
                 is_bad = has_records or self._is_second(name, queue)
@@ -419,7 +430,7 @@ class QueueCheck:
         queue: _Queue,
         view: Store,
         built_to: int,
-        log_range: tuple[int, int],
+        log_range: tuple[int, int, int | None],
     ) -> Iterator[Finding]:
         place = f"{name[0]}/{name[1]}"
         yield from queue.wrong_files()

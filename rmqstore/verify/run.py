@@ -6,18 +6,21 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore import arguments
+from rmqstore._native import core
 from rmqstore.config import StoreConfig
 from rmqstore.directory import Directory
 from rmqstore.errors import StoreError, disk_errors
 from rmqstore.metadata import ConsumerOffsets, DelayOffsets, TopicTable
 from rmqstore.regular_file import read_regular
 from rmqstore.settings import is_remembered, remembered
+from rmqstore.store import open as open_store
 from rmqstore.verify.findings import Finding, Kind, Level, Report
 from rmqstore.verify.index import IndexCheck
 from rmqstore.verify.log import LogFiles, LogWalk, Progress, open_view
@@ -26,6 +29,21 @@ from rmqstore.verify.queues import QueueCheck
 __all__ = ["verify"]
 
 _NO_LIMIT = 2**63
+
+
+class _Ends(NamedTuple):
+    """How a read-only opening sees the end of the log; see csrc/log_end.h."""
+
+    cut: int | None = None
+    """Where RocketMQ cut the log, None when it did not."""
+
+    doubtful: int | None = None
+    """Where it cut the log, or the log is damaged, and nothing tells which."""
+
+    queues: Mapping[tuple[str, int], int] = {}
+    """Where the queues of a cut log end."""
+
+
 _CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_5_3 = struct.Struct(">5q")
 _MARK = struct.Struct(">qI")
@@ -89,21 +107,37 @@ def verify(
             )
         ) as queues,
     ):
-        walk = LogWalk(view, files, progress=progress)
-        last_timestamp = 0
+        ends = _ends(root, config)
+        walk = LogWalk(view, files, stop=ends.cut, progress=progress)
+        last_timestamp = newest_timestamp = 0
         for record in walk:
             last_timestamp = record.store_timestamp
+            newest_timestamp = max(newest_timestamp, last_timestamp)
             if has_queues:
                 queues.see(record)
             index.see(record, view)
         later = LogFiles.find(root, config=config, file_size=files.file_size)
         log_limit = files.end if later.end > files.end else _NO_LIMIT
+        if ends.cut is not None:
+            log_limit = min(log_limit, ends.cut)
         built_to = _built_to(facts, checkpoint)
         findings = [
-            *_log_findings(files, walk, facts),
-            *queues.findings(view, built_to=built_to, log_start=files.start, log_limit=log_limit),
-            *index.findings(built_to=built_to, log_end=walk.end),
-            *_checkpoint_findings(root / "checkpoint", checkpoint, walk.end, last_timestamp),
+            *_log_findings(files, walk, facts, ends),
+            *queues.findings(
+                view,
+                built_to=built_to,
+                log_start=files.start,
+                log_limit=log_limit,
+                kept_ends=ends.queues,
+            ),
+            *index.findings(built_to=built_to, log_end=walk.end, was_cut=ends.cut is not None),
+            *_checkpoint_findings(
+                root / "checkpoint",
+                checkpoint,
+                log_end=_NO_LIMIT if ends.cut is not None else walk.end,
+                last_timestamp=last_timestamp,
+                newest_timestamp=newest_timestamp,
+            ),
             *_config_findings(root),
         ]
         return Report(
@@ -113,6 +147,7 @@ def verify(
             records=walk.records,
             end=walk.end,
             last_byte=walk.last_byte,
+            was_cut=ends.cut is not None,
             holes=tuple(walk.holes),
             queues=queues.count,
             units=queues.matched,
@@ -127,7 +162,21 @@ def verify(
         )
 
 
-def _log_findings(files: LogFiles, walk: LogWalk, facts: Directory) -> Iterator[Finding]:
+def _ends(root: Path, config: StoreConfig | None) -> _Ends:
+    try:
+        with open_store(root, config, read_only=True) as store:
+            found = store.recovery
+            if not found.was_cut and core.judge_read_only_end(store) != "cut":
+                return _Ends(doubtful=None if found.doubtful_offset < 0 else found.doubtful_offset)
+            ends = {(queue.topic, queue.number): queue.end for queue in store.queues()}
+            return _Ends(cut=found.end_offset, queues=ends)
+    except (StoreError, OSError):
+        return _Ends()  # what keeps it from opening is found by looking at its parts
+
+
+def _log_findings(
+    files: LogFiles, walk: LogWalk, facts: Directory, ends: _Ends
+) -> Iterator[Finding]:
     if not facts.was_closed:
         text = "the store is in use or was not closed (abort is there)"
         yield Finding(Kind.LOG, str(facts.path), text, level=Level.NOTE)
@@ -135,7 +184,10 @@ def _log_findings(files: LogFiles, walk: LogWalk, facts: Directory) -> Iterator[
         yield Finding(Kind.LOG, str(facts.path), f"{part}: not looked at", level=Level.NOTE)
     for path in files.foreign:
         cure = "repair moves it to cut/"
-        yield Finding(Kind.LOG, str(path), "is no commit log file of this store", cure)
+        text = "is no commit log file of this store"
+        if path.exists() and not path.is_file():
+            text = "is not a regular file"
+        yield Finding(Kind.LOG, str(path), text, cure)
     for file in files.wrong_sizes:
         text = f"has {file.size} bytes instead of {files.file_size}"
         cure = "repair gives it its size back; what is gone stays gone"
@@ -149,7 +201,18 @@ def _log_findings(files: LogFiles, walk: LogWalk, facts: Directory) -> Iterator[
         text = f"{hole.size} bytes are no records: {hole.reason}"
         cure = "repair copies them to cut/ and lets readers pass; their messages stay lost"
         yield Finding(Kind.LOG, place, text, cure, offset=hole.start)
-    if walk.last_byte > walk.end:
+    if ends.doubtful is not None:
+        text = "RocketMQ cut the log here, or it is damaged; nothing tells which"
+        yield Finding(Kind.LOG, str(ends.doubtful), text, level=Level.NOTE, offset=ends.doubtful)
+    if ends.cut is not None:
+        place = f"{walk.end} to {walk.last_byte}"
+        text = (
+            f"RocketMQ cut its log and left {walk.last_byte - walk.end} bytes after its end at "
+            f"{walk.end}, and the units and keys of what it cut; no reader sees them"
+        )
+        cure = "opening for writing copies the records among them to cut/ and clears the rest"
+        yield Finding(Kind.LOG, place, text, cure, Level.NOTE, walk.end)
+    elif walk.last_byte > walk.end:
         place = f"{walk.end} to {walk.last_byte}"
         text = f"the log ends in {walk.last_byte - walk.end} bytes that are no record"
         cure = "repair copies them to cut/ and ends the log before them"
@@ -178,7 +241,12 @@ def _read(path: Path) -> bytes | None:
 
 
 def _checkpoint_findings(
-    path: Path, data: bytes | None, log_end: int, last_timestamp: int
+    path: Path,
+    data: bytes | None,
+    *,
+    log_end: int,
+    last_timestamp: int,
+    newest_timestamp: int,
 ) -> Iterator[Finding]:
     rebuilt = "repair writes another; recovery then reads the whole log"
     if data is None:
@@ -197,12 +265,19 @@ def _checkpoint_findings(
         yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt, offset=marked)
     names = {"records": physic, "queues": logics, "index entries": indexed}
     for name, timestamp in names.items():
-        if timestamp > last_timestamp or timestamp < 0:
+        if timestamp > newest_timestamp or timestamp < 0:
             text = (
                 f"says that {name} were flushed up to time {timestamp}, but the last record is of "
-                f"{last_timestamp}: records may be lost"
+                f"{newest_timestamp}: records may be lost"
             )
             yield Finding(Kind.CHECKPOINT, str(path), text, rebuilt)
+        elif name == "records" and timestamp > last_timestamp and marked < 0:
+            text = (
+                f"the last record is of {last_timestamp}, older than the last one that was flushed "
+                f"({timestamp}): the clock was set back, or RocketMQ cut the log and its next "
+                "start brings back what it cut; nothing tells which"
+            )
+            yield Finding(Kind.CHECKPOINT, str(path), text, level=Level.NOTE)
     for name, offset in {"confirm offset": confirm, "queue offset": logics_offset}.items():
         if offset > log_end or offset < -1:
             text = f"has the {name} {offset}, but the log ends at {log_end}: records may be lost"

@@ -258,13 +258,13 @@ def test_half_a_record_behind_the_end_is_told_and_compared(
     assert run("diff", "--common", *pair).code == 0
 
 
-def test_damage_in_the_last_record_of_one_is_found_behind_its_end(
+def test_damage_in_the_last_record_of_one_is_a_difference(
     pair: tuple[Path, Path], run: Run
 ) -> None:
     with rmqstore.open(pair[0], read_only=True) as store:
         place = store.get("orders", queue=1, offset=9).physical_offset + 90
     flip(pair[1], place)
-    assert run("diff", "--json", *pair).json[-1]["tailDifference"] == place
+    assert run("diff", "--json", *pair).json[-1]["firstDifference"] == place
 
 
 def test_epochs_that_promise_more_than_the_logs_hold_are_told(

@@ -149,6 +149,6 @@ def test_without_typer_one_line_says_what_to_install(spawn: Spawn) -> None:
     code = "import sys; sys.modules['typer'] = None; from rmqstore.cli.main import main; main()"
     with spawn("ls", code=("-c", code)) as process:
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert out == b""
     assert err == b"rmqstore: the command line needs typer; pip install 'rmqstore[cli]'\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def test_info_tells_where_the_store_ends(small: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("none", "does not exist"), ("empty", "is no store"), ("log", "by itself")]
+    ("name", "text"),
+    [("none", "does not exist"), ("empty", "is not a store"), ("log", "by itself")],
 )
 def test_what_is_no_store_is_named_on_one_line(
     tmp_path: Path, run: Run, name: str, text: str
@@ -90,13 +92,67 @@ def test_dump_to_parquet_holds_every_record(small: Path, tmp_path: Path, run: Ru
     assert list(tmp_path.glob("*.unfinished")) == []
 
 
-def test_dump_of_a_damaged_log_ends_at_the_damage(small: Path, run: Run) -> None:
+def test_log_elsewhere_is_named_with_its_option(tmp_path: Path, run: Run) -> None:
+    elsewhere, log = tmp_path / "store", tmp_path / "log"
+    with rmqstore.open(
+        elsewhere, commit_log_file_size_bytes=1 << 16, commit_log_paths=(str(log),)
+    ) as store:
+        store.put("orders", b"x")
+    (elsewhere / "config" / "rmqstore.properties").unlink()
+    told = run("ls", elsewhere)
+    assert told.code == 3
+    assert "storePathCommitLog" in told.err
+    assert "--config" in told.err
+    broker = tmp_path / "broker.conf"
+    broker.write_text(f"storePathCommitLog={log}\nmappedFileSizeCommitLog=65536\n")
+    assert run("ls", elsewhere, "--config", broker).lines[1:] == ["orders\t0\t0\t1\t1"]
+
+
+def test_info_shows_the_checkpoint(small: Path, run: Run) -> None:
+    (facts,) = run("info", small, "--json").json
+    data = struct.unpack(">6q", (small / "checkpoint").read_bytes()[:48])
+    assert tuple(facts["checkpoint"].values())[:6] == data
+    assert facts["checkpoint"]["flushedOffset"] == facts["endOffset"]
+    assert f"physicMsgTimestamp {data[0]}" in run("info", small).out
+    (small / "checkpoint").unlink()
+    (facts,) = run("info", small, "--json").json
+    assert facts["checkpoint"] is None
+
+
+def harm(small: Path) -> int:
+    """Turn bits in the body of one record, the tenth, and return where it begins."""
     with rmqstore.open(small, read_only=True) as store:
         at = store.get("orders", queue=1, offset=4).physical_offset
     log = small / "commitlog" / f"{0:020}"
     with log.open("r+b") as file:
         file.seek(at + 90)
         file.write(b"\xff")
+    return at
+
+
+def test_dump_goes_on_after_damage_when_asked(small: Path, run: Run) -> None:
+    harm(small)
+    told = run("dump", small, "--on-corrupt", "skip")
+    assert (told.code, len(told.lines)) == (1, 19)
+    assert "skipped 1 corrupt place" in told.err
+
+
+def test_dump_to_parquet_goes_on_after_damage_when_asked(
+    small: Path, tmp_path: Path, run: Run
+) -> None:
+    files = pytest.importorskip("pyarrow.parquet", reason="the extra arrow is not installed")
+    harm(small)
+    target = tmp_path / "small.parquet"
+    assert run("dump", small, "--parquet", target).code != 0
+    assert not target.exists()
+    told = run("dump", small, "--parquet", target, "--on-corrupt", "skip")
+    assert told.code == 1
+    assert "skipped 1 corrupt place" in told.err
+    assert files.read_table(target).num_rows == 19
+
+
+def test_dump_of_a_damaged_log_ends_at_the_damage(small: Path, run: Run) -> None:
+    at = harm(small)
     told = run("dump", small)
     assert (told.code, len(told.lines)) == (1, 9)
     assert str(at) in told.err

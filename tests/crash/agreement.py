@@ -26,7 +26,7 @@ def has_queue_offset(record: Record) -> bool:
 
 def walk_log(store: Store) -> list[Record]:
     """Return every record of the log, having checked that nothing in it is bad."""
-    scan = store.scan_log()
+    scan = store.scan_log(on_corrupt="stop")
     records = list(scan)
     assert scan.verdict == "limit", (scan.verdict, scan.error)
     assert scan.offset == store.end_offset

@@ -182,7 +182,7 @@ class Node:
 
     def do_log(self) -> list[tuple[int, int, int, int]]:
         """Return physical offset, queue, queue offset and number of every record of the log."""
-        scan = self.store.scan_log()
+        scan = self.store.scan_log(on_corrupt="stop")
         found = [
             (each.physical_offset, each.queue, each.queue_offset, number_of(each.body))
             for each in scan

@@ -212,7 +212,7 @@ class SmallStore:
         self._compare(got, expected, heard)
 
     def _listen_to_log(self, store: Store, heard: Heard) -> None:
-        scan = store.scan_log(max(store.start_offset, 0))
+        scan = store.scan_log(max(store.start_offset, 0), on_corrupt="stop")
         got = list(scan)
         expected = self.records
         if scan.error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import CorruptionError, StoreError
+from rmqstore import CorruptionError, StoreError, UnsupportedStoreError
+from rmqstore.spark.layout import Layout
+from rmqstore.verify import verify
 from tests.crash.agreement import FILES, check_agreement
 
 COUNT = 24
@@ -176,6 +179,45 @@ def test_log_file_of_another_size_is_refused_with_both_sizes(size: int, director
     with pytest.raises(CorruptionError) as caught:
         rmqstore.open(directory)
     assert f"{path} has {size} bytes, expected 2048" in str(caught.value)
+
+
+def test_damaged_last_record_of_a_closed_store_is_not_passed_over(directory: Path) -> None:
+    with rmqstore.open(directory, read_only=True) as store:
+        *_, last = store.scan_log()
+        path, start, _ = next(
+            each for each in store._files() if each[1] <= last.physical_offset < sum(each[1:])
+        )
+        at, end = last.physical_offset, store.end_offset
+    with Path(path).open("r+b") as file:
+        file.seek(at - start + 8)  # the body's CRC
+        file.write(b"\xff\xff\xff\xff")
+    with rmqstore.open(directory, read_only=True) as store:
+        assert store.end_offset == end
+        with pytest.raises(CorruptionError, match=str(at)):
+            list(store.scan_log())
+        with pytest.raises(CorruptionError, match=str(at)):
+            store.get(last.topic, queue=last.queue, offset=last.queue_offset)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "/dev/zero"])
+def test_special_file_in_place_of_the_last_log_file_is_named_by_every_reader(
+    kind: str, directory: Path
+) -> None:
+    path = files_below(directory, "commitlog")[-1]
+    path.unlink()
+    if kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(kind)
+    with pytest.raises(CorruptionError, match=f"{path} is not a regular file"):
+        rmqstore.open(directory, read_only=True)
+    with pytest.raises((CorruptionError, UnsupportedStoreError), match=str(path)):
+        rmqstore.open(directory)
+    with pytest.raises(CorruptionError, match="is not a regular file"):
+        Layout.of(str(directory))
+    assert [each.place for each in verify(directory).damage if "regular" in each.text] == [
+        str(path)
+    ]
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/orders/0", "index"])

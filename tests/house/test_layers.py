@@ -19,6 +19,7 @@ LAYERS = {
     "rmqstore.errors": 1,
     "rmqstore.config": 1,
     "rmqstore.message": 1,
+    "rmqstore.checkpoint": 1,
     "rmqstore.compression": 1,
     "rmqstore.forks": 1,
     "rmqstore.metrics": 1,

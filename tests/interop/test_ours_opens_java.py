@@ -147,7 +147,7 @@ def read_head(path: Path) -> bytes:
 
 def check_what_is_seen(store: rmqstore.Store, *, since: int) -> None:
     """Hold queues and log of a store that is being written against each other."""
-    scan = store.scan_log(since)
+    scan = store.scan_log(since, on_corrupt="stop")
     last = {}
     for record in scan:
         last[record.topic, record.queue] = record.queue_offset

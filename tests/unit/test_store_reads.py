@@ -139,6 +139,59 @@ def test_scan_log_walks_between_two_offsets(store: rmqstore.Store) -> None:
     assert store.scan_log().count() == (10, sum(each.size for each in receipts))
 
 
+def harm(store: rmqstore.Store, offset: int) -> None:
+    """Turn a bit in the body of the record at a physical offset."""
+    path, start, _ = next(each for each in store._files() if each[1] <= offset < sum(each[1:]))
+    with Path(path).open("r+b") as file:
+        file.seek(offset - start + 100)
+        (byte,) = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes((byte ^ 1,)))
+
+
+def test_scan_log_raises_at_damage_unless_asked_to_stop_or_skip(store: rmqstore.Store) -> None:
+    receipts = [store.put("orders", bytes(500)) for _ in range(10)]
+    store.wait_dispatched()
+    at = receipts[4].physical_offset
+    harm(store, at)
+    scan, found = store.scan_log(), []
+    with pytest.raises(CorruptionError, match=str(at)):
+        found += [each.queue_offset for each in scan]
+    assert (scan.verdict, scan.offset) == ("bad", at)
+    scan = store.scan_log(on_corrupt="stop")
+    assert [each.queue_offset for each in scan] == [0, 1, 2, 3]
+    assert (scan.verdict, scan.offset, scan.skipped) == ("bad", at, 0)
+    assert isinstance(scan.error, CorruptionError)
+    scan = store.scan_log(on_corrupt="skip")
+    assert [each.queue_offset for each in scan] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert (scan.verdict, scan.error, scan.skipped) == ("limit", None, 1)
+    assert store.scan_log(on_corrupt="skip").count()[0] == 9
+    assert store.scan_log(on_corrupt="stop").count()[0] == 4
+    with pytest.raises(CorruptionError, match=str(at)):
+        store.scan_log().count()
+    with pytest.raises(ArgumentError, match="give fail or skip or stop"):
+        store.scan_log(on_corrupt="ignore")
+
+
+def test_scan_log_from_the_middle_of_a_record_raises(store: rmqstore.Store) -> None:
+    store.put("orders", b"x")
+    with pytest.raises(CorruptionError, match="5"):
+        list(store.scan_log(5))
+
+
+def test_scan_log_raises_where_nothing_was_written_before_the_end(store: rmqstore.Store) -> None:
+    receipts = [store.put("orders", bytes(500)) for _ in range(4)]
+    store.wait_dispatched()
+    at = receipts[2].physical_offset
+    path, start, _ = store._files()[0]
+    with Path(path).open("r+b") as file:
+        file.seek(at - start)
+        file.write(bytes(receipts[2].size))
+    with pytest.raises(CorruptionError, match=f"no record at offset {at}, but the log ends"):
+        list(store.scan_log())
+    assert len(list(store.scan_log(on_corrupt="skip"))) == 3
+
+
 def test_raw_bytes_make_an_equal_log(store: rmqstore.Store, tmp_path: Path) -> None:
     for i in range(30):
         store.put("orders", bytes((i,)) * 5000, keys=[f"k{i}"], queue=i % 2)

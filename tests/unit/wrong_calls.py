@@ -215,8 +215,9 @@ def store_verbs(bench: Bench) -> Iterator[Verb]:
     yield Verb("find_tag", of("find_tag"), {"topic": "t", "tag": "x", **find}, times)
     yield Verb("get_by_id", of("get_by_id"), {"message_id": "0" * 32})
     yield Verb("record_at", of("record_at"), {"physical_offset": 0})
-    scan = {"start": 0, "stop": 9999, "check_crc": True, "zero_copy": False}
-    yield Verb("scan_log", of("scan_log"), scan)
+    scan = {"start": 0, "stop": 9999, "check_crc": True, "zero_copy": False, "on_corrupt": "fail"}
+    words = {"on_corrupt": v.one_of("fail", "skip", "stop")}
+    yield Verb("scan_log", of("scan_log"), scan, words)
     yield Verb(
         "scan_arrow",
         of("scan_arrow"),

@@ -1,0 +1,63 @@
+"""The checkpoint file of a store, read as it lies there."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, Self
+
+__all__ = ["CHECKPOINT", "CHECKPOINT_BYTES", "Checkpoint"]
+
+CHECKPOINT = "checkpoint"
+"""The name of the file, under the root."""
+
+CHECKPOINT_BYTES = 60
+"""So many bytes of the file hold something."""
+
+_FIELDS = struct.Struct(">6q")
+_MARK = struct.Struct(">qI")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the checkpoint says; times are store timestamps in ms, offsets are physical ones."""
+
+    physic_ms: int
+    """Of the last record that was flushed."""
+
+    logics_ms: int
+    index_ms: int
+    master_flushed_offset: int
+    confirm_offset: int
+    logics_offset: int
+    """Up to where the queues are on the device; 0 in a store of RocketMQ 5.3."""
+
+    flushed_offset: int | None
+    """Up to where the log is on the device; None where rmqstore did not write the file last, or
+    closed the store."""
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> Self | None:
+        """Return what the first bytes of the file say; None when they are too few."""
+        if data is None or len(data) < _FIELDS.size:
+            return None
+        flushed: int | None = None
+        if len(data) >= _FIELDS.size + _MARK.size:
+            offset, crc = _MARK.unpack_from(data, _FIELDS.size)
+            if offset >= 0 and crc == zlib.crc32(data[: _FIELDS.size + 8]):
+                flushed = offset
+        physic_ms, logics_ms, index_ms, master_flushed, confirm, logics = _FIELDS.unpack_from(data)
+        return cls(physic_ms, logics_ms, index_ms, master_flushed, confirm, logics, flushed)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields by RocketMQ's names, for `--json`."""
+        return {
+            "physicMsgTimestamp": self.physic_ms,
+            "logicsMsgTimestamp": self.logics_ms,
+            "indexMsgTimestamp": self.index_ms,
+            "masterFlushedOffset": self.master_flushed_offset,
+            "confirmPhyOffset": self.confirm_offset,
+            "logicsPhysicalOffset": self.logics_offset,
+            "flushedOffset": self.flushed_offset,
+        }
