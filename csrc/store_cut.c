@@ -254,7 +254,11 @@ int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error
     if (status != RMQ_OK)
         return status;
     halt(store);
-    if (offset < rmq_file_queue_end(&store->log.files))
+    int64_t end = rmq_file_queue_end(&store->log.files);
+    if (offset > end)
+        status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                          "cannot cut at %" PRId64 ", the log ends at %" PRId64, offset, end);
+    else if (offset < end)
         status = cut_at(store, offset, err);
     resume(store, atomic_load(&store->dispatcher.dispatched_offset));
     return status;

@@ -32,6 +32,7 @@ __all__ = [
     "items",
     "mapping",
     "member",
+    "milliseconds",
     "path",
     "seconds",
     "shown",
@@ -181,6 +182,16 @@ def seconds(name: str, value: object) -> float:
     if not number >= 0:
         raise ArgumentError(f"{name} is {shown(value)}; give {wanted}")
     return min(number, SECONDS_MAX)
+
+
+def milliseconds(name: str, value: object) -> float:
+    """Return a reading of a clock in milliseconds, whole or not. Refuses NaN and infinity."""
+    wanted = "a number of milliseconds"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong_type(name, value, wanted)
+    if not abs(value) <= INT64_MAX:
+        raise ArgumentError(f"{name} is {shown(value)}; give {wanted}")
+    return value
 
 
 def member(name: str, value: object, kind: type[E]) -> E:

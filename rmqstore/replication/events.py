@@ -32,7 +32,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rmqstore.errors import ArgumentError
+from rmqstore.arguments import shown
+from rmqstore.errors import ArgumentError, ArgumentTypeError
 from rmqstore.replication.epoch import EpochEntry
 from rmqstore.replication.epoch_state import EpochState
 from rmqstore.replication.frames import Body, ClassicData, Frame, Transfer
@@ -149,10 +150,15 @@ class HaOptions:
             "cut_bytes_max": (0, 2**63 - 1),
         }
         for name, (low, high) in limits.items():
-            if not low <= getattr(self, name) <= high:
-                raise ArgumentError(
-                    f"{name} is {getattr(self, name)}; it must be from {low} to {high}"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ArgumentTypeError(f"{name} is a {type(value).__name__}; give a whole number")
+            if not low <= value <= high:
+                text = shown(value, typed=False)
+                raise ArgumentError(f"{name} is {text}; it must be from {low} to {high}")
+        for name in ("ack_flushed", "ack_parts", "checks", "streams"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ArgumentTypeError(f"{name} is a {type(value).__name__}; give True or False")
 
 
 class LogView(Protocol):

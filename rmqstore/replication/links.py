@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqstore import forks
+from rmqstore import arguments, forks
 from rmqstore._native.core import AckBoard, HaPump, LogWatch
-from rmqstore.errors import ArgumentError, StoreClosedError
+from rmqstore.errors import ArgumentError, ArgumentTypeError, StoreClosedError
 from rmqstore.replication.frames import Body
 from rmqstore.store import Store
 
@@ -100,13 +100,23 @@ def parse_address(place: str | Address, *, low_port: int = 1) -> Address:
         host = host.removeprefix("[").removesuffix("]")
         port = int(digits) if digits.isascii() and digits.isdecimal() else -1
     else:
-        host, port = place
+        host, port = _pair_of(place)
     if not host or host == "*" or not low_port <= port <= 65535:
         raise ArgumentError(
-            f"{place!r} is no address: give host and port as in 127.0.0.1:10912, the port from "
-            f"{low_port} to 65535; 0.0.0.0 for every interface"
+            f"{arguments.shown(place)} is no address: give host and port as in 127.0.0.1:10912, "
+            f"the port from {low_port} to 65535; 0.0.0.0 for every interface"
         )
     return host, port
+
+
+def _pair_of(place: object) -> Address:
+    if isinstance(place, tuple | list) and len(place) == 2:
+        host, port = place
+        if isinstance(host, str) and isinstance(port, int) and not isinstance(port, bool):
+            return host, port
+    raise ArgumentTypeError(
+        f"{arguments.shown(place)} is no address: give host and port as in 127.0.0.1:10912"
+    )
 
 
 def told(address: Address) -> str:

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from rmqstore.arguments import INT32_MAX, shown
 from rmqstore.config.options import INT64_MAX, Option, option, options_of
-from rmqstore.errors import ArgumentError, ConfigError
+from rmqstore.errors import ArgumentError, ArgumentTypeError, ConfigError
 from rmqstore.message import PutStatus
 
 __all__ = [
@@ -112,11 +113,15 @@ class Quorum:
 
 def _fault(value: Any, about: Option) -> str:
     if not about.codec.accepts(value):
-        return f"{value!r} has the wrong type; give a {type(about.default).__name__}"
+        return f"{shown(value)} has the wrong type; give a {type(about.default).__name__}"
     if about.low is not None and value < about.low:
-        return f"{value} is below the limit of {about.low} {about.unit}; raise it"
+        return (
+            f"{shown(value, typed=False)} is below the limit of {about.low} {about.unit}; raise it"
+        )
     if about.high is not None and value > about.high:
-        return f"{value} is above the limit of {about.high} {about.unit}; lower it"
+        return (
+            f"{shown(value, typed=False)} is above the limit of {about.high} {about.unit}; lower it"
+        )
     return ""
 
 
@@ -212,8 +217,14 @@ class Lease:
     __slots__ = ("_asked_ms", "duration_ms")
 
     def __init__(self, duration_ms: int = 0) -> None:
-        if duration_ms < 0:
-            raise ArgumentError(f"a lease of {duration_ms} ms; give 0 for none, or more")
+        if not isinstance(duration_ms, int) or isinstance(duration_ms, bool):
+            kind = type(duration_ms).__name__
+            raise ArgumentTypeError(f"duration_ms is a {kind}; give a whole number of milliseconds")
+        if not 0 <= duration_ms <= INT32_MAX:
+            raise ArgumentError(
+                f"duration_ms is {shown(duration_ms, typed=False)}; give 0 for no lease, or up to "
+                f"{INT32_MAX} ms"
+            )
         self.duration_ms = duration_ms
         self._asked_ms: int | None = None
 

@@ -15,6 +15,7 @@ leaves the store readable, closed for puts and without a role, and the same call
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import time
@@ -312,12 +313,10 @@ class ReplicatedStore:
         """
         if epoch is not None:
             epoch = arguments.integer("epoch", epoch)
-        wanted = "a collection of broker ids"
-        members = frozenset(
-            arguments.integer("members", each)
-            for each in arguments.items("members", members, wanted)
-        )
+        members = _broker_ids(members)
         set_epoch = arguments.integer("set_epoch", set_epoch)
+        others_asked = arguments.boolean("others_asked", others_asked)
+        allow_epoch_jump = arguments.boolean("allow_epoch_jump", allow_epoch_jump)
         timeout = arguments.seconds("timeout", timeout)
         wants_set = bool(members) or self._mode is Mode.SYNC_STATE_SET
         if members and self.broker_id not in members:
@@ -377,6 +376,10 @@ class ReplicatedStore:
         master; ArgumentError for a jump of more than 1,000,000 without *allow_epoch_jump*.
         """
         place = parse_address(master)
+        if epoch is not None:
+            epoch = arguments.integer("epoch", epoch)
+        begin_anew = arguments.boolean("begin_anew", begin_anew)
+        allow_epoch_jump = arguments.boolean("allow_epoch_jump", allow_epoch_jump)
         with self._changing:
             self._check_open()
             self._call(
@@ -395,7 +398,9 @@ class ReplicatedStore:
         refused, and `status` says so. Raises ArgumentError on a slave, in a mode without a set,
         and for two sets of one version.
         """
-        self._call(lambda: self._roles.take_set(frozenset(members), set_epoch))
+        taken = _broker_ids(members)
+        version = arguments.integer("set_epoch", set_epoch)
+        self._call(lambda: self._roles.take_set(taken, version))
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
@@ -404,6 +409,7 @@ class ReplicatedStore:
 
     def refuse_proposal(self, number: int) -> None:
         """Answer the proposal of that number: it will never take effect."""
+        number = arguments.integer("number", number)
         self._call(
             lambda: self._roles.of_master().change(
                 lambda group, now: group.refuse_proposal(number, now)
@@ -412,18 +418,20 @@ class ReplicatedStore:
 
     def lose_proposal(self, number: int) -> None:
         """Tell that a proposal's answer will never come; it may have taken effect."""
+        number = arguments.integer("number", number)
         self._call(
             lambda: self._roles.of_master().change(
                 lambda group, now: group.lose_proposal(number, now)
             )
         )
 
-    def renew_lease(self, asked_ms: int) -> None:
+    def renew_lease(self, asked_ms: float) -> None:
         """Take a renewal of the lease that was asked for at *asked_ms*, a reading of
         `time.monotonic` in milliseconds.
 
         Raises ArgumentError for one that is still to come: it is of another clock.
         """
+        asked_ms = math.floor(arguments.milliseconds("asked_ms", asked_ms))
         if asked_ms > now_ms():
             raise ArgumentError(
                 f"a renewal asked for at {asked_ms} ms, which is to come: time.monotonic is at "
@@ -499,6 +507,7 @@ class ReplicatedStore:
         Copies are those that count for puts. Raises StoreTimeout after *timeout* seconds (30 by
         default), ArgumentError where this store is no master.
         """
+        copies = arguments.integer("copies", copies, low=1)
         end = self.store.end_offset
         self._wait(
             lambda: self._roles.wait_in_sync(copies, end), timeout, f"{copies} copies up to {end}"
@@ -511,6 +520,8 @@ class ReplicatedStore:
         Raises StoreTimeout after *timeout* seconds (30 by default), ArgumentError where this store
         is no slave.
         """
+        if offset is not None:
+            offset = arguments.integer("offset", offset)
         what = "the master's end" if offset is None else f"offset {offset}"
         self._wait(lambda: self._roles.wait_caught_up(offset), timeout, f"catching up to {what}")
 
@@ -520,8 +531,8 @@ class ReplicatedStore:
 
         Raises StoreTimeout after *timeout* seconds (30 by default).
         """
-        end = self.store.end_offset if offset is None else offset
-        limit = _WAIT_S if timeout is None else timeout
+        end = self.store.end_offset if offset is None else arguments.integer("offset", offset)
+        limit = _WAIT_S if timeout is None else arguments.seconds("timeout", timeout)
         deadline = time.monotonic() + limit
         while self.store.dispatched_offset < end:
             left = deadline - time.monotonic()
@@ -535,9 +546,10 @@ class ReplicatedStore:
     def _wait(self, begin: Callable[[], Waiting], timeout: float | None, what: str) -> None:
         if self._thread.is_current:
             raise ArgumentError("waiting on the thread of replication would wait for ever")
+        limit = _WAIT_S if timeout is None else arguments.seconds("timeout", timeout)
         waiting = self._call(begin)
         try:
-            waiting.result(_WAIT_S if timeout is None else timeout, what)
+            waiting.result(limit, what)
         finally:
             with contextlib.suppress(StoreClosedError):
                 self._call(lambda: self._roles.end_wait(waiting))
@@ -550,6 +562,13 @@ class ReplicatedStore:
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreClosedError(f"replication of store {self.store.path} was closed")
+
+
+def _broker_ids(members: Collection[int]) -> frozenset[int]:
+    wanted = "a collection of broker ids"
+    return frozenset(
+        arguments.integer("members", each) for each in arguments.items("members", members, wanted)
+    )
 
 
 class Master(ReplicatedStore):

@@ -141,14 +141,15 @@ def test_cut_at_the_start_leaves_an_empty_log_that_goes_on_there(
         assert (receipt.physical_offset, receipt.queue_offset) == (0, 0)
 
 
-def test_cut_at_or_behind_the_end_changes_nothing(
+def test_cut_at_the_end_changes_nothing_and_past_the_end_is_refused(
     filled: tuple[Path, list[Receipt]], tmp_path: Path
 ) -> None:
     original, _ = filled
     with rmqstore.open(copy(original, tmp_path)) as store:
         end = store.end_offset
         store.truncate_to(end)
-        store.truncate_to(end + 10_000_000)
+        with pytest.raises(OffsetOutOfRange, match=f"{end + 1}.*ends at {end}"):
+            store.truncate_to(end + 1)
         assert store.end_offset == end
         assert len(check_agreement(store)) == COUNT
 

@@ -206,7 +206,7 @@ def test_put_that_needs_no_copies_waits_for_a_lease_that_ran_out_after_its_appen
 
 def test_no_lease_is_always_held() -> None:
     assert Lease().is_held(0)
-    with pytest.raises(ArgumentError, match="-1 ms"):
+    with pytest.raises(ArgumentError, match="duration_ms is -1"):
         Lease(-1)
 
 

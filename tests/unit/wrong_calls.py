@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import inspect
 import os
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 import rmqstore
 import rmqstore.aio
 from rmqstore import Durability, Message, PutError, Store, StoreError, TopicConfig
+from rmqstore.replication import HaOptions, Lease, Master, Quorum, ReplicatedStore
 from tests.unit import wrong_values as v
 from tests.unit.wrong_values import VALUES, Accepts, optional
 
@@ -510,12 +512,70 @@ def aio_verbs(bench: Bench) -> Iterator[Verb]:
     loop.close()
 
 
+def replication_verbs(bench: Bench) -> Iterator[Verb]:
+    master = Master(
+        bench.store,
+        listen="127.0.0.1:0",
+        members=(1,),
+        epoch=1,
+        broker_id=1,
+        lease=Lease(60_000),
+    )
+    ids = {"members": v.anything}
+    switches = {"others_asked": v.boolean, "allow_epoch_jump": v.boolean, "begin_anew": v.boolean}
+    addresses = {"master": v.nothing}
+    yield Verb(
+        "become_master",
+        master.become_master,
+        {"epoch": 1, "members": (1,), "set_epoch": 0, "timeout": 1}
+        | {"others_asked": False, "allow_epoch_jump": False},
+        {"epoch": optional(v.whole()), "set_epoch": v.whole(), **ids, **switches},
+        names_others=("epoch", "members"),
+    )
+    yield Verb(
+        "set_sync_state_set",
+        master.set_sync_state_set,
+        {"members": (1,), "set_epoch": 1},
+        {"set_epoch": v.whole(), **ids},
+        names_others=("members",),
+    )
+    for name in ("refuse_proposal", "lose_proposal"):
+        yield Verb(name, getattr(master, name), {"number": 1}, {"number": v.whole()})
+    moments = {"asked_ms": lambda value: isinstance(value, int | float)}
+    yield Verb("renew_lease", master.renew_lease, {"asked_ms": 1.5}, moments)
+    yield Verb(
+        "wait_in_sync",
+        master.wait_in_sync,
+        {"copies": 1, "timeout": 0.01},
+        {"copies": v.whole(1)},
+    )
+    offsets = {"offset": optional(v.whole())}
+    brief = {"offset": 0, "timeout": 0.01}
+    yield Verb("wait_confirmed", master.wait_confirmed, brief, offsets)
+    yield Verb("wait_caught_up", master.wait_caught_up, brief, offsets, names_others=("timeout",))
+    yield Verb("status", master.status, {})
+    yield Verb(
+        "become_slave",
+        master.become_slave,
+        {"master": "127.0.0.1:1", "epoch": 2, "begin_anew": False, "allow_epoch_jump": False},
+        {"epoch": optional(v.whole()), **addresses, **switches},
+        names_others=("master",),
+    )
+    yield Verb("close", master.close, {})
+    for kind in (Quorum, HaOptions):
+        for name, default in ((each.name, each.default) for each in dataclasses.fields(kind)):
+            accepts = v.boolean if isinstance(default, bool) else v.whole()
+            yield Verb(kind.__name__, kind, {name: default}, {name: accepts})
+    yield Verb("Lease", Lease, {"duration_ms": 0}, {"duration_ms": v.whole(0, 2**31 - 1)})
+
+
 GROUPS: Mapping[str, Callable[[Bench], Iterator[Verb]]] = {
     "store": store_verbs,
     "queue": queue_verbs,
     "message": message_verbs,
     "modules": module_verbs,
     "aio": aio_verbs,
+    "replication": replication_verbs,
 }
 
 
@@ -526,6 +586,7 @@ COVERED: Mapping[str, Any] = {
     "store": Store,
     "queue": rmqstore.Queue,
     "aio": rmqstore.aio.AsyncStore,
+    "replication": ReplicatedStore,
 }
 NO_WRONG_VALUE = {"self", "options", "members", "arguments", "settings"}
 
