@@ -227,7 +227,7 @@ class _StorePlan:
             self._lose_offset("startingOffsets", queue, range_.start)
         if layout.dispatched_end < layout.readable_end:
             return  # there may be more messages than the queue knows of
-        if range_.start > queue.end:
+        if queue.end < range_.start < 2**63 - 1:
             self._lose_offset("startingOffsets", queue, range_.start)
         if queue.end < range_.stop < 2**63 - 1:
             self._lose_offset("endingOffsets", queue, range_.stop)

@@ -233,6 +233,7 @@ def test_starting_offsets_choose_by_queue_and_only_for_a_new_query(
     store: rmqstore.Store, path: Path
 ) -> None:
     store.put_many(messages(120))
+    store.wait_dispatched()
     starting = {"orders": {"0": 15, "1": -2}, "payments": {"0": -1, "1": 19}}
     topics = {"subscribe": "orders,payments"}
     query = query_all(path, startingOffsets=json.dumps(starting), maxBytesPerTrigger=4000, **topics)
