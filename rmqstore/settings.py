@@ -59,6 +59,7 @@ def remember(root: str | os.PathLike[str], config: StoreConfig) -> None:
     replace_durably(path, ("\n".join(lines) + "\n").encode("iso-8859-1"))
 
 
+@disk_errors("reading the store's settings")
 def remembered(root: str | os.PathLike[str]) -> StoreConfig:
     """Return the configuration kept with the store at *root*, or the default one."""
     if not is_remembered(root):

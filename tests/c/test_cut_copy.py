@@ -73,6 +73,9 @@ def test_call_that_fails_leaves_no_copy_or_a_whole_one(
     store: Calls, door: FaultyDoor, tmp_path: Path, call: str
 ) -> None:
     stop = store.end_offset
+    # Otherwise the flusher may meet the failure first.
+    store.wait_dispatched(stop)
+    store.flush()
     door.arm(getattr(store.lib, f"RMQ_CALL_{call}"), 0, errno.ENOSPC, count=CALLS_MAX)
     with pytest.raises(Failed):
         copy(store, 0, stop)

@@ -120,8 +120,8 @@ def test_a_missing_file_exits_with_2(tmp_path: Path, run: Run) -> None:
     assert str(tmp_path / "none") in told.err
 
 
-def test_import_into_a_store_in_use_names_the_process(small: Path, run: Run) -> None:
+def test_import_into_a_store_in_use_exits_with_3(small: Path, run: Run) -> None:
     with rmqstore.open(small):
         told = run("import", small, "-", "-t", "t", stdin=b"x")
     assert told.code == 3
-    assert "in use" in told.err
+    assert "open in this process already" in told.err

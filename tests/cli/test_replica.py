@@ -341,4 +341,4 @@ def test_a_store_in_use_exits_with_3(small: Path, run: Run) -> None:
     with rmqstore.open(small):
         told = run("replica", "slave", small, "--master", "127.0.0.1:1")
     assert told.code == 3
-    assert "in use" in told.err
+    assert "open in this process already" in told.err
