@@ -280,7 +280,8 @@ int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct 
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err)
 {
-    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue), found = first;
+    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue),
+            found = first;
     if (!queue->files.last || first >= end)
         return RMQ_OK;
     int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_physical_offset,
@@ -387,7 +388,8 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
 {
     *count = 0;
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
-    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue), found = end;
+    int64_t first = rmq_batch_consume_queue_first(queue), end = rmq_batch_consume_queue_end(queue),
+            found = end;
     if (queue_offset < 0 || queue_offset >= max)
         return RMQ_OK;
     int status = rmq_unit_search(&queue->files, &LAYOUT, first, end, judge_queue_offset,
@@ -413,8 +415,8 @@ int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int6
 {
     int64_t max = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
     int64_t end = rmq_batch_consume_queue_end(queue), found = end;
-    (void)rmq_unit_search(&queue->files, &LAYOUT, rmq_batch_consume_queue_first(queue), end, judge_queue_offset,
-                          queue_offset, &found, NULL);
+    (void)rmq_unit_search(&queue->files, &LAYOUT, rmq_batch_consume_queue_first(queue), end,
+                          judge_queue_offset, queue_offset, &found, NULL);
     for (; found < end; ++found) {
         struct rmq_unit unit;
         size_t count = 0;

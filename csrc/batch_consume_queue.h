@@ -58,7 +58,8 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
 /* Where the first unit begins that is whole and lies behind queue_offset, which no unit holds; max
  * when there is none. */
 int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int64_t queue_offset);
-/* The verbs of the same names in consume_queue.h. Units are numbered by their place in the files. */
+/* The verbs of the same names in consume_queue.h. Units are numbered by their place in the files.
+ */
 int rmq_batch_consume_queue_units(struct rmq_batch_consume_queue *queue, int64_t from, int64_t upto,
                                   struct rmq_unit *units, size_t *count, struct rmq_error *err);
 int64_t rmq_batch_consume_queue_first(const struct rmq_batch_consume_queue *queue);

@@ -45,7 +45,7 @@ struct rmq_commit_log {
     bool is_shut;                    /* under put_lock: nobody gets a turn */
     _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
     struct rmq_warmer warmer;
-    _Atomic int64_t hold_at; /* writers whose bytes end at or after it run on_far_ahead */
+    _Atomic int64_t hold_at;      /* writers whose bytes end at or after it run on_far_ahead */
     struct rmq_hook on_far_ahead; /* the checkpoint has to follow: see flusher.h */
 };
 

@@ -150,8 +150,8 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
     queue->stale_end = 0;
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
-        set_bounds(queue, rmq_consume_queue_first(queue), rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE,
-                   -1);
+        set_bounds(queue, rmq_consume_queue_first(queue),
+                   rmq_file_queue_end(&queue->files) / RMQ_UNIT_SIZE, -1);
     return status;
 }
 
@@ -334,7 +334,8 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
         return RMQ_OK;
     int status = RMQ_OK;
     if (physical_end > log_end)
-        status = find_end(queue, rmq_consume_queue_first(queue), max, log_end, &end, &physical_end, err);
+        status =
+            find_end(queue, rmq_consume_queue_first(queue), max, log_end, &end, &physical_end, err);
     if (status != RMQ_OK || (end == max && !queue->is_rewound))
         return status;
     queue->is_rewound = false;
@@ -435,7 +436,8 @@ static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct r
     if (status == RMQ_OK && !files->last) {
         int64_t first = queue_offset - queue_offset % units_per_file;
         status = make_room(queue, queue_offset, 1, err);
-        if (status == RMQ_OK)
+        /* Also of a file that got no blocks: the next try goes on in it. */
+        if (files->last)
             set_bounds(queue, first, first, -1);
     } else if (status == RMQ_OK && queue_offset - max > RMQ_CONSUME_QUEUE_GAP_MAX) {
         status = rmq_fail(err, RMQ_CORRUPT, queue_offset,

@@ -26,9 +26,9 @@ struct rmq_file_queue_options {
     int64_t window; /* how many bytes are reserved at a time ahead of the writer */
     bool read_only;
     bool keep_descriptor;
-    bool allow_gaps; /* for inspection: a missing file in the middle is no error */
+    bool allow_gaps;        /* for inspection: a missing file in the middle is no error */
     bool makes_folder_late; /* with the first file, not when it is opened */
-    bool shows_files_late; /* a new file has another name until rmq_file_queue_show */
+    bool shows_files_late;  /* a new file has another name until rmq_file_queue_show */
 };
 
 struct rmq_file_queue {
@@ -73,8 +73,8 @@ int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err);
 /* Gives the last file its name, on the device when this returns. RocketMQ takes an empty file of a
- * queue for one with a unit, or an empty batch queue by it; so with shows_files_late a new file gets
- * its first unit before its name. Until then it is the queue's folder with ".new" added, which
+ * queue for one with a unit, or an empty batch queue by it; so with shows_files_late a new file
+ * gets its first unit before its name. Until then it is the queue's folder with ".new" added, which
  * RocketMQ passes over, and of which a crash leaves no more than that one file. */
 int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err);
 /* Makes the file that starts at `start` without adding it. A left-over file of that name is emptied

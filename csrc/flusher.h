@@ -77,11 +77,11 @@ struct rmq_flusher {
      * in the checkpoint what is gone. */
     pthread_mutex_t round_lock;
     pthread_mutex_t lock;
-    pthread_cond_t wanted; /* the thread shall stop, or is_hurried */
-    bool is_hurried;       /* queues and index shall be flushed whole now */
+    pthread_cond_t wanted;    /* the thread shall stop, or is_hurried */
+    bool is_hurried;          /* queues and index shall be flushed whole now */
     pthread_cond_t caught_up; /* they were, or the thread shall stop */
-    bool syncing;          /* somebody leads a sync of the log, or is woken to */
-    _Atomic int64_t sync_ms; /* how long the last sync of the log took */
+    bool syncing;             /* somebody leads a sync of the log, or is woken to */
+    _Atomic int64_t sync_ms;  /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
     struct rmq_hook on_flushed;                      /* more of the log is on the device */
     bool stop;

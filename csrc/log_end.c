@@ -71,7 +71,8 @@ static enum leads follow(struct rmq_file_queue *files, const struct rmq_queue *q
 /* Goes back from the queue's last unit to the last one whose record lies before `end` and is its
  * own, or lies before `from`; *kept is the number after that. */
 static int look_back(struct rmq_file_queue *files, struct rmq_queue *queue, int64_t from,
-                     int64_t end, int64_t *kept, struct rmq_log_end_facts *facts, struct rmq_error *err)
+                     int64_t end, int64_t *kept, struct rmq_log_end_facts *facts,
+                     struct rmq_error *err)
 {
     struct rmq_unit units[PORTION];
     int64_t first = 0;

@@ -38,10 +38,10 @@ struct rmq_log_end_facts {
     int64_t next_timestamp; /* store time of the first whole record after it; -1: there is none */
     bool is_inside;         /* a file of the log holds the end */
     bool has_bytes;         /* some byte after the end is not zero */
-    bool is_vouched;        /* after a clean stop the checkpoint vouches for the last record: see below */
-    bool is_known;          /* a unit's record begins at the end */
-    bool is_passed;         /* a unit's record begins at or after the end */
-    bool is_overwritten;    /* a unit leads to a place before the end that holds something else */
+    bool is_vouched; /* after a clean stop the checkpoint vouches for the last record: see below */
+    bool is_known;   /* a unit's record begins at the end */
+    bool is_passed;  /* a unit's record begins at or after the end */
+    bool is_overwritten; /* a unit leads to a place before the end that holds something else */
 };
 
 /* The rule above, for a place with bytes or units after it. */

@@ -23,7 +23,7 @@ struct rmq_mapped_file {
     struct rmq_vfs *vfs;
     char *path;
     char *former_path; /* NULL until it is renamed */
-    int64_t start; /* offset of the first byte in the space of the queue it belongs to */
+    int64_t start;     /* offset of the first byte in the space of the queue it belongs to */
     int64_t size;
     uint64_t identity; /* of the file as it was loaded, rmq_file_info */
     bool writable;

@@ -105,8 +105,8 @@ int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err);
 int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_error *err);
 int rmq_queue_read(struct rmq_queue *queue, int64_t queue_offset, struct rmq_unit *units,
                    size_t capacity, size_t *count, struct rmq_error *err);
-/* Units as they lie in the files, by number: those of a simple queue by queue offset, with addresses
- * in an extension as they are; those of a batch queue by place. */
+/* Units as they lie in the files, by number: those of a simple queue by queue offset, with
+ * addresses in an extension as they are; those of a batch queue by place. */
 void rmq_queue_numbers(struct rmq_queue *queue, int64_t *first, int64_t *end);
 int rmq_queue_units(struct rmq_queue *queue, int64_t from, int64_t upto, struct rmq_unit *units,
                     size_t *count, struct rmq_error *err);

@@ -228,10 +228,10 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
     }
     if (status == RMQ_END)
-        status = rmq_fail(err, RMQ_CORRUPT, ahead.scan.offset,
-                          "commit log: the record at offset %" PRId64
-                          " changed while it was recovered",
-                          ahead.scan.offset);
+        status =
+            rmq_fail(err, RMQ_CORRUPT, ahead.scan.offset,
+                     "commit log: the record at offset %" PRId64 " changed while it was recovered",
+                     ahead.scan.offset);
     rmq_scan_ahead_finish(&ahead);
     return status;
 }
@@ -281,8 +281,8 @@ static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t
     return false;
 }
 
-static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable,
-                         bool is_unknown, struct rmq_error *err)
+static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable, bool is_unknown,
+                         struct rmq_error *err)
 {
     return rmq_fail(err, RMQ_CORRUPT, end,
                     "commit log: %s at offset %" PRId64 ", but records up to %" PRId64
@@ -363,8 +363,7 @@ static int accept(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
 {
     int status = RMQ_OK;
     if (options->was_closed)
-        status =
-            rmq_abort_create(dispatcher->log->files.options.vfs, options->abort_path, err);
+        status = rmq_abort_create(dispatcher->log->files.options.vfs, options->abort_path, err);
     if (status == RMQ_OK && dispatcher->index)
         status = rmq_index_remove_unfinished(dispatcher->index, err);
     return status;
@@ -603,8 +602,8 @@ static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_tab
             recovery->end_offset = known; /* damage, which shows where it is read */
         return RMQ_OK;
     }
-    bool is_vouched = rmq_log_end_is_vouched(end.timestamp, checkpoint->physic_timestamp,
-                                             recovery->was_closed);
+    bool is_vouched =
+        rmq_log_end_is_vouched(end.timestamp, checkpoint->physic_timestamp, recovery->was_closed);
     recovery->is_vouched = is_vouched && recovery->was_closed;
     status = find_start(files, known, from, err);
     if (status == RMQ_OK && recovery->was_closed)
@@ -644,8 +643,7 @@ int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *
     struct rmq_checkpoint checkpoint;
     memset(recovery, 0, sizeof *recovery);
     recovery->doubtful_offset = -1;
-    int status =
-        read_marks(files->options.vfs, root, &checkpoint, &recovery->was_closed, err);
+    int status = read_marks(files->options.vfs, root, &checkpoint, &recovery->was_closed, err);
     if (status == RMQ_OK)
         status = each_queue(queues, rmq_queue_recover, INT64_MAX, err);
     if (status != RMQ_OK || rmq_file_queue_start(files) < 0)

@@ -43,8 +43,8 @@ struct rmq_recovery {
     int64_t cut_bytes; /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
-    bool was_cut;      /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
-    bool is_vouched;   /* read-only: the checkpoint of a closed store vouches for its last record */
+    bool was_cut;    /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
+    bool is_vouched; /* read-only: the checkpoint of a closed store vouches for its last record */
     int64_t doubtful_offset; /* read-only: here RocketMQ cut the log, or it is damaged; -1: sure */
     char cut_path[RMQ_CUT_PATH_SIZE]; /* where whole records behind a bad one were copied to; ""
                                          when there were none */

@@ -413,8 +413,7 @@ static void tell_growth(struct rmq_store *store)
 static int wait_for_raw(struct rmq_store *store, struct rmq_error *err)
 {
     int64_t goal = rmq_store_raw_goal(store);
-    return goal < 0 ? RMQ_OK
-                    : rmq_dispatcher_wait(&store->dispatcher, goal, RMQ_RAW_WAIT_MS, err);
+    return goal < 0 ? RMQ_OK : rmq_dispatcher_wait(&store->dispatcher, goal, RMQ_RAW_WAIT_MS, err);
 }
 
 /* A log that took all the room that is left would leave none to the queues, and so could not expire

@@ -89,9 +89,9 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err);
  * tests of recovery. */
 void rmq_store_abandon(struct rmq_store *store);
 
-/* Called in a forked child, before anything else is done with the store there: lets the child's share
- * of the directory's lock go, so that the lock ends with the process that took it. Every later call
- * answers RMQ_FORKED. */
+/* Called in a forked child, before anything else is done with the store there: lets the child's
+ * share of the directory's lock go, so that the lock ends with the process that took it. Every
+ * later call answers RMQ_FORKED. */
 void rmq_store_disown(struct rmq_store *store);
 /* RMQ_OK, RMQ_FORKED. */
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err);
