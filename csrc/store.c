@@ -514,6 +514,22 @@ int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t t
     }
 }
 
+bool rmq_store_ends_in_part(struct rmq_store *store, int64_t offset)
+{
+    struct rmq_file_queue *files = &store->log.files;
+    struct rmq_mapped_file *file = NULL;
+    if (store->read_only || offset < atomic_load(&store->dispatcher.dispatched_offset))
+        return false;
+    int64_t left = rmq_file_queue_end(files) - offset;
+    if (left <= 0 || rmq_file_queue_pin(files, offset, &file, NULL) != RMQ_OK)
+        return false;
+    int64_t at = offset - file->start;
+    bool is_part = left < file->size - at &&
+                   (left < RMQ_BLANK_SIZE || rmq_get_i32(rmq_mapped_file_base(file) + at) > left);
+    rmq_mapped_file_unpin(file);
+    return is_part;
+}
+
 int rmq_store_check_health(struct rmq_store *store, struct rmq_error *err)
 {
     int status = rmq_failure_check(&store->failure, err);

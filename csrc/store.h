@@ -131,6 +131,9 @@ static inline int64_t rmq_store_raw_goal(const struct rmq_store *store)
  * rmq_dispatcher_wait. */
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                               struct rmq_error *err);
+/* Whether the bytes from offset to the end of the log are the beginning of a record, of which a
+ * master has not sent the rest. */
+bool rmq_store_ends_in_part(struct rmq_store *store, int64_t offset);
 /* RMQ_NOT_WRITABLE after a failure for good, RMQ_NO_SPACE while dispatching waits for room. */
 int rmq_store_check_health(struct rmq_store *store, struct rmq_error *err);
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);

@@ -398,6 +398,7 @@ cdef extern from "store.h" nogil:
     int64_t rmq_store_raw_goal(const rmq_store *store)
     int64_t RMQ_RAW_WAIT_MS
     int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
+    bint rmq_store_ends_in_part(rmq_store *store, int64_t offset)
     int rmq_store_check_health(rmq_store *store, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)

@@ -1,17 +1,18 @@
 # Walking the commit log itself.
 
 
-cdef bint is_corrupt_end(const rmq_scan *scan) noexcept nogil:
-    """Whether a walk that is over ended before both its limit and the end of the log."""
-    if scan.verdict == RMQ_SCAN_BAD:
-        return True
-    return scan.verdict == RMQ_SCAN_END and scan.offset < rmq_file_queue_end(scan.files)
+cdef bint is_corrupt_end(const rmq_scan *scan, rmq_store *handle) noexcept nogil:
+    """Whether a walk that is over ended before its limit, and before the last whole record."""
+    if scan.verdict == RMQ_SCAN_LIMIT or (scan.verdict == RMQ_SCAN_END and
+                                          scan.offset >= rmq_file_queue_end(scan.files)):
+        return False
+    return not rmq_store_ends_in_part(handle, scan.offset)
 
 
-cdef int scan_on(rmq_scan *scan, bint skips, int64_t *skipped, rmq_record *record, rmq_error *err) noexcept nogil:
+cdef int scan_on(rmq_scan *scan, rmq_store *handle, bint skips, int64_t *skipped, rmq_record *record, rmq_error *err) noexcept nogil:
     """As rmq_scan_next, past corrupt places where these are skipped."""
     cdef int status = rmq_scan_next(scan, record, err)
-    while status == RMQ_END and skips and is_corrupt_end(scan):
+    while status == RMQ_END and skips and is_corrupt_end(scan, handle):
         status = rmq_scan_resync(scan, err)
         if status == RMQ_OK or status == RMQ_END:
             skipped[0] += 1
@@ -62,7 +63,7 @@ cdef class LogScan:
     cdef object failure_here(self):
         """What the end of the walk is called; the store is entered."""
         cdef rmq_file_queue *files = self.scan.files
-        if not is_corrupt_end(&self.scan):
+        if not is_corrupt_end(&self.scan, self.store.alive()):
             return None
         if self.scan.verdict == RMQ_SCAN_BAD:
             return error_of(&self.scan.error)
@@ -84,12 +85,13 @@ cdef class LogScan:
     def __next__(self):
         cdef rmq_record record
         cdef rmq_error err
+        cdef rmq_store *handle
         cdef int status
         if self.is_over:
             raise StopIteration
-        self.store.enter()
+        handle = self.store.enter()
         try:
-            status = scan_on(&self.scan, self.skips, &self.skipped, &record, &err)
+            status = scan_on(&self.scan, handle, self.skips, &self.skipped, &record, &err)
             if status == RMQ_END:
                 self.finish()
                 raise StopIteration
@@ -108,11 +110,11 @@ cdef class LogScan:
         cdef int64_t *skipped = &self.skipped
         cdef rmq_scan *scan = &self.scan
         cdef bint skips = self.skips
-        self.store.enter()
+        cdef rmq_store *handle = self.store.enter()
         try:
             with nogil:
                 while status == RMQ_OK:
-                    status = scan_on(scan, skips, skipped, &record, &err)
+                    status = scan_on(scan, handle, skips, skipped, &record, &err)
                     if status == RMQ_OK:
                         records += 1
                         size += record.total_size

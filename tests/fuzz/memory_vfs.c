@@ -216,7 +216,8 @@ static int stat_path(struct rmq_vfs *door, const char *path, struct rmq_file_inf
         status = missing(path, err);
     if (node)
         *info = (struct rmq_file_info){.size = node->file ? node->file->size : 0,
-                                       .is_directory = !node->file};
+                                       .is_directory = !node->file,
+                                       .is_regular = node->file != NULL};
     return leave(vfs, status);
 }
 

@@ -248,7 +248,7 @@ def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
             store,
             members=(1,),
             mode=Mode.SYNC_STATE_SET,
-            quorum=Quorum(total=2, all_ack=True, timeout_ms=2000),
+            quorum=Quorum(total=2, all_ack=True, timeout_ms=5000),
         ) as master,
     ):
         learner = start_slave(

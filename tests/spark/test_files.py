@@ -112,6 +112,9 @@ def test_a_file_that_vanishes_during_the_listing_is_left_out(
         def is_dir(self) -> bool:
             return self._entry.is_dir()
 
+        def is_file(self) -> bool:
+            return self._entry.is_file()
+
         def stat(self) -> os.stat_result:
             if self.name == NAMES[0]:
                 raise FileNotFoundError(errno.ENOENT, "gone", self.name)
