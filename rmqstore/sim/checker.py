@@ -97,6 +97,11 @@ class Checker:
         self._visible[replica.number] = min(before, offset)
         if log.end_offset <= offset:
             return
+        if offset < min(before, log.promised_offset) and replica.number not in self._rotten:
+            raise Violation(
+                f"replica {replica.number} cuts its log at {offset}; a master confirmed "
+                f"{log.promised_offset} to it, and its readers saw {before}"
+            )
         self._no_twins(replica, offset)
         if self.is_void:
             return

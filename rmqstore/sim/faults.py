@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Fate", "Faults"]
 
 _LEAD_WEIGHT = 20
-_LIKELY = {"rot": 0.15, "err": 0.0, "hold": 0.55, "late_order": 0.3, "restart_master": 0.3}
+_LIKELY = {"rot": 0.15, "err": 0.15, "hold": 0.55, "late_order": 0.3, "restart_master": 0.3}
 _STOPPABLE = ("append", "put", "flushed")
 
 
