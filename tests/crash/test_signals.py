@@ -19,13 +19,13 @@ from tests.house import tree
 from tests.service.test_stalled_disk import Disk
 from tests.waiting import WAIT_S, spin_until
 
-STALLED = ("disk", "wait_flushed", "slow", "flush", "close")
+STALLED_DISPATCH = ("wait_dispatched", "get")
+"""The dispatcher hangs in the sync of a new queue file."""
+STALLED = ("disk", "wait_flushed", "slow", "flush", "close", *STALLED_DISPATCH)
 VERBS = (
     *STALLED,
     "copies",
     "copies many",
-    "wait_dispatched",
-    "get",
     "queue.wait",
     "follow",
     "raw",
@@ -44,7 +44,8 @@ from tests.unit.boards import board_of
 
 directory, verb, act = sys.argv[1:]
 LONG_S = 600
-is_sync = verb in ("get", "wait_dispatched", "queue.wait", "follow")
+UNITS = FILES["consume_queue_file_size_bytes"] // 20
+is_sync = verb in ("queue.wait", "follow")
 flush = FlushDiskType.SYNC_FLUSH if is_sync else FlushDiskType.ASYNC_FLUSH
 store = rmqstore.open(directory + "/a", **FILES, flush_disk_type=flush,
                       flush_commit_log_interval_ms=3_600_000,
@@ -91,6 +92,11 @@ def ready(what):
     sys.stdin.readline()
 
 
+if verb in ("wait_dispatched", "get"):
+    # The next message needs a new queue file.
+    for _ in range(UNITS - 1):
+        store.put("t", b"x")
+    store.wait_dispatched()
 board, slots = None, []
 if verb.startswith("copies"):
     board, slots = board_of(store)
@@ -105,6 +111,8 @@ if verb in ("disk", "wait_flushed"):
     lead()
 if verb == "flush" or verb == "close" or is_sync:
     store.put("t", b"y", durability=Durability.MEMORY)
+if verb in ("wait_dispatched", "get"):
+    store.put("t", b"y")
 if verb == "raw":
     half()
 if verb == "slow":
@@ -120,7 +128,7 @@ WAITS = {
     "slow": lambda: store.put("t", b"y", durability=Durability.DISK, timeout=LONG_S),
     "wait_flushed": lambda: store.wait_flushed(timeout=LONG_S),
     "wait_dispatched": lambda: store.wait_dispatched(timeout=LONG_S),
-    "get": lambda: store.get("t", offset=1),
+    "get": lambda: store.get("t", offset=UNITS),
     "queue.wait": lambda: queue.wait(1, timeout=LONG_S),
     "follow": lambda: next(queue.follow(start=1)),
     "raw": lambda: store.put("t", b"y"),
@@ -209,13 +217,13 @@ def waiting(verb: str, act: str, stack: ExitStack, disk: Disk, directory: Path) 
     child.go_on()
     if verb == "slow":
         spin_until(lambda: disk.waiting, "the first sync hangs")
-        time.sleep(0.2)  # The time that a slow sync takes.
+        time.sleep(0.2)  # A slow sync is one that takes time; nothing else can be waited for.
         disk.go_on()
         assert child.told() == ["ready", "stall again"]
         disk.stall()
         child.go_on()
     assert child.told() == ["ready", "signal"]
-    if verb in ("disk", "wait_flushed"):
+    if verb in ("disk", "wait_flushed", *STALLED_DISPATCH):
         spin_until(lambda: disk.waiting, "the sync of another thread hangs")
     child.go_on()
     assert child.told() == ["waits"]
