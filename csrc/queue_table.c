@@ -42,6 +42,7 @@ int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_o
     }
     atomic_init(&table->buckets, buckets);
     pthread_mutex_init(&table->lock, NULL);
+    pthread_mutex_init(&table->open_lock, NULL);
     return RMQ_OK;
 }
 
@@ -75,6 +76,7 @@ void rmq_queue_table_close(struct rmq_queue_table *table)
     }
     free((char *)table->options.root);
     pthread_mutex_destroy(&table->lock);
+    pthread_mutex_destroy(&table->open_lock);
 }
 
 static uint64_t hash_queue(const char *topic, size_t size, int32_t queue_id)
@@ -236,13 +238,13 @@ int rmq_queue_open(struct rmq_queue_table *table, struct rmq_queue *queue, struc
     if (atomic_load_explicit(&queue->is_open, memory_order_acquire))
         return RMQ_OK;
     int status = RMQ_OK;
-    pthread_mutex_lock(&table->lock);
+    pthread_mutex_lock(&table->open_lock);
     if (!atomic_load(&queue->is_open)) {
         status = open_files(table, queue, err);
         if (status == RMQ_OK)
             atomic_store_explicit(&queue->is_open, true, memory_order_release);
     }
-    pthread_mutex_unlock(&table->lock);
+    pthread_mutex_unlock(&table->open_lock);
     return status;
 }
 

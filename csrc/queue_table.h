@@ -45,7 +45,8 @@ struct rmq_bucket_array;
 
 struct rmq_queue_table {
     struct rmq_queue_options options;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock;      /* adding entries: a put waits for it */
+    pthread_mutex_t open_lock; /* opening files, which waits for the disk */
     _Atomic(struct rmq_bucket_array *) buckets;
     _Atomic(struct rmq_queue *) newest;
     _Atomic size_t count;

@@ -158,6 +158,24 @@ def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
     store.close()
 
 
+def test_put_to_a_new_queue_does_not_wait_for_the_folder_of_another(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    store.wait_dispatched(store.put(body(0)).end_offset)
+    with ThreadPoolExecutor() as threads:
+        door.hold(DIRECTORY)
+        store.put(body(0), topic=b"first")
+        spin_until(lambda: door.held, "the dispatcher makes a folder")
+        putting = threads.submit(store.put, body(1), topic=b"second")
+        is_free = not wait([putting], timeout=WAIT_S).not_done
+        door.release()
+        putting.result()
+    assert is_free
+    store.wait_dispatched(store.end_offset)
+    store.close()
+
+
 def test_bytes_in_the_place_of_a_lost_tail_that_was_confirmed_are_not_shown(
     core: Any, tmp_path: Path
 ) -> None:

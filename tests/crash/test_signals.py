@@ -139,8 +139,8 @@ WAITS = {
     "wait_caught_up": lambda: slave.wait_caught_up(timeout=LONG_S),
 }
 signal.signal(signal.SIGTERM, handler)
-tell("waits")
 try:
+    tell("waits")
     found = WAITS[verb]()
     tell("returned", getattr(found, "copies", None))
 except SystemExit as error:
@@ -185,7 +185,8 @@ class Child:
         stat = Path(f"/proc/{number}/task/{number}/stat")
 
         def sleeps() -> bool:
-            return all(stat.read_text().rpartition(")")[2].split()[0] == "S" for _ in range(50))
+            # Longer than another thread keeps the interpreter's lock.
+            return all(stat.read_text().rpartition(")")[2].split()[0] == "S" for _ in range(1000))
 
         spin_until(sleeps, "the main thread sleeps")
 
