@@ -59,6 +59,20 @@ def fill(
     pytest.fail("the disk never filled")
 
 
+def refused_end(store: rmqstore.Store) -> int:
+    """Put large messages until one is refused; return where the log ended before that one.
+
+    A refusal for the room of queues may be over by now, and then some fit.
+    """
+    for _ in range(PUTS_MAX):
+        end = store.end_offset
+        try:
+            store.put("orders", bytes(20_000))
+        except NotWritable:
+            return end
+    pytest.fail("the disk never filled")
+
+
 def check_all_there(store: rmqstore.Store, receipts: list[Receipt]) -> None:
     for number, receipt in enumerate(receipts):
         record = store.get("orders", queue=receipt.queue, offset=receipt.queue_offset)
@@ -75,9 +89,7 @@ def test_full_disk_is_said_and_the_store_goes_on_once_there_is_room(
         receipts, refusal = fill(store, size, durability)
         check_refusal(refusal)
         assert "No space left" in str(refusal)
-        end = store.end_offset
-        with pytest.raises(NotWritable):
-            store.put("orders", bytes(20_000))
+        end = refused_end(store)
         assert (
             store.end_offset == end or store.end_offset % FILES["commit_log_file_size_bytes"] == 0
         )
@@ -289,6 +301,27 @@ def test_queue_without_room_is_said_and_its_messages_are_there_once_there_is_roo
     (disk / "more").unlink()
     with rmqstore.open(disk / "store", **SIZES) as store:
         assert store.get("third", offset=last.queue_offset).body == b"3"
+
+
+def test_puts_take_no_room_while_queues_wait_for_it(disk: Path) -> None:
+    """The log has room reserved; what a put takes of it would have no room in a queue either."""
+    with rmqstore.open(disk / "store", **SIZES) as store:
+        store.put("old", b"1")
+        store.wait_dispatched()
+        fill_up(disk / "more")
+        waiting = store.put("new", b"2")
+        with pytest.raises(DiskError):
+            store.wait_dispatched()
+        end = store.end_offset
+        with pytest.raises(NotWritable, match="once there is room") as caught:
+            store.put("old", b"3")
+        check_refusal(caught.value)
+        assert caught.value.retriable
+        assert store.end_offset == end
+        (disk / "more").unlink()
+        again = store.put("old", b"3")
+        assert store.get("new", offset=waiting.queue_offset).body == b"2"
+        assert store.get("old", offset=again.queue_offset).body == b"3"
 
 
 SMALL_BLOCKS = """
