@@ -245,7 +245,8 @@ def _selection(
     for name in columns:
         if name not in known:
             raise ArgumentError(
-                f"columns has {arguments.shown(name)}, which is no column; {_nearest(name, known)}"
+                f"columns has {arguments.shown(name)}, which is not a column; "
+                f"{_nearest(name, known)}"
             )
     return core.ArrowSelection(
         columns,

@@ -1,6 +1,6 @@
 """Files of a store, opened only where they are regular files.
 
-A FIFO in the place of a file would hold the opening for ever, a device would have no end.
+Opening a FIFO in the place of a file would block indefinitely, and reading a device may not end.
 """
 
 from __future__ import annotations

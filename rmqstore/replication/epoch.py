@@ -157,8 +157,8 @@ class EpochList:
 
         Afterwards both files hold the returned list.
 
-        A death in the middle of `save` leaves a copy of before, as RocketMQ always does. Entries
-        behind the log's end would be true again once it is long enough. Raises as `load`.
+        A crash during `save` leaves the previous copy, as RocketMQ always does. Entries past the
+        log's end would be valid again once the log is long enough. Raises as `load`.
         """
         loaded = cls.load(files)
         kept = loaded.restored(log_end=log_end).trim_before(log_start)

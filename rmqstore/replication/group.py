@@ -138,7 +138,7 @@ class MasterGroup(Generic[T]):
         """Start an epoch with a log that ends, at a whole record, at *end_offset*.
 
         *members* is the sync-state set that goes with the election. The master elected again keeps
-        its connections and the puts that wait; what replicas hold counts anew once they are known
+        its connections and the puts that wait; what replicas hold counts again once they are known
         to have stored the new epoch. Raises Fenced for an epoch that is not above the last one.
         """
         if epoch <= self.epoch:

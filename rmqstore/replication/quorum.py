@@ -207,7 +207,7 @@ class Lease:
     Whoever elects waits *duration_ms*, and what its clock may differ, after the last renewal
     before it elects another: with clocks that run up to 10 % apart, 1.1 times *duration_ms*. Time
     counts from the moment a renewal was asked for, because the granter counts from a later one. A
-    *duration_ms* of 0 is no lease: always held, as in RocketMQ.
+    *duration_ms* of 0 means no lease: always held, as in RocketMQ.
 
     Every put needs it twice, whatever its durability: before the append, and when the put is
     acknowledged. A lease bounds the time of acknowledgements. It makes no copies, and it does not

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.c import library
+from tests.c.store_calls import FaultyDoor
 
 WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"
 
@@ -39,3 +41,11 @@ def failing_core() -> tuple[Any, Any]:
         "int64_t failing_memory_blocks(void);"
         "int64_t failing_memory_mappings(void);",
     )
+
+
+@pytest.fixture
+def door(core: Any) -> Iterator[FaultyDoor]:
+    """Return the faulty door of the file system, which fails and holds nothing yet."""
+    made = FaultyDoor(core)
+    yield made
+    made.free()

@@ -15,13 +15,6 @@ CALLS_MAX = 100
 
 
 @pytest.fixture
-def door(core: Any) -> Iterator[FaultyDoor]:
-    made = FaultyDoor(core)
-    yield made
-    made.free()
-
-
-@pytest.fixture
 def store(core: Any, door: FaultyDoor, tmp_path: Path) -> Iterator[Calls]:
     made = Calls(core, tmp_path, door.vfs)
     for number in range(60):

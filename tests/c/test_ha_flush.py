@@ -139,13 +139,6 @@ class Slave:
 
 
 @pytest.fixture
-def door(core: Any) -> Iterator[FaultyDoor]:
-    made = FaultyDoor(core)
-    yield made
-    made.free()
-
-
-@pytest.fixture
 def slave(
     core: Any, door: FaultyDoor, log: Callable[[int], bytes], tmp_path: Path
 ) -> Iterator[Slave]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,6 @@ from tests.c.store_calls import ANY, LOG_FILE_SIZE, Calls, Failed, FaultyDoor, P
 CALLS_MAX = 1000
 STEP = 11 if is_sanitized() else 1
 """Every call fails in turn; the slow build is content with a part of them."""
-
-
-@pytest.fixture
-def door(core: Any) -> Iterator[FaultyDoor]:
-    made = FaultyDoor(core)
-    yield made
-    made.free()
 
 
 def body(number: int) -> bytes:

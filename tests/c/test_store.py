@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -36,13 +36,6 @@ CALLS_MAX = 2000
 """More calls of a kind than the scenario makes."""
 STEP = 11 if is_sanitized() else 1
 """Every call fails in turn; the slow build is content with a part of them."""
-
-
-@pytest.fixture
-def door(core: Any) -> Iterator[FaultyDoor]:
-    made = FaultyDoor(core)
-    yield made
-    made.free()
 
 
 def body(number: int) -> bytes:

@@ -53,13 +53,6 @@ class Warmed:
 
 
 @pytest.fixture
-def door(core: Any) -> Iterator[FaultyDoor]:
-    made = FaultyDoor(core)
-    yield made
-    made.free()
-
-
-@pytest.fixture
 def warmed(core: Any, door: FaultyDoor, tmp_path: Path) -> Iterator[Warmed]:
     made = Warmed(core, tmp_path, door)
     yield made
