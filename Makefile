@@ -1,5 +1,6 @@
 # make demo    the main job on real input
-# make test    all tests
+# make quick   what fails first: lint, house rules, units, references and scenarios, in a minute
+# make test    all tests; JOBS=2 says how many at once, as many as there are cores where it does not
 # make lint    ruff, rules and layout
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
@@ -28,17 +29,24 @@ PEERS = import tomllib; \
 	extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
 	print(*(name for name in extras["bench"] if not name.startswith("rmqstore")))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+JOBS ?= auto
+# A worker that dies ends the run: it is a crash to look into, and the tests it had are lost.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
-NATIVE := $(wildcard csrc/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
+NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
-.PHONY: bench bench-replicate bench-spark clean demo fuzz lint sim soak test types
+.PHONY: bench bench-replicate bench-spark clean demo fuzz lint quick sim soak test types
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/extension
 	$(BIN)/python -m rmqstore demo
 
+quick: $(VENV)/extension
+	$(BIN)/ruff check --quiet
+	$(PYTEST) -q tests/house tests/unit tests/reference tests/scenarios
+
 test: $(VENV)/extension
-	$(BIN)/python -m pytest
+	$(PYTEST) --durations=20
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check
@@ -69,10 +77,12 @@ sim: $(VENV)/extension
 soak: $(VENV)/extension
 	@echo "RMQ_SEED=$(RMQ_SEED)"
 	RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest -x -o faulthandler_timeout=0 \
-		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz tests/simulation || \
+		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz tests/simulation \
+		tests/unit tests/service tests/spark || \
 		{ echo "once more: RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest" \
 		"--hypothesis-seed=$(RMQ_SEED) TEST, with the name of the failed test" >&2; exit 1; }
 	$(BIN)/python -m tests.house.mutate
+	$(BIN)/python -m tests.simulation.mutants
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

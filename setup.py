@@ -7,8 +7,8 @@ from setuptools import Extension, setup
 
 core = Extension(
     "rmqstore._native.core",
-    sources=["rmqstore/_native/core.pyx", *sorted(glob("csrc/*.c"))],
-    depends=sorted(glob("csrc/*.h") + glob("rmqstore/_native/*.p[xy][id]")),
+    sources=["rmqstore/_native/core.pyx", *sorted(glob("csrc/*/*.c"))],
+    depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("rmqstore/_native/*.p[xy][id]")),
     include_dirs=["csrc"],
     # CPython's own flags carry -DNDEBUG; the core keeps its assertions.
     extra_compile_args=[

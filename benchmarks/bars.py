@@ -16,7 +16,7 @@ DISPATCHED = "msgs_per_s_dispatched"
 
 
 class Verdict(StrEnum):
-    """How a value stands to its bar."""
+    """A value compared with its bar."""
 
     EXCELLENT = "excellent"
     MET = "met"
@@ -64,17 +64,21 @@ def floor_ns(results: Results, kind: str, size: int) -> float | None:
         "put-many": (("put_many", size), ("results", None)),
         "get": (("body", size), ("result", None)),
     }[kind]
+
     parts = [
         results.limit("python", f"{name} {bytes_}" if bytes_ is not None else name)
         for name, bytes_ in python
     ]
+
     if kind == "get":
         parts.append(results.limit("scan", "crc", None))
     else:
         parts.append(results.limit("append", "record+unit", size))
+
     loop = results.limit("python", "loop")
     if loop is None or any(part is None for part in parts):
         return None
+
     # Each loop over calls counted its own step; one is left in.
     extra = 0.0 if kind == "put-many" else loop
     return sum(part for part in parts if part is not None) - extra
@@ -85,6 +89,7 @@ def limit_rate(results: Results, workload: str) -> tuple[str, float] | None:
     sizes = {"put-100": 100, "put-1k": 1024, "put-4k": 4096}
     batches = {"put-many-100x100": 100, "put-many-100x1k": 1024}
     ns: float | None
+
     if workload in sizes:
         name, ns = "floor of a call", floor_ns(results, "put", sizes[workload])
     elif workload in batches:
@@ -104,6 +109,7 @@ def limit_rate(results: Results, workload: str) -> tuple[str, float] | None:
         return (name, size / ns * 1e3) if ns and size else None
     else:
         return None
+
     return (name, 1e9 / ns) if ns else None
 
 
@@ -140,6 +146,7 @@ def _puts(results: Results) -> Iterator[Bar]:
             excellent=10,
             detail=_rate_text(results, workload),
         )
+
     for many, single, good in (
         ("put-many-100x1k", "put-1k", 5),
         ("put-many-100x100", "put-100", 10),
@@ -151,6 +158,7 @@ def _puts(results: Results) -> Iterator[Bar]:
             good,
             detail=_rate_text(results, many) + (" (its own batches)" if batch else ""),
         )
+
     for kind, workload, size, excellent in (
         ("put", "put-1k", 1024, 75),
         ("put-many", "put-many-100x1k", 1024, 80),
@@ -166,6 +174,7 @@ def _puts(results: Results) -> Iterator[Bar]:
             excellent,
             detail=f"floor {floor:.0f} ns" if floor else "",
         )
+
     for peer in ("lmdb", "plain file"):
         yield Bar(
             f"put-1k against {peer}",
@@ -202,6 +211,7 @@ def _appends(results: Results) -> Iterator[Bar]:
 
 def _durables(results: Results) -> Iterator[Bar]:
     name = "msgs_per_s"
+
     for threads in (1, 8, 32):
         workload = f"put-durable-{threads}"
         yield Bar(
@@ -210,6 +220,7 @@ def _durables(results: Results) -> Iterator[Bar]:
             1,
             detail=_rate_text(results, workload, name),
         )
+
     ours = results.value(OURS, "put-durable-1", "p50_us")
     bare = results.limit("durable", "written before", RECORD_OF_1K, "p50_us")
     yield Bar(
@@ -219,6 +230,7 @@ def _durables(results: Results) -> Iterator[Bar]:
         at_most=True,
         detail=f"{ours:.0f} µs; {bare:.0f} µs" if ours and bare else "",
     )
+
     yield Bar(
         "64 durable writers against one",
         _ratio(
@@ -230,12 +242,14 @@ def _durables(results: Results) -> Iterator[Bar]:
 
 def _reads(results: Results) -> Iterator[Bar]:
     name = "msgs_per_s"
+
     yield Bar(
         "get-decoded-1k against Java",
         _against(results, "get-decoded-1k", "get-decoded-1k", name),
         3,
         detail=_rate_text(results, "get-decoded-1k", name),
     )
+
     floor, rate = (
         floor_ns(results, "get", 1024),
         results.value(OURS, "get-decoded-1k", name),
@@ -248,8 +262,10 @@ def _reads(results: Results) -> Iterator[Bar]:
         80,
         detail=f"floor {floor:.0f} ns" if floor else "",
     )
+
     columns = results.value(OURS, "arrow-no-bodies", name)
     yield Bar("arrow-no-bodies", columns / 1e6 if columns else None, 10, "M/s")
+
     ours = results.value(OURS, "arrow-bodies", "ns_per_message")
     copy = results.limit("scan", "bodies", None)
     rate = results.value(OURS, "arrow-bodies", "MB_per_s")
@@ -260,18 +276,21 @@ def _reads(results: Results) -> Iterator[Bar]:
         at_most=True,
         detail=f"{ours:.0f} ns; {copy:.0f} ns a message" if ours and copy else "",
     )
+
     yield Bar("arrow-bodies", rate / 1e3 if rate else None, 5, "GB/s", 10)
 
 
 def _recoveries(results: Results) -> Iterator[Bar]:
     ours = results.value(OURS, "recover-4g-crash", "ms")
     java = results.value(JAVA, "recover-4g-crash", "ms")
+
     yield Bar(
         "recover-4g-crash against Java",
         _ratio(java, ours),
         4,
         detail=f"{ours:.0f} ms; Java {java:.0f} ms" if ours and java else "",
     )
+
     rate = results.value(OURS, "recover-4g-crash", "MB_per_s")
     scan = limit_rate(results, "recover-4g-crash")
     yield Bar(
@@ -295,6 +314,7 @@ def _tails(results: Results) -> Iterator[Bar]:
             at_most=True,
             detail=f"{ours:.1f} µs; Java {java:.1f} µs" if ours and java else "",
         )
+
     yield Bar(
         "p99.9 of put-1k",
         results.value(OURS, "put-1k", "p999_us"),
@@ -303,6 +323,7 @@ def _tails(results: Results) -> Iterator[Bar]:
         20,
         at_most=True,
     )
+
     stall = results.value(OURS, "roll-over", "roll_max_us")
     yield Bar(
         "longest put at a roll-over",
@@ -311,6 +332,7 @@ def _tails(results: Results) -> Iterator[Bar]:
         "ms",
         at_most=True,
     )
+
     rate, cold = (
         results.value(OURS, "roll-over", "msgs_per_s"),
         results.limit("record", "cold, with unit", 1024),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import limits, machine, replica_bars, replica_java, replica_pair, replica_slaves
 from benchmarks.java import JavaFailed
-from benchmarks.lines import OURS, Run, options, parsed, results_of, show, tell
+from benchmarks.lines import OURS, Run, options, parsed, report, results_of, show
 from benchmarks.spark_data import size_of
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
     parts = given.only or PARTS
     given.dir.mkdir(parents=True, exist_ok=True)
     with lines.open("w", encoding="utf-8") as out:
-        run = Run(given.dir, given.rounds, out, tell)
+        run = Run(given.dir, given.rounds, out, report)
         run.write("machine", **machine.facts(given.dir))
         peers = _ready(run, given.peers)
         work: Mapping[str, Callable[[Run], None]] = {
@@ -52,10 +52,10 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
             directory = given.dir / part
             began = time.monotonic()
             try:
-                work[part](Run(directory, given.rounds, out, tell))
+                work[part](Run(directory, given.rounds, out, report))
             finally:
                 shutil.rmtree(directory, ignore_errors=True)
-            tell(f"{part}: {time.monotonic() - began:.0f} s")
+            report(f"{part}: {time.monotonic() - began:.0f} s")
         run.write("machine", load_after=machine.load())
 
 
@@ -73,7 +73,7 @@ def _ready(run: Run, peers: Sequence[str]) -> list[str]:
         if reason is None:
             ready.append(replica_java.NAME)
         else:
-            tell(f"java: left out: {reason}")
+            report(f"java: left out: {reason}")
             run.write("skipped", peer=replica_java.NAME, reason=run.clean(reason))
     return ready
 
@@ -82,7 +82,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = options("replicate", __doc__, PARTS, rounds=3)
     add = parser.add_argument
     add("--peers", nargs="+", choices=PEERS, default=PEERS, metavar="PEER", help="default all")
-    add("--size", default="512m", help="log of the catch-up part, judged with 2g; default 512m")
+    add(
+        "--size",
+        default="512m",
+        help="log of the catch-up part; bars are for 2g; default 512m",
+    )
     return parsed(parser, arguments)
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.lines import Run, options, parsed, results_of, show, tell
+from benchmarks.lines import Run, options, parsed, report, results_of, show
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
             # What a part has written is gone before the next one needs the disk.
             directory = given.dir / part
             directory.mkdir(parents=True, exist_ok=True)
-            run = Run(directory, given.rounds, out, tell)
+            run = Run(directory, given.rounds, out, report)
             began = time.monotonic()
             try:
                 if part == (given.only or PARTS)[0]:
@@ -55,8 +55,8 @@ def _measure(given: argparse.Namespace, lines: Path) -> None:
                 parts[part](run)
             finally:
                 shutil.rmtree(directory, ignore_errors=True)
-            tell(f"{part}: {time.monotonic() - began:.0f} s")
-        Run(given.dir, 0, out, tell).write("machine", load_after=machine.load())
+            report(f"{part}: {time.monotonic() - began:.0f} s")
+        Run(given.dir, 0, out, report).write("machine", load_after=machine.load())
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -64,7 +64,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--size", default="512m", help="log of the rows part; default 512m")
     add("--scan", default="4g", help="log of each replica of the pipelines part; default 4g")
-    add("--big", default="4g", help="log of the big part, which judges 20g; default 4g")
+    add("--big", default="4g", help="log of the big part; bars are for 20g; default 4g")
     add("--rate", type=int, default=50_000, help="messages a second of the stream part")
     add("--seconds", type=float, default=60.0, help="of the stream that count; default 60")
     return parsed(parser, arguments)

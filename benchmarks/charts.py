@@ -90,10 +90,12 @@ def bar_chart(title: str, rows: Sequence[tuple[str, str, float]], *, unit: str) 
     """Return bars of (label, whose colour, value), from zero; empty text when there are none."""
     if not rows:
         return ""
+
     left = 190
     width = WIDTH - left - 90
     most = max(value for _, _, value in rows) or 1.0
     parts = [_text(8, 18, f"{title}, {unit}", weight="bold")]
+
     for index, (label, whose, value) in enumerate(rows):
         top = 30 + index * (BAR_HEIGHT + 5)
         colour = COLOURS.get(whose, LIMIT_COLOUR)
@@ -104,6 +106,7 @@ def bar_chart(title: str, rows: Sequence[tuple[str, str, float]], *, unit: str) 
             f'fill="{colour}"/>'
         )
         parts.append(_text(left + length + 5, top + 14, number(value), size=11))
+
     return _svg(WIDTH, 40 + len(rows) * (BAR_HEIGHT + 5), parts)
 
 

@@ -1,31 +1,24 @@
-"""The real Java store, through the peer program on the command line.
+"""The real Java store, through the peer program of tests/interop/peer on the command line.
 
-The peer folder lies beside the repository (`../shared/peer`) or where RMQSTORE_PEERS or
-RMQ_PEER_DIR says; it is built with Maven on first use into `build/peers`, or into PEER_BUILD_DIR.
+It is built with Maven on first use (tests/support/java.py), into `build/java` or PEER_BUILD_DIR.
 ROCKETMQ_VERSION names the release. It runs with Java's own defaults and the heap that the JVM
 chooses; PEER_JAVA_OPTS changes that.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import re
-import shutil
 import signal
 import statistics
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Figures, Job, WrongAnswer
 from benchmarks.workloads import QUEUES, ROLL_FILE_SIZE, Kind, Workload
+from tests.support import java
 
 NAME = "java"
-REPOSITORY = Path(__file__).resolve().parents[1]
-JAVA_NEEDED = 17
-BUILD_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 300
 # Until it has compiled what a put runs through, the JVM is several times slower.
 WARM_UP_LEAST = 100_000
@@ -35,36 +28,14 @@ class JavaFailed(Exception):
     """The Java program could not be built, failed, or took too long."""
 
 
-def directory() -> Path:
-    """Return the folder with the peers, whether it exists or not."""
-    named = os.environ.get("RMQSTORE_PEERS") or os.environ.get("RMQ_PEER_DIR")
-    return Path(named) if named else REPOSITORY.parent / "shared" / "peer"
-
-
 def release() -> str:
     """Return the release of RocketMQ that is run."""
     return os.environ.get("ROCKETMQ_VERSION", "5.3.3")
 
 
-def java_version() -> str | None:
-    """Return what `java -version` calls itself, None without Java."""
-    if not shutil.which("java"):
-        return None
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "([^"]+)"', told.stderr)
-    return found[1] if found else None
-
-
 def missing() -> str | None:
     """Return what is needed and not there, or None."""
-    lacking = []
-    if not (directory() / "store" / "run").is_file():
-        lacking.append("the peer folder (set RMQSTORE_PEERS)")
-    version = java_version()
-    if version is None or int(version.split(".")[0]) < JAVA_NEEDED:
-        lacking.append(f"Java {JAVA_NEEDED} on PATH (found {version or 'none'})")
-    lacking += [f"{tool} on PATH" for tool in ("mvn", "bash") if not shutil.which(tool)]
-    return f"the Java store needs {', '.join(lacking)}" if lacking else None
+    return java.missing()
 
 
 def supports(workload: Workload) -> bool:
@@ -74,14 +45,10 @@ def supports(workload: Workload) -> bool:
 
 def build() -> None:
     """Build the program unless that was done before, by this process or another."""
-    builds = Path(_environment()["PEER_BUILD_DIR"])
-    builds.mkdir(parents=True, exist_ok=True)
-    with (builds / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Without a command the program builds itself and prints its usage.
-        told = _call([], timeout=BUILD_TIMEOUT_S)
-    if "usage:" not in told.stderr:
-        raise JavaFailed(f"building failed: {told.stderr[-1000:]}")
+    try:
+        java.build(release())
+    except java.BuildError as error:
+        raise JavaFailed(str(error)) from error
 
 
 def run(job: Job) -> Figures:
@@ -101,23 +68,28 @@ def _put(job: Job) -> Figures:
         *("--messages", job.count, "--body", workload.body, "--threads", workload.threads),
         *("--queues", QUEUES, "--flush", flush),
     ]
+
     if workload.kind is Kind.DURABLE:
         arguments += ["--warmup", max(1000, job.count // 5)]
     else:
         arguments += ["--warmup", max(WARM_UP_LEAST, job.count // 5)]
+
     if workload.batch > 1:
         arguments += ["--batch", workload.batch]
     if workload.kind is Kind.ROLL_OVER:
         arguments += ["--set", f"mappedFileSizeCommitLog={ROLL_FILE_SIZE}"]
+
     (line,) = _bench(*arguments)
     names = (
         "messages", "msgs_per_s", "bytes_per_message", "calls",
         "p50_us", "p99_us", "p999_us", "max_us",
     )  # fmt: skip
+
     figures = {name: line[name] for name in names}
     if workload.kind is not Kind.DURABLE:
         for name in ("msgs_per_s_dispatched", "msgs_per_s_flushed"):
             figures[name] = line[name]
+
     if line["messages"] < job.count - workload.threads * workload.batch:
         raise WrongAnswer(f"{line['messages']} of {job.count} messages were put")
     figures["MB_per_s"] = round(figures["msgs_per_s"] * workload.body / 1e6, 1)
@@ -149,28 +121,19 @@ def _recover(job: Job) -> Figures:
 
 
 def _bench(*arguments: object) -> list[dict[str, Any]]:
-    told = _call(["bench", *(str(each) for each in arguments)], timeout=RUN_TIMEOUT_S)
-    if told.returncode:
-        raise JavaFailed(f"exit status {told.returncode}: {told.stderr[-1000:]}")
-    return [json.loads(line) for line in told.stdout.splitlines() if line.startswith("{")]
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "ROCKETMQ_VERSION": release(),
-        "PEER_BUILD_DIR": os.environ.get("PEER_BUILD_DIR") or str(REPOSITORY / "build" / "peers"),
-    }
+    answer = _call(["bench", *(str(each) for each in arguments)], timeout=RUN_TIMEOUT_S)
+    if answer.returncode:
+        raise JavaFailed(f"exit status {answer.returncode}: {answer.stderr[-1000:]}")
+    return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
 def _call(arguments: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
     """Runs the program; one that takes too long is killed with its children."""
     process = subprocess.Popen(
-        ["bash", str(directory() / "store" / "run"), *arguments],
+        java.command(release(), "peer.store.Main", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=_environment(),
         start_new_session=True,
     )
     try:

@@ -29,7 +29,7 @@ __all__ = [
     "results_of",
     "show",
     "table",
-    "tell",
+    "report",
 ]
 
 OURS = "rmqstore"
@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where the data lies, how often to measure, and where lines go."""
+    """The folder of the data, how often to measure, and where lines go."""
 
     directory: Path
     rounds: int
     out: TextIO
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     def write(self, kind: str, **members: Any) -> None:
         """Write one line of results."""
@@ -67,7 +67,7 @@ class Run:
         self.write("run", **line)
         figures = line.get("figures", {})
         shown = " ".join(f"{name}={value:,}" for name, value in figures.items())
-        self.tell(f"{number} {workload} {peer}: {line.get('error') or shown}")
+        self.report(f"{number} {workload} {peer}: {line.get('error') or shown}")
 
     def job(
         self, peer: str, workload: str, job: Callable[..., Figures], *arguments: object
@@ -142,7 +142,7 @@ def show(results: Results, tables: str, out: Path) -> int:
     return 1 if results.errors else 0
 
 
-def tell(text: str) -> None:
+def report(text: str) -> None:
     """Tell how far a run is."""
     print(text, file=sys.stderr, flush=True)
 

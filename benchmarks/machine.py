@@ -15,9 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks import java
+from benchmarks.java import release
 from benchmarks.limits import COMPILER, ROOT
 from rmqstore._native import core
+from tests.support.java import version
 
 __all__ = ["facts", "load"]
 
@@ -38,8 +39,8 @@ def facts(directory: Path) -> dict[str, Any]:
         "rmqstore": _version("rmqstore"),
         "crc": core.crc32_version(),
         "commit": _commit(),
-        "java": java.java_version(),
-        "rocketmq": java.release(),
+        "java": version(),
+        "rocketmq": release(),
         "lmdb": _version("lmdb"),
         "rocksdict": _version("rocksdict"),
         "sqlite3": sqlite3.sqlite_version,
@@ -93,9 +94,9 @@ def _commit() -> str | None:
 
 def _first_line(command: Sequence[str]) -> str | None:
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.partition("\n")[0] or None
+    return answer.stdout.partition("\n")[0] or None

@@ -170,6 +170,7 @@ def _limit_table(results: Results) -> str:
 def _charts(results: Results) -> Iterator[str]:
     yield from _size_charts(results)
     yield from _thread_charts(results)
+
     for workload in ("put-1k", "put-durable-1"):
         series = {
             peer: [results.value(peer, workload, name) for name in PERCENTILES]
@@ -177,17 +178,20 @@ def _charts(results: Results) -> Iterator[str]:
         }
         places = ("p50", "p99", "p99.9", "max")
         yield line_chart(f"Time of a call, {workload}", places, series, unit="µs")
+
     for workload, title, name, unit in (
         ("get-decoded-1k", "Reading back", "msgs_per_s", "messages a second"),
         ("recover-4g-crash", "Recovery of 4 GiB after a crash", "MB_per_s", "MB a second"),
     ):
         yield bar_chart(title, _with_limit(results, workload, name), unit=unit)
+
     columns = [
         (workload, "rmqstore", value)
         for workload in ("arrow-no-bodies", "arrow-every-field", "arrow-bodies")
         if (value := results.value("rmqstore", workload, "msgs_per_s"))
     ]
     yield bar_chart("Arrow columns", columns, unit="records a second")
+
     yield _append_chart(results)
 
 

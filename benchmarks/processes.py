@@ -1,4 +1,4 @@
-"""What other processes use, as /proc tells it: processor time and memory."""
+"""What other processes use, according to /proc: processor time and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Self
 __all__ = ["Peak", "cpu_seconds", "cpu_seconds_below", "largest_python_KiB", "status_KiB"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Of the fields behind the name in /proc/PID/stat.
+# Of the fields after the name in /proc/PID/stat.
 _PPID, _UTIME, _STIME, _CSTIME = 1, 11, 12, 14
 
 

@@ -12,7 +12,7 @@ ROLE is master, slave, or unflushed: a slave that syncs its log when it closes, 
     sync [COPIES]                   waits until so many sides have all; both by default
     arm                             looks out for the next byte of the log
     follow OFFSET                   waits until the log ends there; when it did, and that next byte
-    leave, join                     closes the slave's role and takes it anew; `began_ns` is when
+    leave, join                     closes the slave's role and takes it again; `began_ns` is when
     quit
 
 Answers are lines of JSON. Times are time.monotonic_ns(), which on Linux is the clock that all
@@ -59,10 +59,12 @@ class _Node:
         self.store = store = opened.store
         self.protocol = protocol
         self.master = master
+
         self.first_ns = 0
         self.began_ns = 0
         self.side: Master | Slave | None = None
         self.arm()
+
         if role == "master":
             self.began_ns = time.monotonic_ns()
             self.side = Master(

@@ -96,14 +96,14 @@ def compare_logs(left: Path, right: Path, end: int, *, start: int = 0) -> None:
             for at in range(0, size, _PIECE):
                 asked = min(_PIECE, size - at)
                 if one.read(asked) != other.read(asked):
-                    raise WrongLog(f"log file {name} differs behind byte {at}")
+                    raise WrongLog(f"log file {name} differs after byte {at}")
 
 
 def _limit(run: Run, number: int, name: str, *arguments: object) -> None:
     try:
         for line in limits.run("loopback", *arguments):
             run.write("limit", round=number, **line)
-            run.tell(f"{number} {name} {line['variant']}: {line['ns']} ns")
+            run.report(f"{number} {name} {line['variant']}: {line['ns']} ns")
     except limits.LimitError as error:
         run.write("limit", round=number, limit=name, error=run.clean(str(error)))
 
@@ -121,7 +121,7 @@ def measure_catch_up(run: Run, peers: Iterable[str], size: int) -> None:
         jobs: list[Callable[[int], None]] = [limit]
         for protocol in PROTOCOLS:
             for peer in peers:
-                run.tell(f"writing the log of {peer}, {protocol}")
+                run.report(f"writing the log of {peer}, {protocol}")
                 root = opened.enter_context(empty_folder(run.directory / f"{peer}-{protocol}"))
                 # Masters stay, warm, and are stopped while others are measured.
                 master = opened.enter_context(SIDES[peer]("master", protocol, root, ""))
@@ -164,15 +164,15 @@ def _follow(
         master_cpu = master.cpu_seconds()
         with SIDES[peer](role, protocol, copy, master.address) as slave:
             slave_cpu = slave.cpu_seconds()
-            told = slave.ask("follow", end)
+            answer = slave.ask("follow", end)
             # An empty slave of the classic protocol begins at its master's last file.
             start = start_of(copy) if protocol == "classic" else 0
             size = end - start
             figures = {
                 "MB": size / 1e6,
-                "s": (told["end_ns"] - told["first_ns"]) / 1e9,
-                "MB_per_s": size / (told["end_ns"] - told["first_ns"]) * 1e3,
-                "first_byte_ms": (told["first_ns"] - told["began_ns"]) / 1e6,
+                "s": (answer["end_ns"] - answer["first_ns"]) / 1e9,
+                "MB_per_s": size / (answer["end_ns"] - answer["first_ns"]) * 1e3,
+                "first_byte_ms": (answer["first_ns"] - answer["began_ns"]) / 1e6,
                 "master_cpu_s": master.cpu_seconds() - master_cpu,
                 "slave_cpu_s": slave.cpu_seconds() - slave_cpu,
             }
@@ -216,14 +216,14 @@ def _quorum(run: Run, peer: str, protocol: str) -> Figures:
             if way == "apart":
                 master.pin({cores[0]})
                 slave.pin({cores[-1]})
-            told = master.ask(command, writers, count, warm_up, BODY)
+            answer = master.ask(command, writers, count, warm_up, BODY)
             if way == "apart":
                 master.pin(set(cores))
                 slave.pin(set(cores))
             for name in ("msgs_per_s", "p50_us", "p99_us"):
-                figures[f"{way}_{name}"] = told[name]
-            slave.ask("follow", told["end"])
-        compare_logs(roots[0], roots[1], int(told["end"]))
+                figures[f"{way}_{name}"] = answer[name]
+            slave.ask("follow", answer["end"])
+        compare_logs(roots[0], roots[1], int(answer["end"]))
     return figures
 
 
@@ -249,8 +249,8 @@ def _reconnect(run: Run, peer: str, protocol: str) -> Figures:
         if peer == JAVA:  # its role ends with its process
             end = master.ask("feed", 100, BODY)["end"]
             with start("slave", protocol, place / "slave", relay.address) as slave:
-                told = slave.ask("follow", end)
-                again.append((told["first_ns"] - told["began_ns"]) / 1e6)
+                answer = slave.ask("follow", end)
+                again.append((answer["first_ns"] - answer["began_ns"]) / 1e6)
     return {
         "cut_ms": statistics.median(cut),
         "cut_max_ms": max(cut),

@@ -46,9 +46,11 @@ class Side:
             env={**os.environ, **environment},
         )
         self.pid = self._process.pid
+
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()
+
         try:
             self.ready = self._answer()
         except SideFailed:
@@ -88,10 +90,10 @@ class Side:
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip()
             raise SideFailed(f"the process ended: {said[-1000:]}")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise SideFailed(told["error"])
-        return told
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise SideFailed(answer["error"])
+        return answer
 
     def ask(self, *words: object) -> dict[str, Any]:
         """Send a command and return its answer."""
@@ -104,7 +106,7 @@ class Side:
         self._process.stdin.flush()
 
     def quit(self) -> None:
-        """Let the process end by itself."""
+        """Wait until the process ends."""
         self._send("quit")
         self._process.wait(timeout=PATIENCE_S)
 
@@ -160,7 +162,7 @@ class Relay:
         self._start(self._accept)
 
     def close(self) -> None:
-        """Close all connections and take no more."""
+        """Close all connections and accept no others."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         self._listener.close()

@@ -31,10 +31,12 @@ def measure_slaves(run: Run) -> None:
 def _master(run: Run, slaves: int) -> Figures:
     back_memory((PACED + BURST) * RECORD * (slaves + 1) + STALLED_BYTES)
     figures: dict[str, float] = {}
+
     with empty_folder(run.directory / "group") as root, ExitStack() as opened:
         master = opened.enter_context(rmqstore_side("master", "autoswitch", root / "master"))
         master.ask("feed", 1000, BODY)
         master.ask("paced", 100, RATE, BODY)
+
         before = master.private_KiB()
         group = [
             opened.enter_context(
@@ -42,18 +44,21 @@ def _master(run: Run, slaves: int) -> Figures:
             )
             for number in range(slaves)
         ]
+
         master.ask("sync", slaves + 1)
         figures["idle_KiB"] = master.private_KiB() - before
+
         for way, words in {
             "paced": ("paced", PACED, RATE, BODY),
             "burst": ("burst", BURST, BODY),
         }.items():
             with Peak(master.private_KiB, poll_s=_POLL_S) as peak:
-                told = master.ask(*words)
+                answer = master.ask(*words)
             for name in ("p50_us", "p99_us", "msgs_per_s"):
-                figures[f"{way}_{name}"] = told[name]
+                figures[f"{way}_{name}"] = answer[name]
             figures[f"{way}_KiB"] = peak.value - before
             master.ask("sync", slaves + 1)
+
         if slaves:
             figures |= _stalled(master, group)
     return figures

@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parse(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     lines = given.out / "results.jsonl"
+
     if given.source:
         results = Results.load(given.source)
     else:
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         with lines.open("w", encoding="utf-8") as out:
             run.measure(plan, out, lambda text: print(text, file=sys.stderr, flush=True))
         results = Results.load(lines)
+
     (given.out / "report.html").write_text(page.html(results), encoding="utf-8")
     print(page.text(results))
     print(f"\n{given.out / 'report.html'}")
@@ -78,6 +80,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--from", dest="source", type=Path, metavar="FILE", help="only make the page of a run"
     )
+
     given = parser.parse_args(arguments)
     given.dir, given.out = given.dir.resolve(), given.out.resolve()
     return given

@@ -59,10 +59,10 @@ class Plan:
 
 
 class _Measurement:
-    def __init__(self, plan: Plan, out: TextIO, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, out: TextIO, report: Callable[[str], None]) -> None:
         self.plan = plan
         self.out = out
-        self.tell = tell
+        self.report = report
         self.ready: list[str] = []
 
     def write(self, kind: str, **members: Any) -> None:
@@ -85,26 +85,30 @@ class _Measurement:
         for name in peers.names():
             if not self.plan.wants(name):
                 continue
+
             reason = peers.peer(name).missing()
             if not reason and name == java.NAME:
                 reason = self._build_java()
             if reason:
-                self.tell(f"{name}: skipped: {reason}")
+                self.report(f"{name}: skipped: {reason}")
                 self.write("skipped", peer=name, reason=self.clean(reason))
             else:
                 self.ready.append(name)
+
         if self.plan.wants(LIMITS):
-            self.tell("building the limits")
+            self.report("building the limits")
             limits.build()
+
         for name in dict.fromkeys(each.store for each in self.plan.workloads() if each.store):
-            self.tell(f"writing the store {name}")
+            self.report(f"writing the store {name}")
             product.prepare(name, self.store(name), quick=self.plan.quick)
             if java.NAME in self.ready:
                 shutil.copytree(self.store(name), self.store(f"{name}-java"))
+
         os.sync()
 
     def _build_java(self) -> str | None:
-        self.tell("building the Java store")
+        self.report("building the Java store")
         try:
             java.build()
         except (java.JavaFailed, OSError) as error:
@@ -133,8 +137,10 @@ class _Measurement:
             is_java = name == java.NAME
             store = self.store(f"{workload.store}-java" if is_java else workload.store)
             _read_into_cache(store)
+
         began = time.monotonic()
         line: dict[str, Any] = {"round": number, "peer": name, "workload": workload.name}
+
         with self._empty_directory() as directory:
             count = workload.count(quick=self.plan.quick)
             try:
@@ -144,9 +150,10 @@ class _Measurement:
                     line["figures"] = _in_process(name, Job(workload, directory, count, store))
             except Exception as error:  # one peer's failure is a result, not the end of the run
                 line["error"] = self.clean(f"{type(error).__name__}: {error}")
+
         line["seconds"] = round(time.monotonic() - began, 2)
         self.write("run", **line)
-        self.tell(
+        self.report(
             f"{number} {workload.name} {name}: {line.get('error') or _short(line['figures'])}"
         )
 
@@ -188,16 +195,16 @@ class _Measurement:
                 self.write("limit", round=number, **line)
         except (limits.LimitError, OSError, subprocess.SubprocessError) as error:
             self.write("limit", round=number, limit=name, error=self.clean(str(error)))
-            self.tell(f"{number} limits {name}: {self.clean(str(error))}")
+            self.report(f"{number} limits {name}: {self.clean(str(error))}")
         else:
-            self.tell(f"{number} limits {name}")
+            self.report(f"{number} limits {name}")
 
 
-def measure(plan: Plan, out: TextIO, tell: Callable[[str], None]) -> None:
-    """Measure as planned; lines go to *out*, a word on each step to *tell*."""
+def measure(plan: Plan, out: TextIO, report: Callable[[str], None]) -> None:
+    """Measure as planned; lines go to *out*, a line about each step to *report*."""
     began = time.monotonic()
     plan.directory.mkdir(parents=True, exist_ok=True)
-    measurement = _Measurement(plan, out, tell)
+    measurement = _Measurement(plan, out, report)
     shutil.rmtree(plan.directory / "stores", ignore_errors=True)
     try:
         measurement.write("machine", **machine.facts(plan.directory))
@@ -217,12 +224,12 @@ def _in_process(name: str, job: Job) -> peers.Figures:
         *("--dir", str(job.directory), "--count", str(job.count)),
         *(("--store", str(job.store)) if job.store else ()),
     ]
-    told = subprocess.run(
+    answer = subprocess.run(
         command, cwd=limits.ROOT, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
     )
-    if told.returncode:
-        raise RuntimeError(told.stderr.strip().rpartition("\n")[2] or f"exit {told.returncode}")
-    figures: peers.Figures = json.loads(told.stdout)
+    if answer.returncode:
+        raise RuntimeError(answer.stderr.strip().rpartition("\n")[2] or f"exit {answer.returncode}")
+    figures: peers.Figures = json.loads(answer.stdout)
     return figures
 
 

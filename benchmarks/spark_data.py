@@ -43,10 +43,10 @@ _UNITS = {"k": 10, "m": 20, "g": 30, "": 0}
 
 
 def size_of(text: str) -> int:
-    """Return a size such as 512m in bytes. Raises ValueError for what is none."""
+    """Return a size such as 512m in bytes. Raises ValueError for other text."""
     found = re.fullmatch(r"(\d+)([kmg]?)", text.lower())
     if found is None:
-        raise ValueError(f"{text!r} is no size: give 512m or 20g")
+        raise ValueError(f"{text!r} is not a size: give 512m or 20g")
     return int(found[1]) << _UNITS[found[2]]
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.spark_feeder PATH MESSAGES_A_SECOND SECONDS
 
 Prints one line of JSON at its end: how many messages, in how many seconds, and by how many
-milliseconds its worst batch was behind its time.
+milliseconds its worst batch was late.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def _feed(path: str, rate: int, seconds: float) -> dict[str, float]:
         Message(TOPIC, b"%012d" % number * (BODY // 12), queue=0, tags=TAG)
         for number in range(round(rate * TICK_S))
     ]
+
     late = 0.0
     with rmqstore.open(path) as store:
         began = time.monotonic()
@@ -40,6 +41,7 @@ def _feed(path: str, rate: int, seconds: float) -> dict[str, float]:
                 late = max(late, now - due)
             store.put_many(batch)
         took = time.monotonic() - began
+
     return {"messages": len(batch) * ticks, "seconds": took, "late_ms": late * 1000}
 
 

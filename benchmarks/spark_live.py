@@ -68,14 +68,17 @@ def _follow(spark: SparkSession, directory: Path, rate: int, seconds: float) -> 
     store, checkpoint = directory / "live", directory / "live.checkpoint"
     shutil.rmtree(store, ignore_errors=True)
     shutil.rmtree(checkpoint, ignore_errors=True)
+
     arguments = [sys.executable, "-m", "benchmarks.spark_feeder", str(store)]
     arguments += [str(rate), str(WARM_UP_S + seconds)]
     sink = _Sink()
+
     began_ms = time.time() * 1000
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as feeder:
         try:
             while not any((store / "commitlog").glob("*")) and feeder.poll() is None:
                 time.sleep(0.01)
+
             stream = (
                 spark.readStream.format("rmqstore")
                 .option("startingOffsets", "earliest")
@@ -86,19 +89,23 @@ def _follow(spark: SparkSession, directory: Path, rate: int, seconds: float) -> 
                 .option("checkpointLocation", str(checkpoint))
                 .start()
             )
-            told, _ = feeder.communicate()
+
+            answer, _ = feeder.communicate()
             ended_ms = time.time() * 1000
             query.processAllAvailable()
             query.stop()
         finally:
             feeder.kill()
-    wrote = json.loads(told)
+
+    wrote = json.loads(answer)
     rows = sum(each.rows for each in sink.arrivals)
     if not rows == wrote["messages"] == sink.arrivals[-1].next_offset:
         raise WrongRows(f"{rows} rows of {wrote['messages']} messages")
+
     counted = [
         each for each in sink.arrivals if began_ms + WARM_UP_S * 1000 < each.at_ms < ended_ms
     ]
+
     return {**_ages(counted), "wrote_per_s": wrote["messages"] / wrote["seconds"],
             "writer_late_ms": wrote["late_ms"]}  # fmt: skip
 

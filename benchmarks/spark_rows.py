@@ -83,20 +83,21 @@ class _Data:
         has_body = columns is None or "body" in columns
         asked: list[Column] = [F.count(F.lit(1))]
         asked += [F.sum(F.length("body"))] if has_body else [F.max(name) for name in columns or ()]
-        told: list[Any] = []
-        figures = timed(lambda: told.extend(frame.agg(*asked).collect()), self.size)
+        answer: list[Any] = []
+        figures = timed(lambda: answer.extend(frame.agg(*asked).collect()), self.size)
         wanted = (self.messages, self.messages * BODY)
-        if tuple(told[0])[: 1 + has_body] != wanted[: 1 + has_body]:
-            raise WrongRows(f"{peer}: {told[0]} instead of {wanted}")
+        if tuple(answer[0])[: 1 + has_body] != wanted[: 1 + has_body]:
+            raise WrongRows(f"{peer}: {answer[0]} instead of {wanted}")
         return figures
 
 
 def measure(run: Run, size: int) -> None:
     """Measure all ways over one store of about *size* bytes, then some once more by TCP."""
     store, parquet = run.directory / "rows", run.directory / "rows.parquet"
-    run.tell("writing the rows")
+    run.report("writing the rows")
     messages = write_store(store, size)
     stored = log_bytes(store)
+
     with session(run.directory) as spark:
         _register(spark)
         write_parquet(spark, store, parquet)
@@ -104,6 +105,7 @@ def measure(run: Run, size: int) -> None:
         no_body = [name for name in data.frame(OURS, None).columns if name != "body"]
         jobs = _jobs(data, no_body)
         _in_turn(run, jobs, store, parquet)
+
     with session(run.directory, {SOCKETS: "false"}) as spark:
         _register(spark)
         data = _Data(spark, store, parquet, messages, stored)
@@ -141,7 +143,7 @@ def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:
     for place in places:
         read_into_cache(place)
     for number in range(WARM_UPS):
-        run.tell(f"warming up, {number + 1} of {WARM_UPS}")
+        run.report(f"warming up, {number + 1} of {WARM_UPS}")
         for ways in jobs.values():
             for peer, job in ways.items():
                 # Tuples take ten times as long as all others, and most of it in Python.

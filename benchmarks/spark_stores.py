@@ -34,10 +34,11 @@ POLL_S = 0.1
 def measure_pipelines(run: Run, size: int) -> None:
     """Measure count, audit, statistics and compare over a store of about *size* bytes."""
     store, replica = run.directory / "replica-a", run.directory / "replica-b"
-    run.tell("writing two replicas")
+    run.report("writing two replicas")
     messages = write_store(store, size)
     copy_log(store, replica)
     stored = log_bytes(store)
+
     with session(run.directory) as spark:
         jobs = _pipelines(spark, store, replica, messages)
         read_into_cache(store / "commitlog")
@@ -65,12 +66,12 @@ def _pipelines(
         check(pipelines.count(spark, path).messages, True)
 
     def audit() -> None:
-        told = pipelines.audit(spark, path)
-        check(told.records, told.is_sound)
+        answer = pipelines.audit(spark, path)
+        check(answer.records, answer.is_sound)
 
     def statistics() -> None:
-        told = pipelines.statistics(spark, path)
-        check(told.messages, told.is_sound)
+        answer = pipelines.statistics(spark, path)
+        check(answer.messages, answer.is_sound)
 
     def compare() -> None:
         check(messages, pipelines.compare(spark, path, str(replica)).is_sound)
@@ -86,9 +87,9 @@ def _scan(store: Path, messages: int) -> None:
 
 
 def measure_big(run: Run, size: int) -> None:
-    """Measure planning over a store of about *size* bytes, and the memory of those who read it."""
+    """Measure planning over a store of about *size* bytes, and the memory of its readers."""
     store = run.directory / "big"
-    run.tell("writing the big store")
+    run.report("writing the big store")
     messages = write_store(store, size)
     stored = log_bytes(store)
     with session(run.directory) as spark:
@@ -112,14 +113,14 @@ def _read(spark: SparkSession, store: Path, messages: int, size: int) -> Figures
     from pyspark.sql import functions as F
 
     frame = spark.read.format("rmqstore").load(str(store))
-    told: list[int] = []
+    answer: list[int] = []
 
     def read() -> None:
         asked = frame.agg(F.count(F.lit(1)), F.sum(F.length("body")))
-        told.append(asked.collect()[0][0])
+        answer.append(asked.collect()[0][0])
 
     with Peak(largest_python_KiB, poll_s=POLL_S) as peak:
         figures = timed(read, size)
-    if told != [messages]:
-        raise WrongRows(f"{told} instead of {messages}")
+    if answer != [messages]:
+        raise WrongRows(f"{answer} instead of {messages}")
     return {**figures, "worker_MiB": peak.value / 2**10}

@@ -5,7 +5,7 @@ import tempfile
 import rmqstore
 
 with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.store") as store:
-    # A put returns a receipt: where the message lies. Topics and queues need no making.
+    # A put returns a receipt with the offsets of the message. The first put of a queue creates it.
     receipt = store.put("orders", b"paid", queue=0, tags="eu", keys=["o-17", "c-4"])
     print(receipt)
 
@@ -13,7 +13,7 @@ with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.st
     record = store.get("orders", queue=0, offset=receipt.queue_offset)
     assert (record.body, record.tags, record.keys) == (b"paid", "eu", ["o-17", "c-4"])
 
-    # The index finds messages by key, the offset message id names one for ever.
+    # The index finds messages by key, the offset message id names one permanently.
     assert [found.body for found in store.find("orders", "o-17")] == [b"paid"]
     assert store.get_by_id(receipt.message_id).physical_offset == receipt.physical_offset
 

@@ -6,7 +6,7 @@ import rmqstore
 from rmqstore import Durability, Message
 
 with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.store") as store:
-    # put_many: all messages are judged first; one wait covers them all.
+    # put_many: all messages are validated first; one wait covers all of them.
     messages = [Message("orders", b"line %d" % n, queue=n % 4, keys=[f"l-{n}"]) for n in range(100)]
     receipts = store.put_many(messages, durability=Durability.DISK)
     assert [receipt.durability for receipt in receipts] == [Durability.DISK] * 100

@@ -13,7 +13,7 @@ from rmqstore.spark import pipelines
 
 
 def make(path: Path) -> int:
-    """Make a store, and return where a record in the middle of its log lies."""
+    """Make a store, and return the offset of a record in the middle of its log."""
     with rmqstore.open(path, commit_log_file_size_bytes=1 << 20) as store:
         for number in range(5000):
             store.put("orders", b"paid %d" % number, queue=number % 4, keys=[f"o-{number}"])
@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     settings = {"spark.local.dir": folder, "spark.log.level": "ERROR"}
     spark = rmq.session(master="local[2]", config=settings).getOrCreate()
 
-    # Spark tells a source neither the columns nor the conditions of a query: name them here.
+    # Spark passes a source neither the columns nor the conditions of a query: name them here.
     sizes = rmq.scan(spark, str(path), columns=["topic", "queueId", "size"])
     sizes.groupBy("topic", "queueId").sum("size").orderBy("topic", "queueId").show()
 
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert report.records == 9_999
         assert [damage.start for damage in report.damage] == [place]
 
-        # A read checks when asked to. "fail" would end the query, "skip" goes on behind the damage.
+        # A read checks CRCs on request. "fail" ends the query, "skip" continues after the damage.
         checked = spark.read.format("rmqstore").option("checkCrc", "true")
         rows = checked.option("onCorrupt", "row").load(str(path))
         rows.where("error IS NOT NULL").select("physicalOffset", "error").show(truncate=False)

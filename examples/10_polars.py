@@ -19,8 +19,8 @@ with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.st
 
     # Polars takes every object with __arrow_c_stream__: a queue's, or the whole log's.
     sizes = pl.DataFrame(store.scan_arrow(columns=["queue_id", "tags", "size"]))
-    told = sizes.group_by("queue_id", "tags").agg(pl.len(), pl.col("size").sum())
-    print(told.sort("queue_id", "tags"))
+    answer = sizes.group_by("queue_id", "tags").agg(pl.len(), pl.col("size").sum())
+    print(answer.sort("queue_id", "tags"))
     assert sizes["size"].sum() == store.end_offset
 
     # Which rows are read is said to the store; what they mean is found out by Polars.

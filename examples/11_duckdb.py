@@ -17,13 +17,13 @@ with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.st
         for number in range(1000)
     )
     with duckdb.connect() as database:
-        # A stream of the store is a table by the name of its variable; it is read anew each time.
+        # A stream of the store is a table by the name of its variable; it is read again each time.
         log = store.scan_arrow(columns=["queue_id", "tags", "size"])
         per_queue = "SELECT queue_id, tags, count(*), sum(size) FROM log GROUP BY ALL ORDER BY ALL"
         print(database.sql(per_queue))
         assert database.sql("SELECT sum(size) FROM log").fetchall() == [(store.end_offset,)]
 
-        # Or registered under a name. Columns and tags are chosen here: DuckDB tells neither.
+        # Or registered under a name. Columns and tags are chosen here: DuckDB passes neither.
         us = store.queue("orders", 0).to_arrow(columns=["queue_offset", "body"], tags="us")
         database.register("us", us)
         cents = "SELECT count(*), sum((decode(body) ->> 'cents')::BIGINT) FROM us"

@@ -15,7 +15,7 @@ print(f"quiet: {quiet.epochs} epoch")
 rough = Faults(mean_gap_ms=200, worst_moments=0.01, power_loss=0, blackout=0)
 assert sim.run(12, faults=rough, replicas=5, steps=50).is_sound
 
-# A trace tells the story of a run; `python -m rmqstore.sim 12` prints it.
+# A trace lists the events of a run; `python -m rmqstore.sim 12` prints it.
 story = sim.run(12, is_traced=True).trace
 print(f"{sum(' is master' in line for line in story)} times a replica took office")
 

@@ -2,7 +2,7 @@
 
 from rmqstore._native.core import LogScan, Receipt, Record
 from rmqstore.compression import compress, decompress
-from rmqstore.config import BrokerRole, FlushDiskType, StoreConfig
+from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
 from rmqstore.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -40,9 +40,9 @@ from rmqstore.message import (
     TransactionType,
     unique_key,
 )
-from rmqstore.metadata import TopicConfig
 from rmqstore.store import GetResult, Queue, Recovery, Store
 from rmqstore.store import open as open
+from rmqstore.store.metadata import TopicConfig
 
 __all__ = [
     "ArgumentError",
@@ -51,6 +51,7 @@ __all__ = [
     "BrokerRole",
     "CompressionType",
     "ConfigError",
+    "Configuration",
     "CorruptionError",
     "DiskError",
     "Durability",
@@ -75,6 +76,7 @@ __all__ = [
     "Record",
     "Recovery",
     "RemotingError",
+    "ReplicaConfig",
     "ReplicaTimeout",
     "Store",
     "StoreClosedError",

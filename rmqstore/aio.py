@@ -2,7 +2,7 @@
 
 An append takes well under a microsecond, so it happens inline; what is awaited is the
 acknowledgement. For each store one thread waits for flushes and one for new records, on behalf of
-all tasks; of copies that replicas hold the loop hears by a descriptor.
+all tasks; of copies that replicas hold the loop is notified by a descriptor.
 
     async with rmqstore.aio.open("orders.store") as store:
         await store.put("orders", b"paid", durability=Durability.DISK)
@@ -30,11 +30,10 @@ from rmqstore._native.core import (
     Admission,
     Receipt,
     Record,
-    asked_durability,
 )
 from rmqstore.arguments import absolute_path
-from rmqstore.config import StoreConfig
 from rmqstore.errors import (
+    ArgumentError,
     DiskError,
     FlushTimeout,
     NotWritable,
@@ -43,10 +42,13 @@ from rmqstore.errors import (
     StoreError,
     ViewsOpenError,
 )
-from rmqstore.message import Durability, Message, PutStatus
-from rmqstore.queue import follow_start, past_the_end
+from rmqstore.message import Durability, Message, PutStatus, asked_durability
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
+from rmqstore.store.async_view import AsyncView
+from rmqstore.store.places import past_the_end
+from rmqstore.store.queue import follow_start
+from rmqstore.store.settings import ConfigLike
 
 __all__ = ["AsyncQueue", "AsyncStore"]
 
@@ -57,8 +59,8 @@ _FOLLOW_BATCH = 256
 
 
 def open(
-    path: str | os.PathLike[str],
-    config: StoreConfig | str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    config: ConfigLike | None = None,
     **arguments: Any,
 ) -> AsyncStore:
     """Return the store at *path* for `async with`, which opens it without blocking the loop.
@@ -96,6 +98,7 @@ class _Waiter:
 
     def __init__(self, store: Store, kind: Literal["flushed", "dispatched"]) -> None:
         self._store = store
+        self._view = AsyncView(store)
         self._kind = kind
         self._waits: list[_Wait] = []
         self._changed = threading.Condition()
@@ -104,7 +107,7 @@ class _Waiter:
         self._thread.start()
 
     def until(self, offset: int) -> asyncio.Future[None]:
-        """Return a future of the running loop that is done when the position is at or behind
+        """Return a future of the running loop that is done when the position is at or after
         *offset*."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -144,11 +147,11 @@ class _Waiter:
     def _advance(self, lowest: int, highest: int) -> int:
         """Waits a little for the position to move; returns where it is."""
         if self._kind == "dispatched":
-            self._store._wait_progress(lowest - 1, _SLICE_MS)
+            self._view.wait_dispatched_beyond(lowest - 1, _SLICE_MS)
             return self._store.dispatched_offset
         # One sync serves all that wait.
         try:
-            self._store._wait_flushed(highest, _SLICE_MS)
+            self._store.wait_flushed(highest, timeout=_SLICE_MS / 1000)
         except FlushTimeout:
             pass  # The tasks have time limits of their own.
         return self._store.flushed_offset
@@ -162,7 +165,7 @@ class _Waiter:
 
 
 def _stop_inbox(loop: asyncio.AbstractEventLoop, inbox: AckInbox) -> None:
-    """Hear the last, after the store resolved all; called on the loop."""
+    """Take the last acknowledgements, after the store resolved all; called on the loop."""
     inbox.settle()
     loop.remove_reader(inbox.fileno())
 
@@ -176,13 +179,21 @@ class AsyncStore:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        config: StoreConfig | str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        config: ConfigLike | None = None,
         **arguments: Any,
     ) -> None:
-        self._path = absolute_path("path", path)
+        if path is None and config is None:
+            raise ArgumentError(
+                "path is None; give the directory of the store, or a config with storePathRootDir"
+            )
+
+        self._path = None if path is None else absolute_path("path", path)
         self._arguments = (config, arguments)
         self._store: Store | None = None
+        self._view: AsyncView
+        """Of the open store; opening sets it."""
+
         self._lock = threading.Lock()
         """Held while waiters and inboxes are made or taken away."""
         self._waiters: dict[str, _Waiter] = {}
@@ -206,6 +217,7 @@ class AsyncStore:
         config, arguments = self._arguments
         self._is_closing = False
         self._store = await asyncio.to_thread(open_store, self._path, config, **arguments)
+        self._view = AsyncView(self._store)
         return self
 
     async def __aexit__(
@@ -280,12 +292,14 @@ class AsyncStore:
 
         Arguments as Store.put.
         """
+
         store = self.store
-        wanted = asked_durability(store, durability, copies)
+        wanted = asked_durability(store.default_durability, durability, copies)
         if timeout is not None:
             timeout = arguments.seconds("timeout", timeout)  # before anything is stored
+
         # Leave to append has to come before the append.
-        admission = None if wanted is _MEMORY else store._admit(copies, wanted)
+        admission = None if wanted is _MEMORY else self._view.admit(copies, wanted)
         receipt = store.put(
             topic,
             body,
@@ -298,6 +312,7 @@ class AsyncStore:
             born_timestamp=born_timestamp,
             durability=_MEMORY,
         )
+
         if admission is None:
             return receipt
         if admission.is_flushed:
@@ -305,7 +320,8 @@ class AsyncStore:
         if wanted is _REPLICATED:
             await self._replicated(admission, receipt, timeout)
         else:
-            receipt = receipt._with_durability(wanted)
+            receipt = AsyncView.with_durability(receipt, wanted)
+
         admission.check(receipt)
         return receipt
 
@@ -323,12 +339,14 @@ class AsyncStore:
 
         See Store.put_many.
         """
+
         store = self.store
-        wanted = asked_durability(store, durability, copies)
+        wanted = asked_durability(store.default_durability, durability, copies)
         if timeout is not None:
             timeout = arguments.seconds("timeout", timeout)
-        admission = None if wanted is _MEMORY else store._admit(copies, wanted)
+        admission = None if wanted is _MEMORY else self._view.admit(copies, wanted)
         receipts = store.put_many(messages, topic=topic, queue=queue, durability=_MEMORY)
+
         if admission is None or not receipts:
             return receipts
         if admission.is_flushed:
@@ -336,7 +354,8 @@ class AsyncStore:
         if wanted is _REPLICATED:
             await self._replicated(admission, receipts, timeout)
         else:
-            receipts = [receipt._with_durability(wanted) for receipt in receipts]
+            receipts = [AsyncView.with_durability(receipt, wanted) for receipt in receipts]
+
         admission.check(receipts)
         return receipts
 
@@ -398,7 +417,7 @@ class AsyncStore:
                 f"not flushed in {limit} s (syncFlushTimeout)", receipt=receipt
             ) from error
         except PutError as error:
-            # All who wait were told the same error.
+            # All waiting calls got the same error.
             failed = type(error)(str(error), status=PutStatus.FLUSH_DISK_TIMEOUT, receipt=receipt)
             failed.stored = None  # Its sync failed: the bytes may be on the disk or not.
             raise failed from error
@@ -462,7 +481,7 @@ class AsyncQueue:
         return self._owner.store.queue(self.topic, self.number)
 
     async def bounds(self) -> tuple[int, int]:
-        """Return the offset of the first message kept and the one behind the last."""
+        """Return the offset of the first message kept and the one after the last."""
         await self._owner._settle()
         return self._queue.start, self._queue.end
 
@@ -491,6 +510,7 @@ class AsyncQueue:
         last = high if stop is None else min(stop, high)
         if offset > high:
             raise past_the_end(f"queue {self.topic}/{self.number}", offset, low, high)
+
         while offset < last:
             found = self._queue.get_many(
                 offset, max_count=min(_FOLLOW_BATCH, last - offset), tags=tags

@@ -11,6 +11,7 @@ import operator
 import os
 import reprlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ __all__ = [
     "shown",
     "text",
     "texts",
+    "time_ms",
     "utf8",
     "utf8_error",
     "word",
@@ -161,6 +163,22 @@ def mapping(name: str, value: object, wanted: str) -> Mapping[Any, Any]:
     raise _wrong_type(name, value, wanted)
 
 
+def time_ms(name: str, text: str) -> int:
+    """Return the milliseconds since 1970 of a time given as such or as ISO 8601.
+
+    A time without a zone is local.
+    """
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ArgumentError(
+            f"{name} is {shown(text)}; give a time such as 2024-05-31T17:00:00, with +02:00 or Z "
+            "where it is not local, or milliseconds since 1970"
+        ) from None
+
+
 def boolean(name: str, value: object) -> bool:
     """Return True or False; numbers and texts are not converted."""
     if value is True or value is False:
@@ -243,6 +261,7 @@ def path(name: str, value: object) -> str:
             found = text(name, os.fsdecode(value))  # type: ignore[arg-type]
         except Exception as error:
             raise _wrong_type(name, value, wanted) from error
+
     if not found:
         raise ArgumentError(f'{name} is ""; give "." for the working directory')
     if found[0] == "~":
@@ -250,12 +269,14 @@ def path(name: str, value: object) -> str:
             f'{name} is {shown(found)}; "~" is not expanded here, give os.path.expanduser(path), '
             f"or ./{found[:1]}... for a folder of that name"
         )
+
     try:
         encoded = os.fsencode(found)
     except UnicodeEncodeError as error:
         raise ArgumentError(f"{name} is {shown(found)}; no file system name holds it") from error
     if b"\0" in encoded:
         raise ArgumentError(f"{name} is {shown(found)}; a path holds no zero byte")
+
     return found
 
 

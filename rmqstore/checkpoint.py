@@ -1,4 +1,4 @@
-"""The checkpoint file of a store, read as it lies there."""
+"""The checkpoint file of a store, read as it is."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def compress(
     if kind is CompressionType.ZLIB:
         return zlib.compress(body, level)
     # Both below go through the streaming interface, as Java's writers do (zstd with its flush
-    # before the end): told the size beforehand, the libraries would choose other frame parameters,
+    # before the end): given the size beforehand, the libraries would choose other frame parameters,
     # so other bytes.
     parts: tuple[bytes, ...]
     if kind is CompressionType.LZ4:
@@ -77,11 +77,13 @@ def decompress(
     kind = compression_type(sys_flag)
     # One more byte than the limit is asked for.
     size_bytes_max = arguments.integer("size_bytes_max", size_bytes_max, low=0, high=_SIZE_MAX)
+
     if kind is None:
         return bytes(body)
     zstd_error: type[Exception] = (
         _zstandard().ZstdError if kind is CompressionType.ZSTD else RuntimeError
     )
+
     try:
         if kind is CompressionType.ZSTD:
             plain, rest, finished = _decompress_zstd(body, size_bytes_max)
@@ -89,14 +91,14 @@ def decompress(
             plain, rest, finished = _decompress_bounded(body, kind, size_bytes_max)
     except (zlib.error, RuntimeError, zstd_error) as error:
         raise _bad_body(kind, str(error)) from error
+
     if len(plain) > size_bytes_max:
-        raise _bad_body(
-            kind, f"it grows over {size_bytes_max} bytes; a larger size_bytes_max would take it"
-        )
+        raise _bad_body(kind, f"it grows over {size_bytes_max} bytes; give a larger size_bytes_max")
     if not finished:
         raise _bad_body(kind, f"it ends early, after {len(plain)} plain bytes")
     if rest:
         raise _bad_body(kind, f"{len(rest)} bytes follow its end")
+
     return plain
 
 

@@ -24,6 +24,12 @@ StoreError
     ReplicaTimeout (TimeoutError)       stored, perhaps not yet copied
   Fenced                                a newer epoch exists: epoch, master
   RemotingError                         code, remark of the peer
+    RequestRefused                      raised by a handler: the code and remark to answer with
+      InvalidFieldError (ValueError)    a field of a request header: its name
+    RemotingFrameError (ValueError)     bytes that are not a frame, or text that is not a body
+    RemotingConnectError (ConnectionError)   no connection to the peer
+    RemotingClosedError (ConnectionError)    the connection ended before the answer
+    RemotingTimeout (TimeoutError)      no answer in time
 
 Messages name the place, the limit and the cure. Attributes beyond the message stay assignable, so
 that a layer that knows more (the path, the receipt) can fill them in before the exception goes on.
@@ -33,7 +39,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -47,6 +53,7 @@ __all__ = [
     "Fenced",
     "FlushTimeout",
     "InSyncReplicasNotEnough",
+    "InvalidFieldError",
     "MessageRejected",
     "MissingExtraError",
     "NotFoundError",
@@ -54,8 +61,13 @@ __all__ = [
     "OffsetOutOfRange",
     "PageCacheBusy",
     "PutError",
+    "RemotingClosedError",
+    "RemotingConnectError",
     "RemotingError",
+    "RemotingFrameError",
+    "RemotingTimeout",
     "ReplicaTimeout",
+    "RequestRefused",
     "StoreClosedError",
     "StoreError",
     "StoreLockedError",
@@ -65,7 +77,14 @@ __all__ = [
     "ViewsOpenError",
     "disk_errors",
     "for_status",
+    "not_admitted",
+    "not_replicated",
+    "put_not_flushed",
+    "put_refused",
+    "replica_timeout",
 ]
+
+_INVALID_PARAMETER = 29  # ResponseCode.INVALID_PARAMETER; rmqstore.remoting is a higher layer.
 
 
 class StoreError(Exception):
@@ -185,8 +204,8 @@ class PutError(StoreError):
 
     *status* is RocketMQ's name and equals the member of `PutStatus` with that name. *stored* says
     whether the message is in the local log (None: unknown), *retriable* whether the same put may
-    succeed later; a retry of a stored message makes a duplicate. *receipt* is where it lies, None
-    when nowhere.
+    succeed later; a retry of a stored message makes a duplicate. *receipt* is that of the stored
+    message, None without one.
     """
 
     status: str = "UNKNOWN_ERROR"
@@ -265,12 +284,44 @@ class Fenced(StoreError):
 
 
 class RemotingError(StoreError):
-    """A peer answered with an error: its *code* and *remark*."""
+    """A request to a peer failed; its answer had this *code* and *remark* (-1 and "" where there
+    was no answer)."""
 
     def __init__(self, message: str, *, code: int = -1, remark: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.remark = remark
+
+
+class RequestRefused(RemotingError):
+    """Raised by the handler of a request; the server answers with *code* and *remark*."""
+
+    def __init__(self, remark: str, *, code: int) -> None:
+        super().__init__(remark, code=code, remark=remark)
+
+
+class InvalidFieldError(RequestRefused, ValueError):
+    """The header of a request lacks the *field*, or its value is not of the field's type."""
+
+    def __init__(self, remark: str, *, field: str) -> None:
+        super().__init__(remark, code=_INVALID_PARAMETER)
+        self.field = field
+
+
+class RemotingFrameError(RemotingError, ValueError):
+    """Bytes that are not a frame of the remoting protocol, or a body that cannot be read."""
+
+
+class RemotingConnectError(RemotingError, ConnectionError):
+    """There is no connection to the peer; the request was not sent."""
+
+
+class RemotingClosedError(RemotingError, ConnectionError):
+    """The connection ended before the answer; the peer may have carried the request out."""
+
+
+class RemotingTimeout(RemotingError, TimeoutError):
+    """The answer did not come in time; the peer may have carried the request out."""
 
 
 STATUS: Mapping[str, int] = MappingProxyType(
@@ -298,7 +349,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "FORKED": 20,
     }
 )
-"""The statuses of csrc/status.h by name, without their prefix."""
+"""The statuses of csrc/base/status.h by name, without their prefix."""
 
 _SIMPLE: Mapping[int, Callable[[str], StoreError]] = MappingProxyType(
     {
@@ -330,7 +381,7 @@ def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: in
     nothing), *os_errno* is 0 unless the system refused something, *at_offset* is -1 unless a byte
     or queue offset names the place. A status this module does not know becomes a plain StoreError.
     """
-    assert status != STATUS["OK"], "success is no error"
+    assert status != STATUS["OK"], "success is not an error"
     message = f"{text}: {detail}" if detail else text
     # Of a rejected message the place is its number in the call, not an offset.
     is_rejected = status in (STATUS["MESSAGE_ILLEGAL"], STATUS["PROPERTIES_TOO_LARGE"])
@@ -355,6 +406,88 @@ def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: in
         assert isinstance(error, MessageRejected)
         error.status = "PROPERTIES_SIZE_EXCEEDED"
     return error
+
+
+def not_replicated(path: str) -> InSyncReplicasNotEnough:
+    """Return the error of a put with copies to the store at *path*, which is not a master."""
+    return InSyncReplicasNotEnough(
+        f"store {path} has no replicas; ask for Durability.DISK, or replicate it"
+    )
+
+
+def not_admitted(path: str, status: str, reason: str, *, master_hint: str | None) -> PutError:
+    """Return the error of a put that the rule of a master did not admit, for *reason*."""
+    text = f"store {path}: {reason}; nothing was stored"
+    if status == PageCacheBusy.status:
+        return PageCacheBusy(text)
+    if status == NotWritable.status:
+        refused = NotWritable(text)
+        refused.master_hint = master_hint
+        return refused
+    return InSyncReplicasNotEnough(text, status=status)
+
+
+def put_refused(
+    error: StoreError,
+    *,
+    master_hint: str | None = None,
+    is_retriable: bool = False,
+    stored: Sequence[object] = (),
+    number: int = -1,
+    count: int = 1,
+) -> StoreError:
+    """Return the error of a put whose append failed with *error*.
+
+    A failure of the disk, or a folder that is gone, is a PutError like every other reason. Of a
+    call with *count* messages, *number* is the one that was rejected, and *stored* are the receipts
+    of those before the failure.
+    """
+    if isinstance(error, NotWritable):
+        error.master_hint = master_hint
+    if isinstance(error, (DiskError, NotFoundError)):
+        refused = NotWritable(str(error), status="CREATE_MAPPED_FILE_FAILED")
+        refused.retriable = is_retriable
+        refused.__cause__ = error
+        error = refused
+    if isinstance(error, MessageRejected) and number >= 0 and count > 1:
+        error.add_note(f"message number {number} of the call, counted from 0; none was stored")
+    if isinstance(error, PutError) and stored:
+        error.receipt = stored
+        error.stored = None  # Some are, some are not.
+    return error
+
+
+def put_not_flushed(error: StoreError, receipt: object, *, is_unknown: bool) -> StoreError:
+    """Return the error of a put that is in the log and was not seen on the disk.
+
+    *is_unknown*: its sync failed, so the bytes may be on the disk or not.
+    """
+    if isinstance(error, PutError):
+        error.receipt = receipt
+        if is_unknown:
+            error.stored = None
+            error.status = FlushTimeout.status
+    return error
+
+
+def replica_timeout(
+    path: str, status: str, receipt: object, *, copies: int, needed: int, needs_all: bool
+) -> ReplicaTimeout:
+    """Return the error of a put that is stored and did not get its copies in time, or may no longer
+    be acknowledged."""
+    if copies < needed:
+        why = f"{copies} of {needed} copies were acknowledged in time (slaveTimeout)"
+    elif needs_all:
+        why = (
+            "not every member of the sync-state set acknowledged the message in time (slaveTimeout)"
+        )
+    else:
+        why = "this master's role or lease ended before the message was acknowledged"
+    return ReplicaTimeout(
+        f"store {path}: {why}; the message is stored and may still be replicated",
+        status=status,
+        receipt=receipt,
+    )
 
 
 @contextmanager

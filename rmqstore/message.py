@@ -16,7 +16,7 @@ from enum import Enum, IntEnum, IntFlag, StrEnum
 from typing import NamedTuple
 
 from rmqstore import arguments
-from rmqstore.errors import ArgumentError, MessageRejected
+from rmqstore.errors import ArgumentError, ArgumentTypeError, MessageRejected
 
 __all__ = [
     "AppendStatus",
@@ -30,12 +30,18 @@ __all__ = [
     "SysFlag",
     "TransactionType",
     "UniqueKeys",
+    "asked_durability",
+    "checked_batch",
     "compression_type",
     "decode_properties",
     "encode_properties",
     "java_string_hash",
     "message_id",
+    "not_a_message",
     "parse_message_id",
+    "properties_too_large",
+    "property_rejected",
+    "sole_message",
     "split_keys",
     "tags_code",
     "unique_key",
@@ -188,6 +194,7 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
         for name, value in arguments.mapping("properties", properties, wanted).items()
         if value is not None
     ]
+
     for name, value in pairs:
         if not name or not value:
             raise MessageRejected(
@@ -203,6 +210,7 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
                 f"property {name!r} holds a reserved character (0x01 or 0x02 in the name, 0x02 in "
                 "the value); leave these characters out"
             )
+
     return "".join(f"{name}\x01{value}\x02" for name, value in pairs)
 
 
@@ -230,8 +238,50 @@ def split_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
     found = arguments.texts("keys", keys)
     for key in found:
         if _KEY_SEPARATOR in key:
-            raise ArgumentError(f"key {key!r} holds a space, which separates keys; give two keys")
+            raise ArgumentError(
+                f"key {key!r} holds a space, which separates keys; give several keys without spaces"
+            )
     return tuple(key for key in found if key)
+
+
+def properties_too_large(limit: int) -> MessageRejected:
+    """Return the error of a message whose property text is over the *limit* of the format."""
+    return MessageRejected(
+        f"properties take more than {limit} bytes; shorten them",
+        status=PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    )
+
+
+def property_rejected(name: str, value: str) -> MessageRejected:
+    """Return the error of a property that no reader of RocketMQ's format would return."""
+    if not value:
+        return MessageRejected(
+            f"property {arguments.shown(name)} has an empty value, which no reader of RocketMQ's "
+            "format returns; give a text, or leave the property out"
+        )
+    return MessageRejected(
+        f"property {arguments.shown(name)}: a name may not be empty nor hold the bytes 0, 1 and 2, "
+        "a value not 0 and 2, which separate properties; leave them out"
+    )
+
+
+def asked_durability(
+    default: Durability, durability: Durability | None, copies: int | None
+) -> Durability:
+    """Return the durability that a put asks for; None stands for the default of either argument.
+
+    Raises ArgumentError for *copies* with another durability than REPLICATED.
+    """
+    if durability is not None:
+        arguments.member("durability", durability, Durability)
+    if copies is None:
+        return default if durability is None else durability
+    if durability is not None and durability is not Durability.REPLICATED:
+        raise ArgumentError(
+            f"copies={arguments.shown(copies)} asks for Durability.REPLICATED, not "
+            f"Durability.{durability.name}; give one of them"
+        )
+    return Durability.REPLICATED
 
 
 def java_string_hash(text: str) -> int:
@@ -298,7 +348,8 @@ class UniqueKeys:
     def __init__(self, *, address: bytes, process_id: int, salt: bytes) -> None:
         if len(address) not in (4, 16) or len(salt) != 4:
             raise ArgumentError(
-                "a unique key takes an address of 4 or 16 bytes and a salt of 4 bytes"
+                f"the address has {len(address)} bytes and the salt {len(salt)}; give an address "
+                "of 4 or 16 bytes and a salt of 4"
             )
         self._prefix = (address + struct.pack(">H", process_id & 0xFFFF) + salt).hex().upper()
         self._counter = itertools.count()
@@ -437,9 +488,11 @@ class Message:
             "keys": split_keys(self.keys),
             "delay_level": arguments.integer("delay_level", self.delay_level, low=0),
         }
+
         arguments.buffer("body", self.body)
         for name in ("queue", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"):
             plain[name] = arguments.integer(name, getattr(self, name))
+
         if self.born_timestamp is not None:
             plain["born_timestamp"] = arguments.integer("born_timestamp", self.born_timestamp)
         for name in ("tags", "unique_key"):
@@ -448,9 +501,11 @@ class Message:
         for name in ("born_host", "store_host"):
             if getattr(self, name) is not None:
                 plain[name] = arguments.host(name, getattr(self, name))
+
         arguments.mapping("properties", self.properties, "a mapping of str to str")
         arguments.member("transaction", self.transaction, TransactionType)
         arguments.boolean("wait_store_ok", self.wait_store_ok)
+
         for name, value in plain.items():
             object.__setattr__(self, name, value)
 
@@ -481,3 +536,71 @@ class Message:
     def encoded_properties(self) -> str:
         """Return the property text to store. Raises MessageRejected for reserved characters."""
         return encode_properties(self.all_properties())
+
+
+def sole_message(message: object, others: Mapping[str, object]) -> Message:
+    """Return *message*, put without a topic. Raises ArgumentError unless it is a Message, and all
+    *others*, the arguments beside it, are None."""
+    if isinstance(message, str):
+        raise ArgumentTypeError("body is None; give bytes, or a Message in place of topic and body")
+    wanted = "the name of a topic and a body, or a Message"
+    found = arguments.instance("topic", message, Message, wanted=wanted)
+    for name, value in others.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is {arguments.shown(value)} beside a Message; the Message has its own"
+            )
+    return found
+
+
+def not_a_message(number: int, item: object) -> ArgumentTypeError:
+    """Return the error of an item of `put_many` without a topic."""
+    return ArgumentTypeError(
+        f"messages[{number}] is {arguments.shown(item)}; give Message objects, or bodies with "
+        "topic="
+    )
+
+
+def checked_batch(messages: object, *, body_size_max: int) -> list[Message]:
+    """Return the messages of a batch as a list.
+
+    Raises MessageRejected for an empty batch, for several queues, for a transaction or a delay
+    level, and for bodies of more than *body_size_max* bytes together.
+    """
+    batch: list[Message] = list(arguments.items("messages", messages, "a list of Message"))
+    if not batch:
+        raise MessageRejected("messages is empty; a batch holds at least one message")
+
+    total = 0
+    topic = queue = None
+
+    for number, message in enumerate(batch):
+        if type(message) is not Message:
+            arguments.instance(f"messages[{number}]", message, Message)
+        body = message.body
+        is_bytes = type(body) is bytes
+        total += len(body) if is_bytes else _size_of(f"the body of messages[{number}]", body)
+        if number == 0:
+            topic, queue = message.topic, message.queue
+        if message.topic != topic or message.queue != queue:
+            raise MessageRejected(
+                "the messages of a batch go to one queue of one topic; use put_many"
+            )
+        if message.transaction or message.delay_level:
+            raise MessageRejected(
+                "a batch takes no transaction and no delay level; put such messages by themselves"
+            )
+
+    if total > body_size_max:
+        raise MessageRejected(
+            f"the bodies of the batch are over the limit of {body_size_max} bytes "
+            "(maxMessageSize); split it"
+        )
+
+    return batch
+
+
+def _size_of(name: str, body: bytes | bytearray | memoryview) -> int:
+    arguments.buffer(name, body)
+    with memoryview(body) as view:
+        return view.nbytes

@@ -17,7 +17,7 @@ __all__ = ["open_regular", "read_regular"]
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Return the file at *path*, open for reading.
 
-    Raises OSError as open does, CorruptionError that names what is no regular file.
+    Raises OSError as open does, CorruptionError that names what is not a regular file.
     """
     # O_NONBLOCK: opening a FIFO does not wait for a writer. It means nothing to a regular file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.golden import RELEASES, GoldenCase, GoldenCases
-from tests.interop import peer
+from tests.support import java
+from tests.support.java_store import JavaStore
+from tests.support.spark_session import spark
+
+__all__ = ["spark"]
+
+# The costly folders begin first: many short files then even out what the workers have left.
+FOLDERS = (
+    *("spark", "c", "simulation", "crash", "interop", "examples", "cli", "service", "property"),
+    *("fuzz", "store", "benchmarks", "golden", "unit", "scenarios", "reference", "house"),
+)
+
+TESTS = Path(__file__).parent
+USES_SPARK = re.compile(r'\bspark: SparkSession|usefixtures\("spark"\)')
 
 # The first example of a run pays for cold caches, and the machines that run this differ.
 settings.register_profile("rmqstore", deadline=None, print_blob=True)
@@ -19,6 +35,36 @@ settings.load_profile("rmqstore")
 # A shell that starts the tests in the background ignores Ctrl-C for them and all they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with the name of its folder, and put the costly files first."""
+    for item in items:
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path: Path) -> tuple[bool, int]:
+    return not _uses_spark(path), FOLDERS.index(path.relative_to(TESTS).parts[0])
+
+
+@functools.cache
+def _uses_spark(path: Path) -> bool:
+    return USES_SPARK.search(path.read_text(encoding="utf-8")) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file with one worker, and with one worker all files that share the Spark session."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            name = nodeid.partition("::")[0]
+            return "spark" if _uses_spark(config.rootpath / name) else name
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -35,11 +81,10 @@ def golden_case(golden_cases: GoldenCases, tmp_path: Path) -> Callable[[str, str
 @pytest.fixture(
     scope="session", params=[pytest.param(release, marks=pytest.mark.java) for release in RELEASES]
 )
-def java_store(request: pytest.FixtureRequest) -> peer.JavaStore:
+def java_store(request: pytest.FixtureRequest) -> JavaStore:
     """Return the real Java store, built, once for each release."""
-    lacking = peer.missing()
+    lacking = java.missing()
     if lacking:
         pytest.skip(lacking)
-    store = peer.JavaStore(request.param)
-    store.build()
-    return store
+    java.build(request.param)
+    return JavaStore(request.param)

@@ -37,9 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "benchmarks"
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
-# As fast as this processor can: a limit is no product.
+# As fast as this processor can: a limit is not a product.
 LIMIT_FLAGS = ("-std=c11", "-O3", "-march=native", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra")
-CORE_ALONE = ("crc32.c", "crc32_x86.c")
+CORE_ALONE = ("base/crc32.c", "base/crc32_x86.c")
 PROGRAMS = {
     "memory": ("memory.c", "fold.c"),
     "append": ("append.c", "fold.c"),
@@ -68,6 +68,7 @@ def release_flags() -> list[str]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "extra_compile_args":
             value = node.value
@@ -75,6 +76,7 @@ def release_flags() -> list[str]:
                 value = constants[value.id]
             own = [str(flag) for flag in ast.literal_eval(value)]
             return [*shlex.split(str(sysconfig.get_config_var("CFLAGS") or "")), "-fPIC", *own]
+
     raise LimitError("setup.py names no extra_compile_args")
 
 
@@ -86,25 +88,31 @@ def program(name: str) -> Path:
     own = [HERE / source for source in PROGRAMS[name]]
     core: list[Path] = []
     if name == "append":
-        core = sorted((ROOT / "csrc").glob("*.c"))
+        core = sorted((ROOT / "csrc").rglob("*.c"))
     elif name not in WITHOUT_CORE:
         core = [ROOT / "csrc" / source for source in CORE_ALONE]
+
     flags = release_flags()
-    headers = [*(ROOT / "csrc").glob("*.h"), *HERE.glob("*.h")]
+    headers = [*(ROOT / "csrc").rglob("*.h"), *HERE.glob("*.h")]
     target = BUILD / f"{name}-{_digest([*own, *core, *headers], [*LIMIT_FLAGS, *flags])}"
+
     if target.exists():
         return target
+
     parts = BUILD / f"{target.name}.{os.getpid()}"
     parts.mkdir(parents=True, exist_ok=True)
     include = f"-I{ROOT / 'csrc'}"
+
     objects = []
     for source in [*own, *core]:
         objects.append(str(parts / f"{source.stem}.o"))
         chosen = LIMIT_FLAGS if source in own else flags
         _call([*COMPILER, *chosen, include, "-c", str(source), "-o", objects[-1]])
+
     made = parts / name
     _call([*COMPILER, "-pthread", *objects, "-o", str(made)])
     made.replace(target)
+
     for left in parts.iterdir():
         left.unlink()
     parts.rmdir()
@@ -120,14 +128,14 @@ def build() -> None:
 
 def run(name: str, *arguments: object) -> list[Line]:
     """Run a program and return its lines."""
-    told = _call([str(program(name)), *(str(each) for each in arguments)])
-    return [json.loads(line) for line in told.splitlines()]
+    answer = _call([str(program(name)), *(str(each) for each in arguments)])
+    return [json.loads(line) for line in answer.splitlines()]
 
 
 def floor(runs: int) -> list[Line]:
     """Return what each part of a call from Python costs, measured in a fresh process."""
-    told = _call([sys.executable, "-m", "benchmarks.limits", str(_floor_module()), str(runs)])
-    return [json.loads(line) for line in told.splitlines()]
+    answer = _call([sys.executable, "-m", "benchmarks.limits", str(_floor_module()), str(runs)])
+    return [json.loads(line) for line in answer.splitlines()]
 
 
 def _floor_module() -> Path:

@@ -1,7 +1,7 @@
 /* append.c -- the product's append beside the least work for the same bytes, in one process, in
  * turn, on the same warm pages; CPU time of one thread.
  *
- * usage: append DIRECTORY RUNS MEGABYTES [BODY_SIZE]. DIRECTORY is made; whoever calls removes it.
+ * usage: append DIRECTORY RUNS MEGABYTES [BODY_SIZE]. DIRECTORY is made; the caller removes it.
  *
  *   memcpy+crc        memcpy of as many bytes as the record has, and the fastest CRC of the body
  *   record+unit       the record written field by field, and its consume queue unit
@@ -15,8 +15,8 @@
  */
 #include "least.h"
 
-#include "commit_log.h"
-#include "consume_queue.h"
+#include "index/consume_queue.h"
+#include "log/commit_log.h"
 
 #define BATCH 100
 #define QUEUE_FILE_SIZE (100 << 20) /* whole units, more than one run writes */
@@ -137,7 +137,7 @@ static double least_record(struct bench *bench, size_t size, size_t ops)
     return cpu_s() - began;
 }
 
-/* All but the body. Made before the clock starts: putting a struct together right behind a record
+/* All but the body. Made before the clock starts: putting a struct together right after a record
  * makes the processor wait until the record has left it. */
 static struct rmq_message message_of(size_t size)
 {

@@ -1,6 +1,6 @@
 #include "fold.h"
 
-#include "crc32.h"
+#include "base/crc32.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

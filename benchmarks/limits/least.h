@@ -1,15 +1,15 @@
 /* least.h -- the least work that makes a commit log record and its consume queue unit, and the
  * fastest CRC there is to do it with.
  *
- * Nothing is judged, looked up or locked: it is what an append would cost if all of that were free.
- * The layout is that of csrc/record.h and csrc/consume_queue.h; topic and properties are those of
- * benchmarks/workloads.py.
+ * Nothing is validated, looked up or locked: the cost of an append if all of that were free.
+ * The layout is that of csrc/format/record.h and csrc/index/consume_queue.h; topic and properties
+ * are those of benchmarks/workloads.py.
  */
 #ifndef LIMITS_LEAST_H
 #define LIMITS_LEAST_H
 
-#include "bytes.h"
-#include "crc32.h"
+#include "base/bytes.h"
+#include "base/crc32.h"
 #include "fold.h"
 #include "measure.h"
 

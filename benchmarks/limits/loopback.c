@@ -10,7 +10,7 @@
  *              zeroed    the same, and zeros are written ahead of it in pieces of 256 KiB: cheaper
  *                        than page faults, and what the store does
  *              nowhere   into one buffer, again and again
- *            The time ends when the sender hears that the last byte is there. Of each, one run
+ *            The time ends when the sender is notified that the last byte has arrived. Of each, one run
  *            more goes before those that count: its pages are there for the next.
  *   ping     SIZE bytes there and 8 back, COUNT times, one after another; both sides sleep while
  *            they wait. A line holds the percentiles of one run:
@@ -139,7 +139,7 @@ static void fill_log(struct log *log, const uint8_t *pool)
             die("fsync");
 }
 
-/* How much of the chunk at `at` lies in one file. */
+/* How much of the chunk at `at` is in one file. */
 static size_t part_of(const struct log *log, size_t at, size_t chunk)
 {
     size_t left = log->size - at, in_file = log->file_size - at % log->file_size;

@@ -1,7 +1,7 @@
 /* measure.h -- clocks, mapped files and JSON lines, shared by the programs that measure limits.
  *
  * A measurement is repeated `runs` times; its line holds the nanoseconds an operation took in each
- * run, so that whoever reads it can take medians over several calls of the program.
+ * run, so that its reader can take medians over several calls of the program.
  */
 #ifndef LIMITS_MEASURE_H
 #define LIMITS_MEASURE_H

@@ -1,4 +1,4 @@
-/* scan.c -- how fast one thread can walk the records of a commit log that lies in the page cache,
+/* scan.c -- how fast one thread can walk the records of a commit log in the page cache,
  * in wall time.
  *
  * usage: scan RUNS FILE...  (commit log files)

@@ -23,12 +23,15 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="messages")
     parser.add_argument("--store", type=Path, help="a store prepared by the report")
     given = parser.parse_args()
+
     workload = BY_NAME[given.workload]
     peer = peers.peer(given.peer)
+
     lacking = peer.missing()
     if lacking or not peer.supports(workload):
         print(lacking or f"{given.peer} does not do {workload.name}", file=sys.stderr)
         return 1
+
     count = given.count or workload.messages
     given.dir.mkdir(parents=True, exist_ok=True)
     figures = peer.run(peers.Job(workload, given.dir, count, given.store))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from benchmarks.peers import Figures, Job, WrongAnswer
 from benchmarks.workloads import BODIES, LATENCIES, Kind, Workload, bodies
-from rmqstore.cli.timing import percentiles
+from rmqstore.measure.timing import percentiles
 
 __all__ = ["Log", "Open", "run", "supports"]
 
@@ -92,6 +92,7 @@ def _put(log: Log, workload: Workload, count: int) -> Figures:
     ]
     figures: Figures = {}
     stored = 0
+
     if workload.kind is Kind.PUT:
         append, append_many = log.append, log.append_many
         began = time.perf_counter()
@@ -113,11 +114,14 @@ def _put(log: Log, workload: Workload, count: int) -> Figures:
         calls = max(1, stored // workload.batch // LATENCIES)
     else:
         calls = count
+
     figures |= {"messages": stored or count}
+
     seconds, latencies = _timed(log, batches, stored // workload.batch, calls)
     figures |= percentiles([latencies])
     figures.setdefault("msgs_per_s", round(calls / seconds))
     figures["MB_per_s"] = round(figures["msgs_per_s"] * workload.body / 1e6, 1)
+
     _check(log, workload, stored + calls * workload.batch)
     return figures
 

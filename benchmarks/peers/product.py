@@ -28,9 +28,10 @@ from benchmarks.workloads import (
     bodies,
     body_at,
 )
-from rmqstore import Message, Store, arrow
-from rmqstore.cli.timing import Work, percentiles, run_threads
+from rmqstore import Message, Store
 from rmqstore.config import FlushDiskType
+from rmqstore.measure.timing import Work, percentiles, run_threads
+from rmqstore.store import arrow
 
 NAME = "rmqstore"
 DISPATCH_TIMEOUT_S = 600
@@ -103,11 +104,13 @@ def _throughput(store: Store, workload: Workload, calls: int, count: int, work: 
     start = store.end_offset
     began = time.perf_counter()
     seconds, _ = run_threads(workload.threads, calls, work)
+
     returned = store.end_offset - start
     store.wait_dispatched(timeout=DISPATCH_TIMEOUT_S)
     dispatched = time.perf_counter() - began
     store.flush()
     flushed = time.perf_counter() - began
+
     return {
         "messages": count,
         "msgs_per_s": round(count / seconds),
@@ -163,8 +166,10 @@ def _check(store: Store, workload: Workload) -> None:
     by one."""
     known = frozenset(bodies(workload.body))
     in_turn = workload.threads == 1 and workload.batch == 1 and workload.kind is not Kind.DURABLE
+
     end = store.end_offset
     found = size = 0
+
     for queue in store.queues(TOPIC):
         for offset, record in enumerate(queue.records()):
             body = record.body
@@ -177,6 +182,7 @@ def _check(store: Store, workload: Workload) -> None:
                 raise WrongAnswer(f"{queue!r} offset {offset} holds another body")
             found += 1
             size += record.size
+
     if not found or size > end:
         raise WrongAnswer(f"{found} messages of {size} bytes in a log of {end}")
     if found != sum(len(queue) for queue in store.queues(TOPIC)):
@@ -299,9 +305,11 @@ def _recover(job: Job) -> Figures:
     root = _prepared(job)
     with rmqstore.open(root) as store:
         expected = sum(len(queue) for queue in store.queues(TOPIC))
+
     checkpoint, saved = root / "checkpoint", job.directory / "checkpoint"
     shutil.copyfile(checkpoint, saved)
     figures: Figures = {}
+
     for kind in ("clean", "crash-with-checkpoint", "crash"):
         opened, complete = [], []
         for _ in range(3):
@@ -310,19 +318,23 @@ def _recover(job: Job) -> Figures:
                 (root / "abort").touch()
             if kind == "crash":
                 checkpoint.unlink()
+
             began = time.perf_counter()
             store = rmqstore.open(root)
             opened.append((time.perf_counter() - began) * 1000)
             store.wait_dispatched(timeout=DISPATCH_TIMEOUT_S)
             complete.append((time.perf_counter() - began) * 1000)
+
             end, walked = store.end_offset, store.recovery.records
             found = sum(len(queue) for queue in store.queues(TOPIC))
             store.close()
             if found != expected or (kind == "crash" and walked != expected):
                 raise WrongAnswer(f"{kind}: {found} of {expected} messages, {walked} walked")
+
         prefix = "" if kind == "crash" else f"{kind}_"
         figures[f"{prefix}open_ms"] = round(statistics.median(opened), 2)
         figures[f"{prefix}ms"] = round(statistics.median(complete), 2)
+
     return figures | {
         "messages": expected,
         "log_bytes": end,
@@ -348,7 +360,9 @@ def _memory(job: Job) -> Figures:
     root = _prepared(job)
     with rmqstore.open(root):
         pass  # what the first opening of a process costs once is not the store's
+
     before = _private_bytes()
+
     with rmqstore.open(root) as store:
         after = _private_bytes()
         files = len(store._files())
@@ -356,6 +370,7 @@ def _memory(job: Job) -> Figures:
         for _, start, _ in store._files():
             store.record_at(start)
         mapped = _private_bytes()
+
     return {
         "files": files,
         "private_MiB": round((after["private"] - before["private"]) / 2**20, 2),

@@ -1,45 +1,114 @@
-# What replicas acknowledged, the puts that wait for it, and the log's growth for those who send it.
+# What replicas acknowledged, the puts that wait for it, and the log's growth for its senders.
 
 cdef tuple PUT_STATUSES = tuple(PutStatus)  # In the order of enum rmq_put_status.
 
 
-@cython.no_gc_clear  # While it may be called by the store's flusher, it has its store.
+@cython.final
+cdef class VirtualLog:
+    """Stands for a store under an AckBoard where there are no files: the caller sets the offsets and the time.
+
+    The simulator and the scenarios run the board of production on it. All calls come from one thread.
+    """
+
+    cdef rmq_ack_model model
+
+    def __cinit__(self, *, end_offset=0, flushed_offset=0, confirm_offset=0):
+        rmq_ack_model_init(&self.model, 0, 0, 0)
+        end_offset = integer_of("end_offset", end_offset, 0, INT64_MAX - 1)
+        flushed_offset = integer_of("flushed_offset", flushed_offset, 0, end_offset)
+        confirm_offset = integer_of("confirm_offset", confirm_offset, 0, end_offset)
+        rmq_ack_model_destroy(&self.model)
+        rmq_ack_model_init(&self.model, end_offset, flushed_offset, confirm_offset)
+
+    def __dealloc__(self):
+        rmq_ack_model_destroy(&self.model)
+
+    @property
+    def end_offset(self):
+        """End of the log. It never goes back."""
+        return self.model.end_offset
+
+    @end_offset.setter
+    def end_offset(self, offset):
+        rmq_ack_model_append(&self.model, integer_of("end_offset", offset, self.model.end_offset, INT64_MAX - 1))
+
+    @property
+    def flushed_offset(self):
+        """End of the durable part. It never goes back."""
+        return self.model.flushed_offset
+
+    @flushed_offset.setter
+    def flushed_offset(self, offset):
+        rmq_ack_model_flush(&self.model, integer_of("flushed_offset", offset, self.model.flushed_offset,
+                                                    self.model.end_offset))
+
+    @property
+    def now_ms(self):
+        """The time by which leases end."""
+        return self.model.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms):
+        self.model.now_ms = integer_of("now_ms", now_ms, 0, INT64_MAX - 1)
+
+
+@cython.no_gc_clear  # While the flusher may call it, it keeps its log.
 cdef class AckBoard:
     """What the replicas of a master hold, by slots; puts wait here, and the confirm offset is raised.
 
-    Takes no decision: whoever decides freezes it, decides, and thaws it with another rule (csrc/ack_board.h). `_board`
-    of the store is the board while the store is master. A board of a closed store does nothing any more.
+    Takes no decision: the caller freezes it, decides, and thaws it with another rule (csrc/replica/ack_board.h).
+    `_board` of the store is the board while the store is master. A board of a closed store does nothing any more.
     """
 
     cdef rmq_ack_board *board
-    cdef readonly Store store
+    cdef readonly StoreHandle store  # None: `virtual` is the log
+    cdef VirtualLog virtual
 
     def __cinit__(self):
         self.board = NULL
 
-    def __init__(self, Store store not None):
-        cdef rmq_store *handle = store.alive()
-        if store.read_only:
-            raise ArgumentError(f"store {store.path} is opened read-only and cannot be a master's")
+    def __init__(self, log not None):
+        cdef rmq_ack_log found
         if self.board != NULL:
             raise ArgumentError("the board is made already")
-        self.store = store
-        self.board = rmq_ack_board_create(handle)
+        if isinstance(log, VirtualLog):
+            self.virtual = log
+            found = rmq_ack_log_of_model(&self.virtual.model)
+        else:
+            found = log_of_store(arguments.instance("log", log, StoreHandle))
+            self.store = log
+        self.board = rmq_ack_board_create(found)
         if self.board == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        if self.board == NULL or self.store.is_forked():
+        if self.board == NULL:
             return
-        if self.store.handle != NULL:
+        if self.store is None:
+            rmq_ack_board_detach(self.board)
+        elif self.store.is_forked():
+            return
+        elif self.store.handle != NULL:
             rmq_ack_board_detach(self.board)
         rmq_ack_board_destroy(self.board)
 
     cdef rmq_ack_board *alive(self) except NULL:
         if self.board == NULL:
             raise ArgumentError("the board was not made")
-        self.store.alive()
+        if self.store is not None:
+            self.store.alive()
         return self.board
+
+    cdef rmq_ack_board *enter(self) except NULL:
+        """Begin a call that releases the GIL; every return goes through leave()."""
+        cdef rmq_ack_board *board = self.alive()
+        if self.store is not None:
+            self.store.enter()
+        return board
+
+    cdef void leave(self) noexcept:
+        if self.store is not None:
+            self.store.leave()
 
     def open_slot(self):
         """Return the slot of a replica that connected; no other replica ever has that number.
@@ -57,18 +126,22 @@ cdef class AckBoard:
 
     def ack(self, int32_t slot, int64_t offset, *, int32_t epoch=-1):
         """Take what the replica of *slot* says it holds, and the last epoch that it is known to have stored; the
-        caller has judged it.
+        caller has validated it.
 
         Raises ArgumentError for a negative offset.
         """
-        cdef rmq_ack_board *board = self.alive()
+        cdef rmq_ack_board *board
         integer_of("offset", offset, 0, INT64_MAX)
-        self.store.enter()
+        board = self.enter()
         try:
             with nogil:
                 rmq_ack_board_ack(board, slot, epoch, offset)
         finally:
-            self.store.leave()
+            self.leave()
+
+    def copies_of(self, int64_t end_offset):
+        """Return the number of copies of all below *end_offset*, the master's own included."""
+        return rmq_ack_board_copies_of(self.alive(), end_offset)
 
     def acks(self):
         """Return what each open slot acknowledged last, offset and epoch, -1 for nothing yet."""
@@ -97,9 +170,9 @@ cdef class AckBoard:
 
         A put that asks for copies is refused with *status* and *reason* unless that is PUT_OK, and needs *copies*
         where it names no number, with *needs_all* also one on each of *waited*. With *present*, one that needs more
-        than that is refused. From *lease_end_ms* on, in monotonic milliseconds, no put is admitted or told PUT_OK.
+        than that is refused. From *lease_end_ms* on, in monotonic milliseconds, no put is admitted or acknowledged.
         *timeout_ms* is how long a put waits that names no limit, *waiting_max* how many may. With *available*, those
-        that asked for more copies than that and did not get them are told SLAVE_NOT_AVAILABLE.
+        that asked for more copies than that and did not get them fail with SLAVE_NOT_AVAILABLE.
 
         Raises ArgumentError for a slot that is not open; nothing changed then.
         """
@@ -111,41 +184,47 @@ cdef class AckBoard:
         cdef int32_t counted_slots[RMQ_ACK_SLOTS_MAX]
         cdef int32_t waited_slots[RMQ_ACK_SLOTS_MAX]
         cdef rmq_ack_board *board = self.alive()
+
         memset(&rule, 0, sizeof(rule))
         rule.counted, rule.counted_count = counted_slots, fill_slots(counted_slots, seen)
         rule.waited, rule.waited_count = waited_slots, fill_slots(waited_slots, needed)
+
         rule.has_set = waited is not None
         rule.is_missing, rule.is_gated, rule.needs_all = is_missing, is_gated, needs_all
         rule.is_flushed = is_flushed
+
         rule.confirm_copies = <int32_t>integer_of("confirm_copies", confirm_copies, 1, INT32_MAX)
         rule.epoch = <int32_t>integer_of("epoch", epoch, -1, INT32_MAX)
         rule.epoch_start = integer_of("epoch_start", epoch_start, 0, INT64_MAX)
         rule.copies = <int32_t>integer_of("copies", copies, 1, INT32_MAX)
+
         rule.status = <int32_t>PUT_STATUSES.index(PutStatus(status))
         rule.reason = text
+
         rule.lease_end_ms = INT64_MAX if lease_end_ms is None else lease_end_ms
         rule.waiting_max = integer_of("waiting_max", waiting_max, 0, INT64_MAX)
         rule.timeout_ms = integer_of("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
         rule.available = -1 if available is None else <int32_t>integer_of("available", available, 0, INT32_MAX)
         rule.present = -1 if present is None else <int32_t>integer_of("present", present, 0, INT32_MAX)
-        self.store.enter()
+
+        board = self.enter()
         try:
             with nogil:
                 code = rmq_ack_board_thaw(board, &rule, &err)
         finally:
-            self.store.leave()
+            self.leave()
+
         check(code, &err)
 
     def abandon(self):
-        """End the role: every put that waits is told FLUSH_SLAVE_TIMEOUT, and no admission of before is worth
-        anything. Frozen until the next thaw."""
-        cdef rmq_ack_board *board = self.alive()
-        self.store.enter()
+        """End the role: waiting puts, and puts admitted earlier, fail with FLUSH_SLAVE_TIMEOUT. Frozen until the next
+        thaw."""
+        cdef rmq_ack_board *board = self.enter()
         try:
             with nogil:
                 rmq_ack_board_abandon(board)
         finally:
-            self.store.leave()
+            self.leave()
 
     @property
     def confirm_offset(self):
@@ -167,26 +246,47 @@ cdef class AckBoard:
         cdef int64_t limit = -1 if timeout_ms is None else integer_of("timeout_ms", timeout_ms, 0, INT64_MAX // 2)
         cdef int32_t reached = 0
         cdef int status
-        cdef rmq_ack_board *board = self.alive()
-        rmq_ack_board_admit(board, True, judge_copies(copies), &need)
-        self.store.enter()
+        cdef rmq_ack_board *board
+
+        if self.store is None:
+            raise ArgumentError("no thread can wait in virtual time; use begin")
+
+        board = self.enter()
         try:
+            rmq_ack_board_admit(board, True, validate_copies(copies), &need)
             status = wait_copies(self, &need, end_offset, limit, &reached)
         finally:
-            self.store.leave()
+            self.leave()
+
         return PUT_STATUSES[status], reached
 
-    def _begin(self, AckInbox inbox not None, Admission admission not None, int64_t end_offset, token):
-        """Let *inbox* be told of an appended put; no time limit is kept."""
+    def admit(self, copies=None, *, bint is_replicated=True):
+        """Return leave to append a message that needs *copies*, None for what the rule has.
+
+        A put that waits for no replica is not *is_replicated*: only the end of the lease refuses it. Raises as put does
+        when it refuses one.
+        """
+        cdef Admission admission = Admission.__new__(Admission)
+        cdef rmq_ack_board *board = self.alive()
+        cdef int status = rmq_ack_board_admit(board, is_replicated, validate_copies(copies), &admission.need)
+        if status != RMQ_PUT_OK:
+            raise refusal_of(self.store, self, status, &admission.need)
+        admission.board = self
+        return admission
+
+    def begin(self, AckInbox inbox not None, Admission admission not None, int64_t end_offset, token):
+        """Let an appended put wait; *inbox* receives it once it is resolved. The board knows no time limit for it."""
         cdef AckWait waiting = AckWait.__new__(AckWait)
         self.alive()
+        if admission.board is not self:
+            raise ArgumentError("the put was admitted by another board")
         waiting.board, waiting.inbox, waiting.token = self, inbox, token
         waiting.waiter.need = admission.need
         waiting.waiter.end_offset = end_offset
         begin(waiting)
         return waiting
 
-    def _withdraw(self, AckWait waiting not None):
+    def withdraw(self, AckWait waiting not None):
         """End the wait of a put whose time is up; False: it was resolved before and is in its inbox, or soon will be.
 
         A store that is closed has resolved all.
@@ -194,6 +294,13 @@ cdef class AckBoard:
         if waiting.board is not self:
             raise ArgumentError("the put waits at another board")
         return withdraw(waiting)
+
+
+cdef rmq_ack_log log_of_store(StoreHandle store) except *:
+    cdef rmq_store *handle = store.alive()
+    if store.read_only:
+        raise ArgumentError(f"store {store.path} is opened read-only and cannot be a master's")
+    return rmq_ack_log_of_store(handle)
 
 
 cdef size_t fill_slots(int32_t *out, list slots) except? 0:
@@ -205,7 +312,7 @@ cdef size_t fill_slots(int32_t *out, list slots) except? 0:
     return <size_t>len(slots)
 
 
-cdef int32_t judge_copies(copies) except -1:
+cdef int32_t validate_copies(copies) except -1:
     """0 for None, which is the rule's number."""
     return 0 if copies is None else <int32_t>integer_of("copies", copies, 1, INT32_MAX)
 
@@ -216,22 +323,26 @@ cdef class Admission:
     """Leave to append a put, and what it then waits for."""
 
     cdef rmq_ack_need need
-    cdef readonly AckBoard board  # None: the store is no master
+    cdef readonly AckBoard board  # None: the store is not a master
     cdef readonly bint is_flushed  # the put also waits for this store's own disk
 
     def __init__(self, *args, **kwargs):
-        raise TypeError("admissions come from Store._admit")
+        raise TypeError("an Admission comes from a store, which admits a put")
+
+    cdef int outcome(self) noexcept:
+        return RMQ_PUT_OK if self.board is None else rmq_ack_board_acknowledge(self.board.board, &self.need)
+
+    def acknowledge(self):
+        """Return the status of the appended put, which has all that it waited for: FLUSH_SLAVE_TIMEOUT once the role or
+        the lease under which it was admitted has ended."""
+        return PUT_STATUSES[self.outcome()]
 
     def check(self, receipts):
-        """Raise ReplicaTimeout with *receipts* when the appended put, which has all it waited for, may not be
-        acknowledged: the role or the lease under which it was admitted has ended."""
-        cdef int status
-        if self.board is None:
-            return
-        status = rmq_ack_board_acknowledge(self.board.board, &self.need)
+        """Raise ReplicaTimeout with *receipts* where `acknowledge` does not return PUT_OK."""
+        cdef int status = self.outcome()
         if status != RMQ_PUT_OK:
-            raise replica_timeout(self.board.store, PUT_STATUSES[status], self.need.copies, False, self.need.copies,
-                                  receipts)
+            raise replica_timeout(self.board.store.path, PUT_STATUSES[status], receipts, copies=self.need.copies,
+                                  needed=self.need.copies, needs_all=False)
 
     @property
     def copies(self):
@@ -244,23 +355,33 @@ cdef class Admission:
         return bool(self.need.needs_all)
 
 
+cdef dict LOG_EVENTS = {"grew": RMQ_GREW, "flushed": RMQ_FLUSHED, "dispatched": RMQ_DISPATCHED,
+                        "confirmed": RMQ_CONFIRMED}
+
+
 @cython.no_gc_clear  # While the store knows it, it has its store.
 cdef class LogWatch:
-    """A descriptor that becomes readable when the log of a store grows."""
+    """A descriptor that becomes readable when an offset of a store moves: "grew" (the log's end), "flushed",
+    "dispatched" or "confirmed".
+
+    A store that is opened read-only moves none of them without `refresh`.
+    """
 
     cdef rmq_wakeup wakeup
-    cdef Store store
+    cdef StoreHandle store
     cdef object __weakref__
 
     def __cinit__(self):
         self.wakeup.fd = -1
 
-    def __init__(self, Store store not None):
+    def __init__(self, StoreHandle store not None, str event="grew"):
         cdef rmq_store *handle = store.alive()
         cdef rmq_error err
+        if event not in LOG_EVENTS:
+            raise ArgumentError(f"event is {arguments.shown(event)}; give {', '.join(LOG_EVENTS)}")
         if self.wakeup.fd >= 0:
             raise ArgumentError("the watch is open already")
-        check(rmq_wakeup_open(&self.wakeup, &handle.wakeups, &err), &err)
+        check(rmq_wakeup_open(&self.wakeup, rmq_store_wakeups(handle, LOG_EVENTS[event]), &err), &err)
         self.store = store
 
     def __dealloc__(self):
@@ -284,11 +405,11 @@ cdef class LogWatch:
         """Return the descriptor, -1 once it is closed."""
         return self.wakeup.fd
 
-    def arm(self, int64_t seen_end):
-        """Return True when the log ends behind *seen_end* already; else the descriptor becomes readable once it does,
+    def arm(self, int64_t seen):
+        """Return True when the offset is above *seen* already; else the descriptor becomes readable once it moves,
         once."""
         self.open_one()
-        return rmq_wakeup_arm(&self.wakeup, seen_end)
+        return rmq_wakeup_arm(&self.wakeup, seen)
 
     def clear(self):
         """Disarm; the descriptor is readable no more."""
@@ -299,7 +420,7 @@ cdef class LogWatch:
         """Let the descriptor go. Twice is harmless."""
         self.let_go()
 
-    def _disown(self):
+    def disown(self):
         """Let the descriptor of a forked child go."""
         if self.wakeup.fd >= 0:
             rmq_wakeup_abandon(&self.wakeup)

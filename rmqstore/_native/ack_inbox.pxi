@@ -16,7 +16,7 @@ cdef class AckWait:
     cdef int64_t until_ms
 
     def __init__(self, *args, **kwargs):
-        raise TypeError("waits come from AckBoard._begin and AckInbox.expect")
+        raise TypeError("waits come from AckBoard.begin and AckInbox.expect")
 
     @property
     def status(self):
@@ -29,7 +29,7 @@ cdef class AckWait:
         return self.waiter.copies
 
     def withdraw(self):
-        """Let nobody be told of an expected put any more; harmless when it was resolved."""
+        """Stop notifying of an expected put; harmless when it was resolved."""
         if self in self.inbox.expected and withdraw(self):
             self.inbox.expected.discard(self)
 
@@ -67,23 +67,27 @@ cdef class AckInbox:
     """
 
     cdef rmq_ack_inbox inbox
+    cdef bint is_open
     cdef set expected
-    cdef AckBoard hurried  # whose log `_hurry` is about to send
+    cdef AckBoard to_send  # its log is sent by `_send_now`
     cdef int64_t alarm_ms  # when the loop will call `_expire`; INT64_MAX: nobody waits
 
-    def __cinit__(self):
+    def __cinit__(self, *, bint has_descriptor=True):
         cdef rmq_error err
-        self.inbox.fd = -1
         self.expected = set()
         self.alarm_ms = INT64_MAX
-        check(rmq_ack_inbox_open(&self.inbox, &err), &err)
+        if has_descriptor:
+            check(rmq_ack_inbox_open(&self.inbox, &err), &err)
+        else:
+            rmq_ack_inbox_init(&self.inbox)
+        self.is_open = True
 
     def __dealloc__(self):
-        if self.inbox.fd >= 0:
+        if self.is_open:
             rmq_ack_inbox_close(&self.inbox)
 
     def fileno(self):
-        """Return a descriptor that is readable while something is there."""
+        """Return a descriptor that is readable while something is there; -1: it has none, its owner polls."""
         return self.inbox.fd
 
     def take(self):
@@ -101,24 +105,28 @@ cdef class AckInbox:
         """Return the wait of a put on *loop*, whose `token` is a future: of its *receipts*, one or a list, once they
         have the copies that were admitted, or of a ReplicaTimeout.
 
-        *receipts* are the caller's alone; they are told what was reached. *timeout* is in seconds, None for the rule's.
+        *receipts* are the caller's alone; they get the durability that was reached. *timeout* is in seconds, None for the rule's.
         """
         cdef AckWait waiting = AckWait.__new__(AckWait)
         cdef Receipt last = receipts[len(receipts) - 1] if isinstance(receipts, list) else receipts
         cdef int64_t now_ms = rmq_monotonic_ms()
+
         waiting.board, waiting.inbox, waiting.receipts = admission.board, self, receipts
         waiting.token = loop.create_future()
         waiting.waiter.need = admission.need
         waiting.waiter.end_offset = last.physical_offset + last.size
         waiting.until_ms = now_ms + (rmq_ack_board_timeout_ms(admission.board.board) if timeout is None
                                      else <int64_t>(min(max(<double>timeout, 0.0), 1e9) * 1000))
+
         self.expected.add(waiting)
-        if begin(waiting) and self.hurried is None:
+        if begin(waiting) and self.to_send is None:
             # What tasks put until the loop comes round again goes out together.
-            loop.call_soon(self._hurry)
-            self.hurried = waiting.board
+            loop.call_soon(self._send_now)
+            self.to_send = waiting.board
+
         if waiting.until_ms < self.alarm_ms:
             self.set_alarm(loop, waiting.until_ms, now_ms)
+
         return waiting
 
     def settle(self):
@@ -130,14 +138,14 @@ cdef class AckInbox:
         failed = None
         for waiting in waits:
             try:
-                self.tell(waiting)
+                self.notify(waiting)
             except BaseException as error:
-                failed = error  # Nobody else would ever tell those behind it.
+                failed = error  # The remaining watchers must still be notified.
         if failed is not None:
             raise failed
         return 0
 
-    cdef int tell(self, AckWait waiting) except -1:
+    cdef int notify(self, AckWait waiting) except -1:
         cdef rmq_ack_waiter *waiter = &waiting.waiter
         self.expected.discard(waiting)
         if waiting.token.done():
@@ -147,8 +155,9 @@ cdef class AckInbox:
             waiting.token.set_result(waiting.receipts)
         else:
             waiting.token.set_exception(
-                replica_timeout(waiting.board.store, PUT_STATUSES[waiter.status], waiter.need.copies,
-                                waiter.need.needs_all, waiter.copies, waiting.receipts))
+                replica_timeout(waiting.board.store.path, PUT_STATUSES[waiter.status], waiting.receipts,
+                                copies=waiter.copies, needed=waiter.need.copies,
+                                needs_all=waiter.need.needs_all))
         return 0
 
     cdef int set_alarm(self, loop, int64_t until_ms, int64_t now_ms) except -1:
@@ -157,15 +166,15 @@ cdef class AckInbox:
         loop.call_later(max(until_ms - now_ms, 1) / 1000, self._expire, loop)
         return 0
 
-    def _hurry(self):
-        cdef AckBoard board = self.hurried
-        self.hurried = None
+    def _send_now(self):
+        cdef AckBoard board = self.to_send
+        self.to_send = None
         if board.store.handle == NULL or board.store.closing:
             return
         board.store.enter()
         try:
             with nogil:
-                rmq_ack_board_hurry(board.board)
+                rmq_ack_board_send_now(board.board)
         finally:
             board.store.leave()
 

@@ -9,7 +9,7 @@ cdef extern from "Python.h":
     int Py_IsInitialized() nogil
 
 
-cdef extern from "arrow_abi.h" nogil:
+cdef extern from "columns/arrow_abi.h" nogil:
     struct ArrowSchema:
         void (*release)(ArrowSchema *)
 
@@ -18,7 +18,7 @@ cdef extern from "arrow_abi.h" nogil:
         void (*release)(ArrowArrayStream *)
 
 
-cdef extern from "columns.h" nogil:
+cdef extern from "columns/columns.h" nogil:
     enum:
         RMQ_COLUMN_COUNT
 
@@ -43,11 +43,11 @@ cdef extern from "columns.h" nogil:
     void rmq_columns_close(rmq_columns *columns)
 
 
-cdef extern from "arrow_export.h" nogil:
+cdef extern from "columns/arrow_export.h" nogil:
     int rmq_arrow_schema(const rmq_columns *columns, ArrowSchema *out, rmq_error *err)
 
 
-cdef extern from "arrow_stream.h" nogil:
+cdef extern from "columns/arrow_stream.h" nogil:
     struct rmq_arrow_options:
         rmq_store *store
         rmq_gate *gate
@@ -125,11 +125,14 @@ cdef class ArrowSelection:
         cdef tuple known = arrow_columns()
         cdef rmq_error err
         cdef Py_ssize_t i
+
         self.names = tuple(names)
         if len(self.names) > RMQ_COLUMN_COUNT:
             raise ArgumentError(f"{len(self.names)} columns; there are {RMQ_COLUMN_COUNT}")
+
         for i in range(len(self.names)):
             self.numbers[i] = known.index(self.names[i])
+
         memset(&self.options, 0, sizeof(self.options))
         self.options.columns = self.numbers
         self.options.column_count = <size_t>len(self.names)
@@ -138,6 +141,7 @@ cdef class ArrowSelection:
         self.options.large_binary = large_binary
         self.options.microseconds = microseconds
         self.options.all_nullable = all_nullable
+
         if rmq_columns_options_check(&self.options, &err) != RMQ_OK:
             raise ArgumentError(err.detail.decode())
 
@@ -159,12 +163,12 @@ cdef class ArrowSelection:
 
 
 cdef class ArrowStream:
-    """Records of a store as Arrow batches; see `rmqstore.arrow.ArrowStream`.
+    """Records of a store as Arrow batches; see `rmqstore.store.arrow.ArrowStream`.
 
-    Each call of `__arrow_c_stream__` reads anew; the counts are those of the last one.
+    Each call of `__arrow_c_stream__` reads again; the counts are those of the last one.
     """
 
-    cdef Store store
+    cdef StoreHandle store
     cdef ArrowSelection selection
     cdef rmq_arrow_stream *last
     cdef object topic
@@ -179,7 +183,7 @@ cdef class ArrowStream:
     cdef bint check_crc
     cdef bint skip_corrupt
 
-    def __init__(self, Store store, ArrowSelection selection, *, bint by_queue, topic, int32_t queue_id, tags,
+    def __init__(self, StoreHandle store, ArrowSelection selection, *, bint by_queue, topic, int32_t queue_id, tags,
                  int64_t start, int64_t stop, int64_t begin_ms, int64_t end_ms, bint unwrap, bint check_crc,
                  bint skip_corrupt):
         self.store = store
@@ -211,35 +215,44 @@ cdef class ArrowStream:
         cdef rmq_error err
         cdef _Tags tags = _Tags(self.tags)
         cdef ArrowArrayStream *out
+
         memset(&options, 0, sizeof(options))
         options.store = self.store.alive()
         options.gate = self.store.gate
         options.columns = self.selection.options
         options.by_queue = self.by_queue
+
         if self.topic is not None:
             kept = sought_text("topic", self.topic, &options.topic)
         options.queue_id = self.queue_id
         options.tags = tags.slices
         options.tag_count = tags.count
+
         options.start = self.start
         options.stop = self.stop
         options.begin_ms = self.begin_ms
         options.end_ms = self.end_ms
+
         options.unwrap = self.unwrap
         options.check_crc = self.check_crc
         options.skip_corrupt = self.skip_corrupt
+
         options.released = let_store_go
         options.context = <void *>self.store
+
         out = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
         if out == NULL:
             raise MemoryError
         capsule = PyCapsule_New(out, "arrow_array_stream", free_stream_capsule)
+
         check(rmq_arrow_stream_open(&options, &stream, &err), &err)
         Py_INCREF(self.store)
         rmq_arrow_stream_export(stream, out)
+
         if self.last != NULL:
             rmq_arrow_stream_release(self.last)
         self.last = stream
+
         return capsule
 
     cdef rmq_arrow_counts counts(self) noexcept:

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: nonecheck=True, allow_none_for_extension_args=False
-"""The C core as Python sees it: arguments are judged, the border is crossed, statuses become exceptions."""
+"""The C core as Python sees it: arguments are validated, C is called, statuses become exceptions."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -14,26 +14,37 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from rmqstore._native.csrc cimport *
 
+import os
+
 import rmqstore.arguments as arguments
 from rmqstore.errors import (
     ArgumentError,
     ArgumentTypeError,
     CorruptionError,
-    DiskError,
-    InSyncReplicasNotEnough,
     MessageRejected,
-    NotFoundError,
-    NotWritable,
     OffsetOutOfRange,
-    PageCacheBusy,
-    PutError,
-    ReplicaTimeout,
     StoreClosedError,
     StoreLockedError,
     ViewsOpenError,
     for_status,
+    not_admitted,
+    not_replicated,
+    put_not_flushed,
+    put_refused,
+    replica_timeout,
 )
-from rmqstore.message import Durability, GetStatus, Message, PutStatus, split_keys
+from rmqstore.message import (
+    Durability,
+    GetStatus,
+    Message,
+    PutStatus,
+    asked_durability,
+    not_a_message,
+    properties_too_large,
+    property_rejected,
+    sole_message,
+    split_keys,
+)
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -68,9 +79,13 @@ cdef str text_of(const char *data, Py_ssize_t size):
 include "arguments.pxi"
 include "record.pxi"
 include "store.pxi"
+include "open.pxi"
 include "wait.pxi"
 include "ack_board.pxi"
 include "ack_inbox.pxi"
+include "log.pxi"
+include "message.pxi"
+include "durability.pxi"
 include "put.pxi"
 include "place.pxi"
 include "read.pxi"
@@ -78,4 +93,6 @@ include "scan.pxi"
 include "arrow.pxi"
 include "segment.pxi"
 include "ha_frame.pxi"
-include "ha_pump.pxi"
+include "pump.pxi"
+include "small_file.pxi"
+include "remoting.pxi"

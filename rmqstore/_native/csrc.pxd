@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 
-cdef extern from "status.h" nogil:
+cdef extern from "base/status.h" nogil:
     enum:
         RMQ_OK, RMQ_NOT_FOUND, RMQ_END, RMQ_INVALID, RMQ_IO, RMQ_NO_SPACE, RMQ_CORRUPT, RMQ_LOCKED
         RMQ_CLOSED, RMQ_READ_ONLY, RMQ_OUT_OF_RANGE, RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE
@@ -20,19 +20,29 @@ cdef extern from "status.h" nogil:
     int rmq_fail(rmq_error *err, int status, int64_t at_offset, const char *format, ...)
 
 
-cdef extern from "crc32.h" nogil:
+cdef extern from "base/crc32.h" nogil:
     uint32_t rmq_crc32(uint32_t crc, const void *data, size_t size)
     int32_t rmq_crc32_java(const void *data, size_t size)
     const char *rmq_crc32_chosen()
 
 
-cdef extern from "clock.h" nogil:
-    struct rmq_clock:
-        int64_t fixed_ms
+cdef extern from "base/clock.h" nogil:
     int64_t rmq_monotonic_ms()
 
 
-cdef extern from "properties.h" nogil:
+cdef extern from "base/vfs.h" nogil:
+    struct rmq_vfs:
+        pass
+
+    rmq_vfs *rmq_vfs_posix()
+
+
+cdef extern from "base/small_file.h" nogil:
+    int rmq_small_file_replace(rmq_vfs *vfs, const char *directory, const char *name, const void *data, size_t size,
+                               rmq_error *err)
+
+
+cdef extern from "format/properties.h" nogil:
     struct rmq_slice:
         const char *data
         size_t size
@@ -42,7 +52,7 @@ cdef extern from "properties.h" nogil:
     int RMQ_PROPERTIES_SIZE_MAX
 
 
-cdef extern from "record.h" nogil:
+cdef extern from "format/record.h" nogil:
     enum:
         RMQ_FLAG_INNER_BATCH, RMQ_RECORD_SIZE_MIN, RMQ_BLANK_SIZE
         RMQ_CHECK_FORM, RMQ_CHECK_BODY_CRC, RMQ_CHECK_READER, RMQ_CHECK_PLACE
@@ -107,7 +117,7 @@ cdef extern from "record.h" nogil:
     size_t rmq_message_id(const rmq_host *host, int64_t physical_offset, char *out)
 
 
-cdef extern from "batch.h" nogil:
+cdef extern from "format/batch.h" nogil:
     struct rmq_batch_item:
         const uint8_t *body
         const char *properties
@@ -120,7 +130,7 @@ cdef extern from "batch.h" nogil:
     int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, rmq_batch_item *item, rmq_error *err)
 
 
-cdef extern from "mapped_file.h" nogil:
+cdef extern from "file/mapped_file.h" nogil:
     struct rmq_mapped_file:
         char *path
         int64_t start
@@ -131,20 +141,15 @@ cdef extern from "mapped_file.h" nogil:
     uint8_t *rmq_mapped_file_base(rmq_mapped_file *file)
 
 
-cdef extern from "file_queue.h" nogil:
+cdef extern from "file/file_queue.h" nogil:
     struct rmq_file_queue:
         size_t count
 
-    int rmq_file_queue_pin(rmq_file_queue *queue, int64_t offset, rmq_mapped_file **file, rmq_error *err)
-    int rmq_file_queue_pin_at(rmq_file_queue *queue, size_t index, rmq_mapped_file **file, rmq_error *err)
     int64_t rmq_file_queue_end(const rmq_file_queue *queue)
     int64_t rmq_file_queue_start(const rmq_file_queue *queue)
-    int64_t rmq_file_queue_flushed(const rmq_file_queue *queue)
-    int rmq_file_queue_refresh(rmq_file_queue *queue, rmq_error *err)
-    void rmq_file_queue_set_end(rmq_file_queue *queue, int64_t offset)
 
 
-cdef extern from "consume_queue.h" nogil:
+cdef extern from "index/consume_queue.h" nogil:
     struct rmq_unit:
         int64_t physical_offset
         int64_t tags_code
@@ -160,7 +165,7 @@ cdef extern from "consume_queue.h" nogil:
                                size_t *count, rmq_error *err)
 
 
-cdef extern from "consume_queue_ext.h" nogil:
+cdef extern from "index/consume_queue_ext.h" nogil:
     enum:
         RMQ_EXT_UNIT_SIZE_MAX
 
@@ -177,7 +182,7 @@ cdef extern from "consume_queue_ext.h" nogil:
                                    rmq_error *err)
 
 
-cdef extern from "queue_table.h" nogil:
+cdef extern from "index/queue_table.h" nogil:
     struct rmq_queue:
         char *topic
         size_t topic_size
@@ -188,13 +193,6 @@ cdef extern from "queue_table.h" nogil:
         rmq_consume_queue simple
         rmq_consume_queue_ext ext
 
-    struct rmq_queue_table:
-        pass
-
-    rmq_queue *rmq_queue_table_find(rmq_queue_table *table, const char *topic, size_t topic_size, int32_t queue_id)
-    int rmq_queue_table_get(rmq_queue_table *table, const char *topic, size_t topic_size, int32_t queue_id,
-                            bint is_batch, rmq_queue **queue, rmq_error *err)
-    rmq_queue *rmq_queue_table_first(rmq_queue_table *table)
     rmq_queue *rmq_queue_table_next(rmq_queue *queue)
     int64_t rmq_queue_min(rmq_queue *queue)
     int64_t rmq_queue_max(rmq_queue *queue)
@@ -202,13 +200,13 @@ cdef extern from "queue_table.h" nogil:
                        rmq_error *err)
 
 
-cdef extern from "warmer.h" nogil:
+cdef extern from "file/warmer.h" nogil:
     struct rmq_warmer_options:
         bint whole_file
         bint syncs_ahead
 
 
-cdef extern from "commit_log.h" nogil:
+cdef extern from "log/commit_log.h" nogil:
     struct rmq_receipt:
         int64_t physical_offset
         int64_t queue_offset
@@ -221,18 +219,8 @@ cdef extern from "commit_log.h" nogil:
         rmq_warmer_options warmer
         int64_t page_cache_busy_ms
 
-    struct rmq_commit_log:
-        rmq_file_queue files
 
-
-cdef extern from "failure.h" nogil:
-    struct rmq_failure:
-        pass
-
-    int rmq_failure_check(rmq_failure *failure, rmq_error *err)
-
-
-cdef extern from "dispatch.h" nogil:
+cdef extern from "log/dispatch.h" nogil:
     enum:
         RMQ_DELAY_LEVELS_MAX
 
@@ -243,15 +231,8 @@ cdef extern from "dispatch.h" nogil:
         int64_t delays_ms[64]
         size_t delay_count
 
-    struct rmq_dispatcher:
-        int64_t dispatched_offset
-        int64_t confirm_offset
 
-    int64_t rmq_dispatcher_limit(rmq_dispatcher *dispatcher)
-    int rmq_dispatcher_wait(rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms, rmq_error *err)
-
-
-cdef extern from "checkpoint.h" nogil:
+cdef extern from "file/checkpoint.h" nogil:
     struct rmq_checkpoint:
         int64_t physic_timestamp
         int64_t logics_timestamp
@@ -261,7 +242,7 @@ cdef extern from "checkpoint.h" nogil:
         int64_t logics_physical_offset
 
 
-cdef extern from "flusher.h" nogil:
+cdef extern from "log/flusher.h" nogil:
     enum rmq_compatibility:
         RMQ_COMPATIBLE_BOTH, RMQ_COMPATIBLE_5_3, RMQ_COMPATIBLE_5_5
 
@@ -274,14 +255,8 @@ cdef extern from "flusher.h" nogil:
         int32_t queue_least_pages
         rmq_compatibility compatibility
 
-    struct rmq_flusher:
-        rmq_checkpoint checkpoint
 
-    int64_t rmq_flusher_sync_ms(rmq_flusher *flusher)
-    int rmq_flusher_wait(rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, rmq_error *err)
-
-
-cdef extern from "scan.h" nogil:
+cdef extern from "log/scan.h" nogil:
     enum rmq_scan_verdict:
         RMQ_SCAN_LIMIT, RMQ_SCAN_END, RMQ_SCAN_BAD
 
@@ -293,18 +268,35 @@ cdef extern from "scan.h" nogil:
         int32_t bad_size
         rmq_mapped_file *file
 
-    void rmq_scan_begin(rmq_scan *scan, rmq_file_queue *files, int64_t from_, int64_t limit, unsigned checks)
     int rmq_scan_next(rmq_scan *scan, rmq_record *record, rmq_error *err)
     int rmq_scan_resync(rmq_scan *scan, rmq_error *err)
     void rmq_scan_finish(rmq_scan *scan)
 
 
-cdef extern from "cut_copy.h" nogil:
+cdef extern from "log/log_end.h" nogil:
+    enum rmq_log_end:
+        RMQ_LOG_END_CUT, RMQ_LOG_END_DAMAGED, RMQ_LOG_END_UNKNOWN
+
+    struct rmq_log_end_facts:
+        int64_t last_timestamp
+        int64_t next_timestamp
+        bint is_inside
+        bint has_bytes
+        bint is_vouched
+        bint is_known
+        bint is_passed
+        bint is_overwritten
+
+    rmq_log_end rmq_log_end_classify(const rmq_log_end_facts *facts)
+    bint rmq_log_end_is_vouched(int64_t last_timestamp, int64_t physic_timestamp, bint was_closed)
+
+
+cdef extern from "log/cut_copy.h" nogil:
     enum:
         RMQ_CUT_PATH_SIZE
 
 
-cdef extern from "recover.h" nogil:
+cdef extern from "log/recover.h" nogil:
     struct rmq_recovery:
         int64_t start_offset
         int64_t end_offset
@@ -318,20 +310,7 @@ cdef extern from "recover.h" nogil:
         char cut_path[RMQ_CUT_PATH_SIZE]
 
 
-cdef extern from "small_file.h" nogil:
-    struct rmq_vfs:
-        pass
-
-    int rmq_small_file_replace(rmq_vfs *vfs, const char *directory, const char *name, const void *data, size_t size,
-                               rmq_error *err)
-    int rmq_small_file_remove(rmq_vfs *vfs, const char *directory, const char *name, rmq_error *err)
-
-
-cdef extern from "border.h" nogil:
-    int rmq_border_advance(rmq_file_queue *files, int64_t *border, int64_t end, rmq_error *err)
-
-
-cdef extern from "wakeup.h" nogil:
+cdef extern from "file/wakeup.h" nogil:
     struct rmq_wakeups:
         pass
 
@@ -341,11 +320,11 @@ cdef extern from "wakeup.h" nogil:
     int rmq_wakeup_open(rmq_wakeup *wakeup, rmq_wakeups *wakeups, rmq_error *err)
     void rmq_wakeup_close(rmq_wakeup *wakeup)
     void rmq_wakeup_abandon(rmq_wakeup *wakeup)
-    bint rmq_wakeup_arm(rmq_wakeup *wakeup, int64_t seen_end)
+    bint rmq_wakeup_arm(rmq_wakeup *wakeup, int64_t seen)
     void rmq_wakeup_clear(rmq_wakeup *wakeup)
 
 
-cdef extern from "store.h" nogil:
+cdef extern from "store/store.h" nogil:
     struct rmq_store_options:
         const char *root
         const char *const *log_directories
@@ -371,19 +350,7 @@ cdef extern from "store.h" nogil:
         rmq_flusher_options flush
 
     struct rmq_store:
-        rmq_vfs *vfs
-        char *root
-        rmq_clock clock
-        rmq_failure failure
-        rmq_commit_log log
-        rmq_queue_table queues
-        size_t index_files_skipped
-        rmq_dispatcher dispatcher
-        rmq_flusher flusher
-        rmq_wakeups wakeups
-        rmq_recovery recovery
-        int64_t raw_end
-        bint has_index
+        pass
 
     int rmq_store_open(const rmq_store_options *options, rmq_store **store, rmq_error *err)
     int rmq_store_close(rmq_store *store, rmq_error *err)
@@ -408,15 +375,50 @@ cdef extern from "store.h" nogil:
     bint rmq_store_is_border(rmq_store *store, int64_t offset)
     int64_t rmq_store_last_record(rmq_store *store)
     int rmq_store_copy(rmq_store *store, int64_t offset, uint8_t *out, size_t size, rmq_error *err)
-    int rmq_store_may_change(rmq_store *store, rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
     int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
-    int rmq_store_set_master_flushed(rmq_store *store, int64_t offset, rmq_error *err)
 
 
-cdef extern from "gate.h" nogil:
+cdef extern from "store/store_view.h" nogil:
+    const rmq_recovery *rmq_store_recovery(const rmq_store *store)
+    size_t rmq_store_index_files_skipped(const rmq_store *store)
+    void rmq_store_set_clock(rmq_store *store, int64_t now_ms)
+
+    int64_t rmq_store_start(const rmq_store *store)
+    int64_t rmq_store_end(const rmq_store *store)
+    int64_t rmq_store_flushed(const rmq_store *store)
+    int64_t rmq_store_raw_end(const rmq_store *store)
+    int rmq_store_pin(rmq_store *store, int64_t offset, rmq_mapped_file **file, rmq_error *err)
+    int rmq_store_pin_at(rmq_store *store, size_t index, rmq_mapped_file **file, rmq_error *err)
+    void rmq_store_scan(rmq_store *store, rmq_scan *scan, int64_t from_, int64_t limit, unsigned checks)
+    int rmq_store_advance_border(rmq_store *store, int64_t *border, int64_t end, rmq_error *err)
+    int rmq_store_show_whole_files(rmq_store *store, rmq_error *err)
+    int rmq_store_classify_end(rmq_store *store, rmq_log_end *found, rmq_error *err)
+    enum rmq_store_event:
+        RMQ_GREW, RMQ_FLUSHED, RMQ_DISPATCHED, RMQ_CONFIRMED
+    rmq_wakeups *rmq_store_wakeups(rmq_store *store, rmq_store_event event)
+
+    rmq_queue *rmq_store_find_queue(rmq_store *store, const char *topic, size_t topic_size, int32_t queue_id)
+    rmq_queue *rmq_store_first_queue(rmq_store *store)
+    int rmq_store_declare_batch_queue(rmq_store *store, const char *topic, size_t topic_size, int32_t queue_id,
+                                      rmq_queue **queue, rmq_error *err)
+
+    int64_t rmq_store_dispatched(const rmq_store *store)
+    int64_t rmq_store_dispatch_limit(rmq_store *store)
+    int rmq_store_await_dispatch(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
+    int64_t rmq_store_confirm_bound(const rmq_store *store)
+
+    int rmq_store_wait_flushed(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
+    int64_t rmq_store_sync_ms(rmq_store *store)
+    const rmq_checkpoint *rmq_store_checkpoint(const rmq_store *store)
+
+    int rmq_store_replace_file(rmq_store *store, const char *name, const void *data, size_t size, rmq_error *err)
+    int rmq_store_remove_file(rmq_store *store, const char *name, rmq_error *err)
+
+
+cdef extern from "base/gate.h" nogil:
     struct rmq_gate:
         pass
 
@@ -425,7 +427,7 @@ cdef extern from "gate.h" nogil:
     void rmq_gate_release(rmq_gate *gate)
 
 
-cdef extern from "read.h" nogil:
+cdef extern from "store/read.h" nogil:
     struct rmq_found:
         rmq_mapped_file *file
         const uint8_t *data
@@ -462,7 +464,24 @@ cdef extern from "read.h" nogil:
                         size_t max_count, rmq_found *found, size_t *count, rmq_error *err)
 
 
-cdef extern from "ack_board.h" nogil:
+cdef extern from "replica/ack_log.h" nogil:
+    struct rmq_ack_log:
+        pass
+
+    struct rmq_ack_model:
+        int64_t end_offset
+        int64_t flushed_offset
+        int64_t now_ms
+
+    rmq_ack_log rmq_ack_log_of_store(rmq_store *store)
+    rmq_ack_log rmq_ack_log_of_model(rmq_ack_model *model)
+    void rmq_ack_model_init(rmq_ack_model *model, int64_t end_offset, int64_t flushed_offset, int64_t confirm_offset)
+    void rmq_ack_model_destroy(rmq_ack_model *model)
+    void rmq_ack_model_append(rmq_ack_model *model, int64_t end_offset)
+    void rmq_ack_model_flush(rmq_ack_model *model, int64_t flushed_offset)
+
+
+cdef extern from "replica/ack_board.h" nogil:
     enum:
         RMQ_ACK_SLOTS_MAX, RMQ_ACK_REASON_SIZE
         RMQ_PUT_OK, RMQ_PUT_FLUSH_SLAVE_TIMEOUT, RMQ_PUT_SERVICE_NOT_AVAILABLE, RMQ_PUT_OS_PAGE_CACHE_BUSY
@@ -509,12 +528,13 @@ cdef extern from "ack_board.h" nogil:
     struct rmq_ack_board:
         pass
 
-    rmq_ack_board *rmq_ack_board_create(rmq_store *store)
+    rmq_ack_board *rmq_ack_board_create(rmq_ack_log log)
     void rmq_ack_board_destroy(rmq_ack_board *board)
     int rmq_ack_board_open_slot(rmq_ack_board *board, int32_t *slot, rmq_error *err)
     void rmq_ack_board_close_slot(rmq_ack_board *board, int32_t slot)
     void rmq_ack_board_ack(rmq_ack_board *board, int32_t slot, int32_t epoch, int64_t offset)
     size_t rmq_ack_board_acks(rmq_ack_board *board, int32_t *slots, int32_t *epochs, int64_t *offsets)
+    int32_t rmq_ack_board_copies_of(rmq_ack_board *board, int64_t end_offset)
     int64_t rmq_ack_board_freeze(rmq_ack_board *board)
     int rmq_ack_board_thaw(rmq_ack_board *board, const rmq_ack_rule *rule, rmq_error *err)
     void rmq_ack_board_abandon(rmq_ack_board *board)
@@ -530,8 +550,9 @@ cdef extern from "ack_board.h" nogil:
     bint rmq_ack_waiter_await(rmq_ack_waiter *waiter, int64_t timeout_ms)
     void rmq_ack_board_end_wait(rmq_ack_board *board, rmq_ack_waiter *waiter)
     bint rmq_ack_board_begin(rmq_ack_board *board, rmq_ack_waiter *waiter)
-    void rmq_ack_board_hurry(rmq_ack_board *board)
+    void rmq_ack_board_send_now(rmq_ack_board *board)
     bint rmq_ack_board_withdraw(rmq_ack_board *board, rmq_ack_waiter *waiter)
+    void rmq_ack_inbox_init(rmq_ack_inbox *inbox)
     int rmq_ack_inbox_open(rmq_ack_inbox *inbox, rmq_error *err)
     void rmq_ack_inbox_close(rmq_ack_inbox *inbox)
     rmq_ack_waiter *rmq_ack_inbox_take(rmq_ack_inbox *inbox)

@@ -1,7 +1,7 @@
 # Frames of the replication streams.
 
 
-cdef extern from "ha_frame.h" nogil:
+cdef extern from "format/ha_frame.h" nogil:
     enum:
         RMQ_HA_FRAME_SIZE_MAX, RMQ_HA_HEAD_SIZE_MAX, RMQ_HA_ENTRY_SIZE
 
@@ -97,11 +97,13 @@ cdef class HaParser:
         cdef list result = []
         cdef object whole = memoryview(data) if PyBytes_CheckExact(data) else None
         cdef int status
+
         if self.is_broken:
             raise ArgumentError("frames were lost when an earlier call failed; begin with another parser and "
                                 "connection")
+
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        # Until all are handed out: whoever went on after an exception would miss some.
+        # Until all are handed out: a caller that went on after an exception would miss some.
         self.is_broken = True
         try:
             rmq_ha_parser_feed(&self.parser, <const uint8_t *>view.buf, <size_t>view.len)
@@ -112,13 +114,14 @@ cdef class HaParser:
                 result.append(self.make(&frame, whole, <const uint8_t *>view.buf))
         finally:
             PyBuffer_Release(&view)
+
         if status not in (RMQ_END, RMQ_CORRUPT, RMQ_OUT_OF_RANGE):
             check(status, &err)
         self.is_broken = False
         return result
 
     def release(self):
-        """Return the bytes held of the frame that is not whole yet, and forget them: whoever reads on begins there."""
+        """Return the bytes held of the frame that is not whole yet, and forget them: the next reader begins there."""
         cdef bytes held = b""
         if not self.parser.is_held_over:
             held = PyBytes_FromStringAndSize(<const char *>self.parser.held, <Py_ssize_t>self.parser.held_size)
@@ -188,10 +191,12 @@ def encode_ha_head(str kind, *, int64_t offset=0, int32_t epoch=0, int64_t epoch
     cdef uint8_t out[RMQ_HA_HEAD_SIZE_MAX]
     cdef rmq_ha_frame frame
     cdef rmq_error err
+
     if kind not in HA_KINDS:
         raise ArgumentError(f"no such kind of frame: {kind!r}; there are {', '.join(HA_KINDS)}")
     if not 0 <= body_size <= RMQ_HA_FRAME_SIZE_MAX:
         raise ArgumentError(f"a body of {body_size} bytes; at most {RMQ_HA_FRAME_SIZE_MAX} fit a frame")
+
     memset(&frame, 0, sizeof(frame))
     frame.kind = <rmq_ha_kind>(<int>HA_KINDS.index(kind))
     frame.offset, frame.epoch, frame.epoch_start, frame.confirm_offset = offset, epoch, epoch_start, confirm_offset
@@ -199,6 +204,7 @@ def encode_ha_head(str kind, *, int64_t offset=0, int32_t epoch=0, int64_t epoch
     frame.body_size, frame.is_checked, frame.offers_checks = <int32_t>body_size, is_checked, offers_checks
     frame.handshake_crc = 0 if handshake_crc is None else handshake_crc
     frame.body_crc = 0 if body_crc is None else body_crc
+
     if rmq_ha_frame_check(&frame, RMQ_HA_FRAME_SIZE_MAX, &err) != RMQ_OK:
         raise ArgumentError((<const char *>err.detail).decode())
     return PyBytes_FromStringAndSize(<const char *>out, <Py_ssize_t>rmq_ha_head_encode(&frame, out))
@@ -211,14 +217,17 @@ def encode_ha_entries(entries):
     cdef rmq_error err
     cdef bytes body
     cdef uint8_t *at
+
     if len(pairs) > RMQ_HA_FRAME_SIZE_MAX // RMQ_HA_ENTRY_SIZE:
         raise ArgumentError(f"{len(pairs)} epochs; at most {RMQ_HA_FRAME_SIZE_MAX // RMQ_HA_ENTRY_SIZE} fit a frame")
+
     body = PyBytes_FromStringAndSize(NULL, len(pairs) * RMQ_HA_ENTRY_SIZE)
     at = <uint8_t *>PyBytes_AS_STRING(body)
     for epoch, start_offset in pairs:
         entry.epoch, entry.start_offset = epoch, start_offset
         rmq_ha_entry_encode(at, entry)
         at += RMQ_HA_ENTRY_SIZE
+
     if rmq_ha_entries_check(<const uint8_t *>PyBytes_AS_STRING(body), <int32_t>len(body), &err) != RMQ_OK:
         raise ArgumentError((<const char *>err.detail).decode())
     return body

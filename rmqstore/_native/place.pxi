@@ -1,7 +1,7 @@
 # Rows of Arrow columns as records, and records brought to their places in a log.
 
 
-cdef extern from "place.h" nogil:
+cdef extern from "log/place.h" nogil:
     struct rmq_run:
         const uint8_t *data
         size_t size
@@ -13,7 +13,7 @@ cdef extern from "place.h" nogil:
     int rmq_store_place(rmq_store *store, rmq_run *run, rmq_error *err)
 
 
-cdef extern from "rows.h" nogil:
+cdef extern from "log/rows.h" nogil:
     enum:
         RMQ_ROWS_COLUMN_COUNT
 
@@ -47,7 +47,7 @@ cdef tuple ROWS_COLUMNS = ("topic", "body", "queue_id", "tags", "keys", "key_ite
 cdef class RowEncoder:
     """Rows of Arrow columns as records side by side, to be brought into a log later by `place_records`.
 
-    Begin with a batch, then encode until no bytes come back. Columns and what their nulls mean: csrc/rows.h.
+    Begin with a batch, then encode until no bytes come back. Columns and what their nulls mean: csrc/log/rows.h.
     """
 
     cdef rmq_rows rows
@@ -96,10 +96,12 @@ cdef class RowEncoder:
         cdef rmq_error err
         cdef int i
         cdef int status
+
         self.let_go()
         memset(self.rows.has, 0, sizeof(self.rows.has))
         memset(self.rows.cells, 0, sizeof(self.rows.cells))
         self.row = 0
+
         for name, (offset, validity, values, data) in columns.items():
             i = ROWS_COLUMNS.index(name)
             cells = &self.rows.cells[i]
@@ -108,6 +110,7 @@ cdef class RowEncoder:
             cells.values = self.hold(values, &cells.values_size)
             cells.data = self.hold(data, &cells.data_size)
             self.rows.has[i] = True
+
         self.rows.count = count
         status = rmq_rows_check(&self.rows, &err)
         if status != RMQ_OK:
@@ -118,16 +121,18 @@ cdef class RowEncoder:
         """Encode rows into *out* from *begin* on, as many as fit, and return the bytes taken; 0 when no rows are left.
 
         *place* is where they will lie in the run. At *begin* at least record_size_max bytes are free. Raises
-        MessageRejected for a row that is no message; `row` is its number.
+        MessageRejected for a row that is not a message; `row` is its number.
         """
         cdef uint8_t *target = <uint8_t *>PyByteArray_AS_STRING(out)
         cdef size_t capacity = <size_t>len(out), used = 0
         cdef rmq_error err
         cdef Py_buffer view
         cdef int status
+
         if begin > capacity or capacity - begin < <size_t>self.rows.limits.record_size_max:
             raise ArgumentError(f"{capacity} bytes from {begin} on may be too few for one record; at least "
                                 f"{self.rows.limits.record_size_max} must be free")
+
         PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)  # Nobody resizes it meanwhile.
         try:
             with nogil:
@@ -135,17 +140,18 @@ cdef class RowEncoder:
                                          &err)
         finally:
             PyBuffer_Release(&view)
+
         check(status, &err)
         return used
 
 
-def place_records(Store store, data, *, least_timestamp=None):
+def place_records(StoreHandle store, data, *, least_timestamp=None):
     """Append records that were made elsewhere, whole and side by side, and return how many, and the store timestamp of
     the last one.
 
     Each gets the physical and queue offset of its place. With *least_timestamp* they keep their store timestamps, which
-    may not begin below it nor descend nor lie in the future; without, they get the store's clock. All are judged before
-    the first is stored: CorruptionError for bytes that are no record, MessageRejected. When the disk gives out in
+    may not begin below it nor descend nor be in the future; without, they get the store's clock. All are validated before
+    the first is stored: CorruptionError for bytes that are not a record, MessageRejected. When the disk gives out in
     between, DiskError or NotWritable; those before are stored.
     """
     cdef rmq_store *handle = store.enter()
@@ -155,12 +161,14 @@ def place_records(Store store, data, *, least_timestamp=None):
     cdef AckBoard board = store._board
     cdef Waited waited
     cdef int status
+
     memset(&run, 0, sizeof(run))
     try:
         admit(store, board, MEMORY, 0, None, &waited)
         if least_timestamp is not None:
             run.keeps_timestamps = True
             run.least_timestamp = least_timestamp
+
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             run.data = <const uint8_t *>view.buf
@@ -171,10 +179,12 @@ def place_records(Store store, data, *, least_timestamp=None):
                     status = rmq_store_place(handle, &run, &err)
         finally:
             PyBuffer_Release(&view)
+
         check(status, &err)
         reached(store, handle, board, 0, MEMORY, &waited, &err)
         if waited.replicas != RMQ_PUT_OK:
-            raise put_failed(store, &waited, &err, None)
+            raise failed_put(store, &waited, &err, None)
     finally:
         store.leave()
+
     return run.records, run.least_timestamp

@@ -40,7 +40,7 @@ cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
             PyBytes_FromStringAndSize(<const char *>ext.bitmap, ext.bitmap_size))
 
 
-cdef class Reader(Writer):
+cdef class StoreReader(StoreWriter):
     """The verbs that read."""
 
     def _get(self, topic, queue, offset, max_count, max_bytes, tags, zero_copy, check_crc):
@@ -103,16 +103,19 @@ cdef class Reader(Writer):
         cdef rmq_found found
         cdef rmq_error err
         cdef int status
+
         memset(&request, 0, sizeof(request))
         request.topic, request.topic_size = name.data, name.size
         request.queue_id, request.offset = number, at
         request.max_count = request.max_bytes = 1
         request.check_crc = True
+
         try:
             status = rmq_store_get(handle, &request, &found, &result, &err)
             if result.count == 0:
                 check(status, &err)
                 return None
+
             try:
                 if found.queue_offset > at:
                     return None  # the next one behind a gap
@@ -126,7 +129,7 @@ cdef class Reader(Writer):
         """(min, max) of the queue, None when there is no such queue."""
         cdef rmq_slice name
         cdef object kept = sought_text("topic", topic, &name)
-        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue_of(queue))
+        cdef rmq_queue *found = rmq_store_find_queue(self.alive(), name.data, name.size, queue_of(queue))
         if found == NULL:
             return None
         return rmq_queue_min(found), rmq_queue_max(found)
@@ -143,15 +146,18 @@ cdef class Reader(Writer):
         cdef rmq_error err
         cdef list result = []
         cdef rmq_store *handle = self.enter()
-        cdef rmq_queue *found = rmq_queue_table_find(&handle.queues, name.data, name.size, number)
+        cdef rmq_queue *found = rmq_store_find_queue(handle, name.data, name.size, number)
+
         try:
             if found == NULL or offset >= rmq_queue_max(found):
                 return result
+
             if found.has_ext:
                 # Read as they are stored: rmq_queue_read puts the codes in place of the addresses.
                 check(rmq_consume_queue_read(&found.simple, offset, units, capacity, &taken, &err), &err)
             else:
                 check(rmq_queue_read(found, offset, units, capacity, &taken, &err), &err)
+
             for i in range(taken):
                 result.append(unit_fields(found, &units[i]))
             return result
@@ -162,7 +168,7 @@ cdef class Reader(Writer):
         """The queue offset the next message gets; 0 when there is no such queue."""
         cdef rmq_slice name
         cdef object kept = sought_text("topic", topic, &name)
-        cdef rmq_queue *found = rmq_queue_table_find(&self.alive().queues, name.data, name.size, queue_of(queue))
+        cdef rmq_queue *found = rmq_store_find_queue(self.alive(), name.data, name.size, queue_of(queue))
         if found == NULL:
             return 0
         return rmq_queue_max(found) if self.read_only else found.next_offset
@@ -190,11 +196,13 @@ cdef class Reader(Writer):
         cdef int64_t offset = 0
         cdef rmq_error err
         cdef int status
+
         try:
             with nogil:
                 status = rmq_store_offset_by_time(handle, name.data, name.size, number, timestamp, upper, &offset, &err)
         finally:
             self.leave()
+
         check(status, &err)
         return offset
 
@@ -212,6 +220,7 @@ cdef class Reader(Writer):
         cdef rmq_error err
         cdef int status
         cdef list records = []
+
         try:
             if found == NULL:
                 raise MemoryError
@@ -219,6 +228,7 @@ cdef class Reader(Writer):
                 status = rmq_store_query(handle, topic_text, key_text, tag, begin, end, room, found, &count,
                                          &err)
             check(status, &err)
+
             try:
                 for i in range(count):
                     records.append(make_record(self, found[i].data, found[i].size, found[i].physical_offset,
@@ -241,14 +251,16 @@ cdef class Reader(Writer):
         cdef rmq_mapped_file *file = NULL
         cdef rmq_error err
         cdef int64_t end, size
+
         try:
-            end = rmq_file_queue_end(&handle.log.files)
+            end = rmq_store_end(handle)
             if at == end:
                 return b""
-            if at > end or at < rmq_file_queue_start(&handle.log.files):
+            if at > end or at < rmq_store_start(handle):
                 raise OffsetOutOfRange(f"offset {at} is outside of the log",
-                                       start=rmq_file_queue_start(&handle.log.files), end=end)
-            check(rmq_file_queue_pin(&handle.log.files, at, &file, &err), &err)
+                                       start=rmq_store_start(handle), end=end)
+
+            check(rmq_store_pin(handle, at, &file, &err), &err)
             try:
                 size = min(min(end, file.start + file.size) - at, limit)
                 return PyBytes_FromStringAndSize(<const char *>rmq_mapped_file_base(file) + (at - file.start), size)
@@ -261,7 +273,7 @@ cdef class Reader(Writer):
 cdef class RecordIterator:
     """The records of one queue from an offset on, read ahead in batches; ends at `stop`."""
 
-    cdef Reader store
+    cdef StoreReader store
     cdef str topic
     cdef rmq_slice name
     cdef object kept  # whose bytes `name` points at
@@ -274,7 +286,7 @@ cdef class RecordIterator:
     cdef list batch
     cdef Py_ssize_t at
 
-    def __cinit__(self, Reader store, topic, queue, start, stop, tags, zero_copy, check_crc):
+    def __cinit__(self, StoreReader store, topic, queue, start, stop, tags, zero_copy, check_crc):
         self.store = store
         self.topic = arguments.text("topic", topic)
         self.kept = sought_text("topic", topic, &self.name)
@@ -305,18 +317,22 @@ cdef class RecordIterator:
     cdef bint fill(self) except *:
         cdef rmq_get_result result
         cdef size_t count
+
         if self.next_offset >= self.stop:
             return False
+
         # While tags filter, any number of units may have to be looked at for one record.
         count = <size_t>min(self.stop - self.next_offset, <int64_t>256)
         self.batch = self.store.get_records(self.name, self.queue, self.next_offset,
                                             256 if self.tags.count else count, 8 << 20, self.tags, self.zero_copy,
                                             self.check_crc, &result)
         self.at = 0
+
         if GET_STATUSES[result.status] is GetStatus.OFFSET_TOO_SMALL:
             raise OffsetOutOfRange(
                 f"queue {self.topic}/{self.queue} begins at {result.min_offset}; offset {self.next_offset} is gone",
                 start=result.min_offset, end=result.max_offset, nearest=result.min_offset)
+
         if result.next_offset <= self.next_offset:
             return False
         self.next_offset = result.next_offset

@@ -63,6 +63,12 @@ cdef class Receipt:
         receipt.copies = copies
         return receipt
 
+    def _of_batch(self, int number):
+        """The receipt of one message of an inner batch, whose first message has this one."""
+        cdef Receipt receipt = self._with_durability(self.durability, self.copies)
+        receipt.queue_offset += number
+        return receipt
+
     def __repr__(self):
         copies = f", copies={self.copies}" if self.copies > 1 else ""
         return (f"Receipt({self.topic!r}, queue={self.queue}, queue_offset={self.queue_offset}, "
@@ -114,7 +120,7 @@ cdef class Record:
     cdef rmq_record fields
     cdef bytes owned            # the bytes, or None with a pinned file
     cdef rmq_mapped_file *file
-    cdef Store store            # of a pinned record: it counts views
+    cdef StoreHandle store            # of a pinned record: it counts views
     cdef readonly int64_t queue_offset
 
     def __cinit__(self):
@@ -140,8 +146,9 @@ cdef class Record:
         return self.fields.queue_id
 
     @property
-    def _stored_queue_offset(self):
-        """The queue offset in the record itself; `queue_offset` is that of the queue it was read from."""
+    def stored_queue_offset(self):
+        """The queue offset that the record itself holds; `queue_offset` is the offset in the queue that it was read
+        from, which differs for light queues and within inner batches."""
         return self.fields.queue_offset
 
     @property
@@ -195,7 +202,7 @@ cdef class Record:
 
     @property
     def raw(self):
-        """The whole record as it lies in the commit log."""
+        """The whole record as it is in the commit log."""
         if self.owned is not None:
             return self.owned
         return PyBytes_FromStringAndSize(<const char *>self.fields.data, self.fields.total_size)
@@ -291,8 +298,10 @@ cdef class Record:
         cdef rmq_error err
         cdef int status
         cdef list result = []
+
         if not self.fields.sys_flag & RMQ_FLAG_INNER_BATCH:
             return result
+
         while True:
             status = rmq_batch_next(self.fields.body, <size_t>self.fields.body_size, &at, &item, &err)
             if status == RMQ_END:
@@ -312,12 +321,13 @@ cdef cut_while_read(int64_t physical_offset):
 
 
 @cython.nonecheck(False)  # The record is new.
-cdef Record make_record(Store store, const uint8_t *data, int32_t size, int64_t physical_offset,
+cdef Record make_record(StoreHandle store, const uint8_t *data, int32_t size, int64_t physical_offset,
                         int64_t queue_offset, rmq_mapped_file *pinned):
     """A record of bytes that were checked; with *pinned* it looks into the file and takes a pin of its own."""
     cdef Record record = Record.__new__(Record)
     cdef rmq_error err
     cdef int status
+
     if pinned != NULL:
         record.store = store
         rmq_mapped_file_pin(pinned)
@@ -328,9 +338,11 @@ cdef Record make_record(Store store, const uint8_t *data, int32_t size, int64_t 
                                        <size_t>size):
             raise cut_while_read(physical_offset)
         data = <const uint8_t *>PyBytes_AS_STRING(record.owned)
+
     status = rmq_record_decode(data, <size_t>size, physical_offset, RMQ_CHECK_FORM, &record.fields, &err)
     if status == RMQ_END:
         raise cut_while_read(physical_offset)
     check(status, &err)
+
     record.queue_offset = queue_offset
     return record

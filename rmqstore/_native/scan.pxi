@@ -33,7 +33,7 @@ cdef class LogScan:
     there, or the file is missing) or "bad", with `error`; `resync` then goes on at the next whole record.
     """
 
-    cdef Reader store
+    cdef StoreReader store
     cdef rmq_scan scan
     cdef bint zero_copy
     cdef bint is_over
@@ -42,7 +42,7 @@ cdef class LogScan:
     cdef object failure
     cdef readonly int64_t skipped
 
-    def __cinit__(self, Reader store, start, stop, check_crc, zero_copy, on_corrupt):
+    def __cinit__(self, StoreReader store, start, stop, check_crc, zero_copy, on_corrupt):
         cdef unsigned checks = RMQ_CHECK_PLACE
         cdef int64_t first = integer_of("start", start, 0, INT64_MAX)
         cdef int64_t last = integer_of("stop", stop, 0, INT64_MAX)
@@ -52,7 +52,7 @@ cdef class LogScan:
         self.zero_copy = boolean_of("zero_copy", zero_copy)
         self.raises = on_corrupt == "fail"
         self.skips = on_corrupt == "skip"
-        rmq_scan_begin(&self.scan, &store.alive().log.files, first, last, checks)
+        rmq_store_scan(store.alive(), &self.scan, first, last, checks)
 
     def __dealloc__(self):
         rmq_scan_finish(&self.scan)
@@ -87,8 +87,10 @@ cdef class LogScan:
         cdef rmq_error err
         cdef rmq_store *handle
         cdef int status
+
         if self.is_over:
             raise StopIteration
+
         handle = self.store.enter()
         try:
             status = scan_on(&self.scan, handle, self.skips, &self.skipped, &record, &err)
@@ -111,6 +113,7 @@ cdef class LogScan:
         cdef rmq_scan *scan = &self.scan
         cdef bint skips = self.skips
         cdef rmq_store *handle = self.store.enter()
+
         try:
             with nogil:
                 while status == RMQ_OK:
@@ -118,33 +121,38 @@ cdef class LogScan:
                     if status == RMQ_OK:
                         records += 1
                         size += record.total_size
+
             if status != RMQ_END:
                 raise error_of(&err)
             self.finish()
         finally:
             self.store.leave()
+
         return records, size
 
     def resync(self):
         """After a bad record: move to the next place where a whole record lies; False when there is none."""
         cdef rmq_error err
         cdef int status
+
         self.store.enter()
         try:
             with nogil:
                 status = rmq_scan_resync(&self.scan, &err)
         finally:
             self.store.leave()
+
         if status == RMQ_END:
             return False
         check(status, &err)
+
         self.is_over = False
         self.failure = None
         return True
 
     @property
     def offset(self):
-        """Physical offset the walk stands at: behind the last record, or at the bad bytes."""
+        """Physical offset that the walk has reached: after the last record, or at the bad bytes."""
         return self.scan.offset
 
     @property
@@ -166,52 +174,30 @@ cdef class LogScan:
         self.is_over = True
 
 
-cdef extern from "log_end.h" nogil:
-    enum rmq_log_end:
-        RMQ_LOG_END_CUT, RMQ_LOG_END_DAMAGED, RMQ_LOG_END_UNKNOWN
-
-    struct rmq_log_end_facts:
-        int64_t last_timestamp
-        int64_t next_timestamp
-        bint is_inside
-        bint has_bytes
-        bint is_vouched
-        bint is_known
-        bint is_passed
-        bint is_overwritten
-
-    rmq_log_end rmq_log_end_judge(const rmq_log_end_facts *facts)
-    int rmq_log_end_find(rmq_file_queue *files, rmq_queue_table *queues, int64_t end, int64_t last_timestamp,
-                         bint is_vouched, rmq_log_end *found, rmq_error *err)
-    bint rmq_log_end_is_vouched(int64_t last_timestamp, int64_t physic_timestamp, bint was_closed)
-
-
 cdef tuple LOG_ENDS = ("cut", "damaged", "unknown")
 
 
-def judge_log_end(*, int64_t last_timestamp, int64_t next_timestamp, bint is_inside, bint has_bytes, bint is_vouched,
+def classify_log_end(*, int64_t last_timestamp, int64_t next_timestamp, bint is_inside, bint has_bytes, bint is_vouched,
                   bint is_known, bint is_passed, bint is_overwritten):
     """Return what ended a log before records that its queues know of: "cut" (by RocketMQ), "damaged" or "unknown".
 
-    The facts are those of csrc/log_end.h; a timestamp of -1: there is no such record.
+    The facts are those of csrc/log/log_end.h; a timestamp of -1: there is no such record.
     """
     cdef rmq_log_end_facts facts = rmq_log_end_facts(last_timestamp, next_timestamp, is_inside, has_bytes, is_vouched,
                                                      is_known, is_passed, is_overwritten)
-    return LOG_ENDS[<int>rmq_log_end_judge(&facts)]
+    return LOG_ENDS[<int>rmq_log_end_classify(&facts)]
 
 
-def judge_read_only_end(Reader store not None):
-    """As judge_log_end, for what follows the end of a read-only store, which was closed and whose end its queues know."""
-    cdef rmq_store *opened = store.alive()
+def classify_read_only_end(StoreReader store not None):
+    """As classify_log_end, for what follows the end of a read-only store, which was closed and whose end its queues know."""
     cdef rmq_log_end found = RMQ_LOG_END_UNKNOWN
     cdef rmq_error err
-    check(rmq_log_end_find(&opened.log.files, &opened.queues, opened.recovery.end_offset, -1,
-                           opened.recovery.is_vouched, &found, &err), &err)
+    check(rmq_store_classify_end(store.alive(), &found, &err), &err)
     return LOG_ENDS[<int>found]
 
 
 def is_log_end_vouched(int64_t last_timestamp, int64_t physic_timestamp, *, bint was_closed):
-    """Return whether the checkpoint vouches for a log whose last record has *last_timestamp*; see csrc/log_end.h."""
+    """Return whether the checkpoint vouches for a log whose last record has *last_timestamp*; see csrc/log/log_end.h."""
     return rmq_log_end_is_vouched(last_timestamp, physic_timestamp, was_closed)
 
 

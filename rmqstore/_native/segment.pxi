@@ -1,16 +1,16 @@
 # Records out of the bytes of a commit log file, without a store.
 
 
-cdef extern from "arrow_abi.h" nogil:
+cdef extern from "columns/arrow_abi.h" nogil:
     struct ArrowArray:
         void (*release)(ArrowArray *)
 
 
-cdef extern from "arrow_export.h" nogil:
+cdef extern from "columns/arrow_export.h" nogil:
     int rmq_arrow_batch(rmq_columns *columns, ArrowArray *out, rmq_error *err)
 
 
-cdef extern from "topic_filter.h" nogil:
+cdef extern from "columns/topic_filter.h" nogil:
     enum:
         RMQ_EVERY_QUEUE
 
@@ -28,7 +28,7 @@ cdef extern from "topic_filter.h" nogil:
                              size_t range_count, rmq_error *err)
 
 
-cdef extern from "summary.h" nogil:
+cdef extern from "columns/summary.h" nogil:
     enum:
         RMQ_SUMMARY_SIZES
 
@@ -53,7 +53,7 @@ cdef extern from "summary.h" nogil:
         size_t count
 
 
-cdef extern from "segment.h" nogil:
+cdef extern from "columns/segment.h" nogil:
     struct rmq_segment_options:
         int64_t start
         int64_t stop
@@ -114,7 +114,7 @@ cdef void free_array_capsule(object capsule) noexcept:
 @cython.final
 @cython.no_gc
 cdef class ArrowBatch:
-    """Rows on their way to whoever imports them by the Arrow PyCapsule interface, once."""
+    """Rows to be imported once by the Arrow PyCapsule interface."""
 
     cdef object schema
     cdef object array
@@ -140,13 +140,16 @@ cdef ArrowBatch take_rows(rmq_columns *columns, int64_t rows):
     cdef rmq_error err
     cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
     cdef ArrowArray *array
+
     if schema == NULL:
         raise MemoryError
     batch.schema = PyCapsule_New(schema, "arrow_schema", free_schema_capsule)
+
     array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
     if array == NULL:
         raise MemoryError
     batch.array = PyCapsule_New(array, "arrow_array", free_array_capsule)
+
     check(rmq_arrow_schema(columns, schema, &err), &err)
     check(rmq_arrow_batch(columns, array, &err), &err)
     batch.rows = rows
@@ -157,7 +160,7 @@ cdef class SegmentScan:
     """The messages of one commit log file, out of its bytes handed over piece by piece, in ascending order.
 
     `fill` works until it needs something and says what: "full" (take the batch), "more" (feed bytes from `offset` on,
-    at least `needed`), "topic" (choose about `topic`), "corrupt" (the bytes at `offset` are no record, see `error`) or
+    at least `needed`), "topic" (choose about `topic`), "corrupt" (the bytes at `offset` are not a record, see `error`) or
     "over" (see `ending`). `summarize` does the same without rows. One thread at a time.
     """
 
@@ -177,9 +180,11 @@ cdef class SegmentScan:
         cdef rmq_segment_options options
         cdef rmq_error err
         cdef int status
+
         if self.tags is not None:
             raise TypeError("a scan is begun once")
         self.tags = _Tags(tags)
+
         memset(&options, 0, sizeof(options))
         options.start = start
         options.stop = stop
@@ -190,11 +195,14 @@ cdef class SegmentScan:
         options.by_topic = by_topic
         options.begin_ms = begin_ms
         options.end_ms = end_ms
+
         options.tags = self.tags.slices
         options.tag_count = self.tags.count
+
         status = rmq_segment_open(&self.segment, &options, NULL if selection is None else &selection.options, &err)
         if status != RMQ_OK:
             rmq_segment_close(&self.segment)
+
         if status == RMQ_INVALID:
             raise ArgumentError(err.detail.decode())
         check(status, &err)
@@ -245,7 +253,7 @@ cdef class SegmentScan:
         PyObject_GetBuffer(positions, &view, PyBUF_SIMPLE)
         if view.len % sizeof(int64_t):
             PyBuffer_Release(&view)
-            raise ArgumentError(f"{view.len} bytes are no whole number of int64")
+            raise ArgumentError(f"{view.len} bytes are not a whole number of int64")
         if self.has_visited:
             PyBuffer_Release(&self.visited)
         memcpy(&self.visited, &view, sizeof(view))
@@ -264,10 +272,12 @@ cdef class SegmentScan:
         cdef rmq_slice name
         cdef rmq_error err
         cdef rmq_queue_range *made
+
         self.enter()
         made = <rmq_queue_range *>calloc(count + 1, sizeof(rmq_queue_range))
         if made == NULL:
             raise MemoryError
+
         try:
             for queue_id, start, stop, begin_ms, end_ms in ranges:
                 if queue_id < RMQ_EVERY_QUEUE:
@@ -275,6 +285,7 @@ cdef class SegmentScan:
                 made[i].queue_id, made[i].start, made[i].stop = queue_id, start, stop
                 made[i].begin_ms, made[i].end_ms = begin_ms, end_ms
                 i += 1
+
             name.data, name.size = PyBytes_AS_STRING(topic), <size_t>len(topic)
             check(rmq_topic_filter_put(&self.segment.topics, name, made, count, &err), &err)
         finally:
@@ -346,7 +357,7 @@ cdef class SegmentScan:
         try:
             return take_rows(&self.segment.columns, self.segment.columns.rows)
         except BaseException:
-            # The rows may be lost: whoever went on would miss them.
+            # The rows may be lost: a caller that went on would miss them.
             self.shut()
             raise
 
@@ -428,18 +439,20 @@ def unit_positions(data, int64_t start, int64_t stop):
     cdef size_t count
     cdef bytes out
     cdef int64_t *to
+
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if view.len % 20:
-            raise ArgumentError(f"{view.len} bytes are no whole number of units of 20 bytes")
+            raise ArgumentError(f"{view.len} bytes are not a whole number of units of 20 bytes")
         count = <size_t>view.len // 20
-        # One more: the core writes before it judges.
+        # One more: the core writes before it checks.
         out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>((count + 1) * sizeof(int64_t)))
         to = <int64_t *>PyBytes_AS_STRING(out)
         with nogil:
             count = rmq_unit_positions(<const uint8_t *>view.buf, count, start, stop, to)
     finally:
         PyBuffer_Release(&view)
+
     return out[:count * sizeof(int64_t)]
 
 
@@ -447,6 +460,7 @@ def first_difference(a, b):
     """Return the index of the first byte in which *a* and *b*, of equal length, differ; -1 when they are equal."""
     cdef Py_buffer first, second
     cdef int64_t result
+
     PyObject_GetBuffer(a, &first, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(b, &second, PyBUF_SIMPLE)
@@ -460,4 +474,5 @@ def first_difference(a, b):
             PyBuffer_Release(&second)
     finally:
         PyBuffer_Release(&first)
+
     return result

@@ -4,7 +4,7 @@
 cdef class AckBoard
 
 
-cdef class Store:
+cdef class StoreHandle:
     """The native half of `rmqstore.Store`; see there."""
 
     cdef rmq_store *handle
@@ -16,6 +16,7 @@ cdef class Store:
     cdef int views              # memoryviews into mapped files
     cdef rmq_host host
     cdef readonly object default_durability
+    cdef bint flushes_each_put
     cdef int64_t flush_timeout_ms
     cdef readonly str path
     cdef readonly bint read_only
@@ -82,32 +83,41 @@ cdef class Store:
                                for entry in settings["read_only_log_directories"]]
         cdef const char *names[64]
         cdef Py_ssize_t i
+
         if self.handle != NULL:
             raise ArgumentError("the store is open already")
         if len(directories) > 32 or len(read_only) > 32:
             raise ArgumentError("more than 32 commit log paths")
+
         for i in range(len(directories)):
             names[i] = directories[i]
         for i in range(len(read_only)):
             names[32 + i] = read_only[i]
+
         memset(&options, 0, sizeof(options))
         options.root = root
         options.log_directories = names
         options.log_directory_count = <size_t>len(directories)
         options.read_only_log_directories = names + 32
         options.read_only_log_directory_count = <size_t>len(read_only)
+
         fill_options(&options, settings)
+
         self.path = path
         self.read_only = settings["read_only"]
         self.default_durability = settings["durability"]
+        self.flushes_each_put = settings["flushes_each_put"]
         self.flush_timeout_ms = settings["flush_timeout_ms"]
         self.host = parse_host("store_host", settings["store_host"])
+
         with nogil:
             status = rmq_store_open(&options, &handle, &err)
+
         if status == RMQ_LOCKED and err.at_offset == getpid():
             raise StoreLockedError(f"{path} is open in this process already; use that store, or close it first",
                                    process_id=err.at_offset)
         check(status, &err)
+
         self.handle = handle
 
     def close(self):
@@ -115,7 +125,7 @@ cdef class Store:
 
         When a signal handler raises, while calls are under way the store stays open; later the closing goes on by
         itself. Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
-        store is closed all the same, and its next start recovers it).
+        store is closed nevertheless, and its next start recovers it).
         """
         cdef rmq_error err
         cdef rmq_store *handle
@@ -123,10 +133,12 @@ cdef class Store:
         cdef bint is_main = is_main_thread()
         cdef int interrupted
         cdef int status
+
         if self.handle == NULL or self.closing:
             return
         if self.views:
             raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
+
         # Called by a signal handler: what it interrupts cannot go on before the handler is through.
         interrupted = self.suspended if is_main else 0
         self.closing = True
@@ -134,6 +146,7 @@ cdef class Store:
             self.detach_board()
             with nogil:
                 rmq_gate_close(self.gate)
+
             nap.tv_sec = 0
             nap.tv_nsec = 200000
             while (self.calls > interrupted or has_background(self)) and not self.is_forked():
@@ -141,14 +154,16 @@ cdef class Store:
                     nanosleep(&nap, NULL)
                 if is_main:
                     PyErr_CheckSignals()
+
             handle = self.handle
             self.handle = NULL
             status = close_store(handle, is_main, &err)
         finally:
             self.closing = False
+
         check(status, &err)
 
-    def _abandon(self):
+    def abandon(self):
         """End as a process that dies does: nothing is flushed, the abort marker stays. For tests of recovery."""
         cdef rmq_store *handle = self.alive()
         self.detach_board()
@@ -174,45 +189,45 @@ cdef class Store:
 
     def _set_clock(self, int64_t now_ms):
         """Make time stand still at *now_ms*, 0 to let it run. For tests of formats."""
-        self.alive().clock.fixed_ms = now_ms
+        rmq_store_set_clock(self.alive(), now_ms)
 
     # -- positions
 
     @property
     def start_offset(self):
         """Physical offset of the first byte kept; -1 while the log is empty."""
-        return rmq_file_queue_start(&self.alive().log.files)
+        return rmq_store_start(self.alive())
 
     @property
     def end_offset(self):
-        """Physical offset behind the last record."""
-        return rmq_file_queue_end(&self.alive().log.files)
+        """Physical offset after the last record."""
+        return rmq_store_end(self.alive())
 
     @property
     def flushed_offset(self):
         """Physical offset below which everything is on the disk."""
-        return rmq_file_queue_flushed(&self.alive().log.files)
+        return rmq_store_flushed(self.alive())
 
     @property
     def dispatched_offset(self):
         """Physical offset below which queues and index are built."""
         cdef rmq_store *handle = self.alive()
         if self.read_only:
-            return rmq_file_queue_end(&handle.log.files)
-        return handle.dispatcher.dispatched_offset
+            return rmq_store_end(handle)
+        return rmq_store_dispatched(handle)
 
     @property
     def confirm_offset(self):
         """Physical offset below which records may be read."""
         cdef rmq_store *handle = self.alive()
         if self.read_only:
-            return rmq_file_queue_end(&handle.log.files)
-        return rmq_dispatcher_limit(&handle.dispatcher)
+            return rmq_store_end(handle)
+        return rmq_store_dispatch_limit(handle)
 
     @property
     def _confirm_bound(self):
         """The confirm offset that was set, wherever the log ends; -1: none."""
-        cdef int64_t bound = self.alive().dispatcher.confirm_offset
+        cdef int64_t bound = rmq_store_confirm_bound(self.alive())
         return -1 if bound == INT64_MAX else bound
 
     def _set_confirm_offset(self, int64_t offset):
@@ -220,14 +235,9 @@ cdef class Store:
         cdef rmq_error err
         check(rmq_store_set_confirm_offset(self.alive(), offset, &err), &err)
 
-    def _set_master_flushed_offset(self, int64_t offset):
-        """Keep the master's flushed offset in the checkpoint."""
-        cdef rmq_error err
-        check(rmq_store_set_master_flushed(self.alive(), offset, &err), &err)
-
     def _recovery(self):
         """What opening found, by the names of struct rmq_recovery."""
-        cdef rmq_recovery *found = &self.alive().recovery
+        cdef rmq_recovery found = rmq_store_recovery(self.alive())[0]
         return {
             "was_closed": bool(found.was_closed),
             "start_offset": found.start_offset,
@@ -242,7 +252,7 @@ cdef class Store:
 
     def _checkpoint(self):
         """The checkpoint's fields as they would be written now."""
-        cdef rmq_checkpoint *fields = &self.alive().flusher.checkpoint
+        cdef const rmq_checkpoint *fields = rmq_store_checkpoint(self.alive())
         return {
             "physic_timestamp": fields.physic_timestamp,
             "logics_timestamp": fields.logics_timestamp,
@@ -254,7 +264,7 @@ cdef class Store:
 
     def _index_files_skipped(self):
         """Read-only: how many index files have another size than configured."""
-        return self.alive().index_files_skipped
+        return rmq_store_index_files_skipped(self.alive())
 
     def _failure(self):
         """What keeps the store from working, as an exception; None while all is well."""
@@ -269,7 +279,7 @@ cdef class Store:
         cdef rmq_mapped_file *file = NULL
         cdef size_t i = 0
         cdef list result = []
-        while rmq_file_queue_pin_at(&handle.log.files, i, &file, NULL) == RMQ_OK:
+        while rmq_store_pin_at(handle, i, &file, NULL) == RMQ_OK:
             result.append((file.path.decode("utf-8", "surrogateescape"), file.start, file.size))
             rmq_mapped_file_unpin(file)
             i += 1
@@ -277,7 +287,7 @@ cdef class Store:
 
     def _queues(self):
         """(topic, queue id, min, max, takes batches) of each queue with files, in no order."""
-        cdef rmq_queue *queue = rmq_queue_table_first(&self.alive().queues)
+        cdef rmq_queue *queue = rmq_store_first_queue(self.alive())
         cdef list result = []
         while queue != NULL:
             result.append((text_of(queue.topic, <Py_ssize_t>queue.topic_size), queue.queue_id, rmq_queue_min(queue),
@@ -292,7 +302,7 @@ cdef class Store:
         cdef rmq_slice name
         cdef object kept = sought_text("topic", topic, &name)
         cdef int32_t number = queue_of(queue_id)
-        check(rmq_queue_table_get(&self.alive().queues, name.data, name.size, number, True, &queue, &err), &err)
+        check(rmq_store_declare_batch_queue(self.alive(), name.data, name.size, number, &queue, &err), &err)
         if not queue.is_batch:
             raise ArgumentError(f"queue {topic}/{queue_id} is a simple one already; it cannot take inner batches")
 
@@ -347,164 +357,6 @@ cdef class Store:
             self.leave()
         check(status, &err)
 
-    def truncate_to(self, physical_offset):
-        """End the log at *physical_offset*, for good: queues, index, confirm offset and checkpoint follow, and nothing
-        behind it comes back after a crash.
-
-        Raises OffsetOutOfRange unless a record begins there or the log ends there; at the end nothing happens.
-        """
-        cdef int64_t offset = integer_of("physical_offset", physical_offset, INT64_MIN, INT64_MAX)
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef int status
-        try:
-            if self.views:
-                raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
-            with nogil:
-                status = rmq_store_truncate(handle, offset, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-
-    def _copy_cut(self, int64_t start, int64_t stop):
-        """Copy the bytes from *start* to *stop*, which are about to be cut; return the path of the copy below the root.
-
-        Raises OffsetOutOfRange unless all of them are held, DiskError.
-        """
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef char path[RMQ_CUT_PATH_SIZE]
-        cdef int status
-        try:
-            with nogil:
-                status = rmq_store_copy_cut(handle, start, stop, path, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-        return path.decode()
-
-    def _restart(self, int64_t physical_offset):
-        """Give up all bytes; the next one is that at *physical_offset*, where a log file of this store's size begins:
-        at 0, or not below the log's end.
-
-        Raises OffsetOutOfRange for any other offset, and nothing happens then.
-        """
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef int status
-        try:
-            if self.views:
-                raise ViewsOpenError(f"store {self.path} has {self.views} views of records open; release them first")
-            with nogil:
-                status = rmq_store_restart(handle, physical_offset, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-
-    def _settle_raw(self, int64_t whole_end):
-        """Cut the log behind its last whole record, which ends at *whole_end*, and let puts go on, dispatched or not.
-        """
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef int status
-        try:
-            with nogil:
-                status = rmq_store_settle(handle, whole_end, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-
-    @property
-    def _raw_end(self):
-        """Physical offset behind the last byte appended raw since the log was settled, 0 when there is none."""
-        return self.alive().raw_end
-
-    def _whole_end(self, int64_t border):
-        """(end of the last whole record behind *border*, what is wrong there or None): records are checked, CRCs
-        included."""
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef int64_t at = border
-        cdef int status
-        try:
-            with nogil:
-                status = rmq_border_advance(&handle.log.files, &at, rmq_file_queue_end(&handle.log.files), &err)
-        finally:
-            self.leave()
-        if status == RMQ_CORRUPT:
-            return at, error_of(&err)
-        check(status, &err)
-        return at, None
-
-    def _is_border(self, int64_t physical_offset):
-        """Whether a record begins, or the log ends, at *physical_offset*."""
-        return bool(rmq_store_is_border(self.alive(), physical_offset))
-
-    def _last_record(self):
-        """Physical offset of the last whole record, -1 when there is none."""
-        cdef rmq_store *handle = self.enter()
-        cdef int64_t at
-        try:
-            with nogil:
-                at = rmq_store_last_record(handle)
-        finally:
-            self.leave()
-        return at
-
-    def _log_bytes(self, int64_t physical_offset, Py_ssize_t size):
-        """A copy of *size* bytes of the log. Raises OffsetOutOfRange unless all of them are held."""
-        cdef rmq_error err
-        cdef rmq_store *handle
-        cdef bytes result
-        cdef uint8_t *out
-        cdef int status
-        if size < 0:
-            raise ArgumentError(f"size must not be negative: {size}")
-        handle = self.enter()
-        try:
-            result = PyBytes_FromStringAndSize(NULL, size)
-            out = <uint8_t *>PyBytes_AS_STRING(result)
-            with nogil:
-                status = rmq_store_copy(handle, physical_offset, out, <size_t>size, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-        return result
-
-    def _replace_file(self, str name, bytes data):
-        """Put *data* in the place of a file under the root, whole or not at all; durable on return."""
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef bytes native = name.encode()
-        cdef const char *path = native
-        cdef const char *bytes_ = PyBytes_AS_STRING(data)
-        cdef size_t size = <size_t>len(data)
-        cdef int status
-        try:
-            with nogil:
-                status = rmq_store_may_change(handle, &err)
-                if status == RMQ_OK:
-                    status = rmq_small_file_replace(handle.vfs, handle.root, path, bytes_, size, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-
-    def _remove_file(self, str name):
-        """Remove a file under the root if it is there; durable on return."""
-        cdef rmq_error err
-        cdef rmq_store *handle = self.enter()
-        cdef bytes native = name.encode()
-        cdef const char *path = native
-        cdef int status
-        try:
-            with nogil:
-                status = rmq_store_may_change(handle, &err)
-                if status == RMQ_OK:
-                    status = rmq_small_file_remove(handle.vfs, handle.root, path, &err)
-        finally:
-            self.leave()
-        check(status, &err)
-
     def _expire(self, size_t file_count):
         cdef rmq_error err
         cdef rmq_store *handle = self.enter()
@@ -517,7 +369,7 @@ cdef class Store:
         check(status, &err)
 
     def _refuse(self, reason, bint refused=True):
-        """Refuse messages because of the "role" or the "disk", or do so no more; neither undoes the other.
+        """Refuse messages because of the "role" or the "disk", or accept them again; neither undoes the other.
 
         A full disk refuses what comes raw from a master, too.
         """
@@ -540,74 +392,3 @@ cdef class Store:
         finally:
             self.leave()
         check(status, &err)
-
-    def _see_whole_files(self):
-        """Let the log end where its last file does, whatever lies there: for verification, read-only, and before
-        anything else is read."""
-        cdef rmq_error err
-        cdef rmq_store *handle = self.alive()
-        if not self.read_only:
-            raise ArgumentError("only a store opened read-only shows what lies behind its end")
-        check(rmq_file_queue_refresh(&handle.log.files, &err), &err)
-        rmq_file_queue_set_end(&handle.log.files, INT64_MAX)
-
-
-cdef rmq_host parse_host(str name, address) except *:
-    cdef rmq_host host
-    cdef bytes packed
-    import ipaddress
-
-    text, port = arguments.host(name, address)
-    try:
-        packed = ipaddress.ip_address(text).packed
-    except ValueError:
-        raise ArgumentError(f"{name} is {arguments.shown(address)}; give an IPv4 or IPv6 address") from None
-    memset(&host, 0, sizeof(host))
-    host.size = <uint8_t>len(packed)
-    memcpy(host.address, PyBytes_AS_STRING(packed), host.size)
-    host.port = port
-    return host
-
-
-cdef int fill_options(rmq_store_options *options, dict settings) except -1:
-    cdef Py_ssize_t i
-    cdef tuple delays = settings["delay_levels_ms"]
-    options.read_only = settings["read_only"]
-    options.allow_gaps = settings["allow_gaps"]
-    options.keep_confirm_offset = settings["keep_confirm_offset"]
-    options.index_enable = settings["index_enable"]
-    options.index_tags = settings["index_tags"]
-    options.need_property_crc = settings["need_property_crc"]
-    options.check_crc_on_recover = settings["check_crc_on_recover"]
-    options.log_file_size = settings["log_file_size"]
-    options.queue_file_size = settings["queue_file_size"]
-    options.batch_queue_file_size = settings["batch_queue_file_size"]
-    options.ext_file_size = settings["ext_file_size"]
-    options.enable_ext = settings["enable_ext"]
-    options.index_slot_count = settings["index_slot_count"]
-    options.index_entry_count = settings["index_entry_count"]
-    options.log.limits.body_size_max = settings["body_size_max"]
-    options.log.limits.record_size_max = settings["record_size_max"]
-    options.log.limits.version_by_topic_size = settings["version_by_topic_size"]
-    options.log.limits.append_property_crc = settings["append_property_crc"]
-    options.log.multi_dispatch = settings["multi_dispatch"]
-    options.log.warmer.whole_file = settings["warm_whole_file"]
-    options.log.warmer.syncs_ahead = settings["sync_ahead"]
-    options.log.page_cache_busy_ms = settings["page_cache_busy_ms"]
-    options.dispatch.multi_dispatch = settings["multi_dispatch"]
-    options.dispatch.limit_to_flushed = settings["limit_to_flushed"]
-    options.dispatch.bound_index = settings["compatibility"] == "both"
-    if len(delays) > RMQ_DELAY_LEVELS_MAX:
-        raise ArgumentError(f"{len(delays)} delay levels; the limit is {RMQ_DELAY_LEVELS_MAX}")
-    for i in range(len(delays)):
-        options.dispatch.delays_ms[i] = delays[i]
-    options.dispatch.delay_count = <size_t>len(delays)
-    options.flush.log_interval_ms = settings["flush_interval_ms"]
-    options.flush.log_thorough_ms = settings["flush_thorough_ms"]
-    options.flush.log_least_pages = settings["flush_least_pages"]
-    options.flush.queue_interval_ms = settings["flush_queue_interval_ms"]
-    options.flush.queue_thorough_ms = settings["flush_queue_thorough_ms"]
-    options.flush.queue_least_pages = settings["flush_queue_least_pages"]
-    options.flush.compatibility = {"both": RMQ_COMPATIBLE_BOTH, "5.3": RMQ_COMPATIBLE_5_3,
-                                   "5.5": RMQ_COMPATIBLE_5_5}[settings["compatibility"]]
-    return 0

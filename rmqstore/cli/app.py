@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import bench, check, demo, diff, epoch, load, query, replica, show, spark
+from rmqstore.cli import admin, bench, check, diff, epoch, load, query, replica, serve, show, spark
+from rmqstore.cli.demo import command as demo
 from rmqstore.cli.errors import EXIT_CODES
 
 __all__ = ["app"]
@@ -40,6 +41,8 @@ app.command("diff", epilog=EXIT_CODES)(diff.diff)
 app.command("dump", epilog=EXIT_CODES)(show.dump)
 app.command("import", epilog=EXIT_CODES)(load.import_files)
 app.add_typer(replica.app, name="replica")
+app.add_typer(serve.app, name="serve")
+app.add_typer(admin.app, name="admin")
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
 app.command("demo", epilog=EXIT_CODES)(demo.demo)

@@ -1,37 +1,31 @@
 """`bench`: the named workloads, the same for every store they are compared with.
 
-One line of JSON each: msgs_per_s is from the first call to the last return, msgs_per_s_dispatched
-until queues and index are complete too, msgs_per_s_flushed until all is on the disk. Latencies are
-per call, in microseconds, exact percentiles.
+One line of JSON each; `rmqstore/measure/workloads.py` describes its members.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
 import subprocess
 import sys
-import time
-from array import array
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rmqstore import store as store_module
-from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, tell
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, print_error
 from rmqstore.cli.output import print_json
-from rmqstore.cli.timing import Work, percentiles, rates, run_threads
 from rmqstore.config import FlushDiskType
-from rmqstore.errors import CorruptionError
-from rmqstore.store import Store
+from rmqstore.measure.workloads import (
+    PULL,
+    PutWorkload,
+    measure_get,
+    measure_openings,
+    measure_put,
+)
 
 __all__ = ["app"]
-
-PULL = 32
-"""Messages a get asks for."""
 
 app = typer.Typer(help="Measure a store; each command prints JSON.")
 
@@ -96,7 +90,7 @@ def _run_report(arguments: Sequence[str]) -> ExitCode:
     """Run benchmarks/report.py of the checkout this package is imported from."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / "benchmarks" / "report.py").is_file():
-        tell(
+        print_error(
             "--report compares with programs that are not part of the installed package; "
             "run it, or make bench, in a checkout of the sources"
         )
@@ -157,59 +151,23 @@ def _measure_put(
     batch: int,
 ) -> ExitCode:
     disk = FlushDiskType.SYNC_FLUSH if flush is Flush.SYNC else FlushDiskType.ASYNC_FLUSH
-    calls = max(1, messages // batch // threads)
-    warm = max(1000, messages // 5) if warmup is None else warmup
+    workload = PutWorkload(
+        messages=messages,
+        body_bytes=body,
+        threads=threads,
+        topics=topics,
+        queues=queues,
+        batch=batch,
+        warmup=warmup,
+    )
+
     with opened(directory, read_only=False, flush_disk_type=disk) as store:
-        work = _putter(store, body, topics, queues, batch)
-        run_threads(threads, max(1, warm // batch // threads) if warm else 0, work)
-        store.wait_dispatched()
-        start = store.end_offset
-        began = time.perf_counter()
-        seconds, latencies = run_threads(threads, calls, work)
-        store.wait_dispatched(timeout=600)
-        dispatched = time.perf_counter() - began
-        store.flush()
-        flushed = time.perf_counter() - began
-        done = calls * batch * threads
-        line: dict[str, Any] = {
-            "bench": "put" if batch == 1 else "put-many",
-            "messages": done,
-            "threads": threads,
-            "flush": str(flush),
-            "batch": batch,
-        }
-        line |= rates(done, store.end_offset - start, seconds)
-        line["msgs_per_s_dispatched"] = round(done / dispatched)
-        line["msgs_per_s_flushed"] = round(done / flushed)
-        print_json(line | percentiles(latencies))
+        measured = measure_put(store, workload)
+
+    name = "put" if batch == 1 else "put-many"
+    settings = {"threads": threads, "flush": str(flush), "batch": batch}
+    print_json({"bench": name, "messages": measured["messages"], **settings, **measured})
     return ExitCode.OK
-
-
-def _putter(store: Store, body: int, topics: int, queues: int, batch: int) -> Work:
-    names = [f"bench{number}" for number in range(topics)]
-    clock = time.perf_counter_ns
-
-    def one(thread: int, calls: int, latencies: array[int]) -> None:
-        payload = random.Random(thread).randbytes(body)
-        put = store.put
-        for number in range(calls):
-            topic = names[number % topics]
-            queue = (number // topics + thread) % queues
-            began = clock()
-            put(topic, payload, queue=queue)
-            latencies.append(clock() - began)
-
-    def many(thread: int, calls: int, latencies: array[int]) -> None:
-        payload = random.Random(thread).randbytes(body)
-        for number in range(calls):
-            topic = names[number % topics]
-            queue = (number // topics + thread) % queues
-            messages = [payload] * batch
-            began = clock()
-            store.put_many(messages, topic=topic, queue=queue)
-            latencies.append(clock() - began)
-
-    return one if batch == 1 else many
 
 
 @app.command(epilog=EXIT_CODES)
@@ -223,39 +181,10 @@ def get(
 ) -> ExitCode:
     """Read every queue from its start, 32 messages a call; CRCs are always checked."""
     with opened(directory) as store:
-        queues = store.queues()
-        for _ in range(rounds):
-            latencies: array[int] = array("q")
-            began = time.perf_counter()
-            read = [
-                _pull_all(store, queue.topic, queue.number, decode, latencies) for queue in queues
-            ]
-            seconds = time.perf_counter() - began
-        done, size = sum(each[0] for each in read), sum(each[1] for each in read)
-        line: dict[str, Any] = {"bench": "get", "messages": done, "pull": PULL, "decode": decode}
-        print_json(line | rates(done, size, seconds) | percentiles([latencies]))
+        measured = measure_get(store, decode=decode, rounds=rounds)
+    done = measured["messages"]
+    print_json({"bench": "get", "messages": done, "pull": PULL, "decode": decode, **measured})
     return ExitCode.OK if done else ExitCode.FAULT
-
-
-def _pull_all(
-    store: Store, topic: str, number: int, decode: bool, latencies: array[int]
-) -> tuple[int, int]:
-    queue = store.queue(topic, number)
-    offset, end = queue.start, queue.end
-    count = size = 0
-    while offset < end:
-        began = time.perf_counter_ns()
-        found = store.get_many(topic, queue=number, offset=offset, max_count=PULL)
-        if decode:
-            for record in found.records:
-                record.body, record.properties  # noqa: B018 - the work is to decode them
-        latencies.append(time.perf_counter_ns() - began)
-        if not found.records:
-            raise CorruptionError(f"nothing at {topic}/{number}, offset {offset}")
-        count += len(found.records)
-        size += sum(record.size for record in found.records)
-        offset = found.next_offset
-    return count, size
 
 
 @app.command(epilog=EXIT_CODES)
@@ -271,26 +200,6 @@ def recover(
     # Nobody else may have it open, and what an earlier crash left must not be measured.
     with opened(directory, read_only=False):
         pass
-    abort, checkpoint = directory / "abort", directory / "checkpoint"
-    saved = directory / "checkpoint.bench"
-    shutil.copyfile(checkpoint, saved)
-    try:
-        for kind in ("clean", "crash", "crash-no-checkpoint"):
-            took = []
-            end = 0
-            for _ in range(rounds):
-                shutil.copyfile(saved, checkpoint)
-                abort.unlink(missing_ok=True)
-                if kind != "clean":
-                    abort.touch()
-                if kind == "crash-no-checkpoint":
-                    checkpoint.unlink()
-                began = time.perf_counter()
-                store = store_module.open(directory)
-                took.append(round((time.perf_counter() - began) * 1000, 2))
-                end = store.end_offset
-                store.close()
-            print_json({"bench": "recover", "kind": kind, "log_bytes": end, "load_ms": took})
-    finally:
-        saved.replace(checkpoint)
+    for measured in measure_openings(directory, rounds=rounds):
+        print_json({"bench": "recover", **measured})
     return ExitCode.OK

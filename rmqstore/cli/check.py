@@ -10,23 +10,23 @@ from typing import Annotated
 
 import typer
 
-from rmqstore import repair as repairs
+from rmqstore.check import Report
+from rmqstore.check import repair as repairs
+from rmqstore.check import verify as verify_store
+from rmqstore.check.repair import Plan
 from rmqstore.cli.errors import (
     CannotOpenError,
     ExitCode,
     check_directory,
     command,
+    print_error,
     settings_of,
-    tell,
     text_of,
 )
 from rmqstore.cli.options import ConfigOption, JsonOption, LogFileSizeOption, StorePath
 from rmqstore.cli.output import print_json, progress
 from rmqstore.config import StoreConfig
 from rmqstore.errors import NotFoundError, StoreError, StoreLockedError, UnsupportedStoreError
-from rmqstore.repair import Plan
-from rmqstore.verify import Report
-from rmqstore.verify import verify as verify_store
 
 __all__ = ["repair", "verify"]
 
@@ -43,16 +43,20 @@ def verify(
 ) -> ExitCode:
     """Check log, queues, index and checkpoint against each other; exit with 1 when damaged.
 
-    Nothing is written. Every record is read and its CRC checked, behind damage too. Notes tell what
-    is normal for a store in use or one that was not closed; damage is what is not as it was
-    written, with what repair can do about it.
+    Nothing is written. Every record is read and its CRC checked, after damage too. Notes name what
+    is normal for a store in use or one that was not closed; damage is a difference from
+    what was written, with the effect of repair on it.
     """
     settings = settings_of(config)
     try:
         check_directory(path)
         with progress("verifying") as report:
             found = verify_store(
-                path, config=settings, full=full, log_file_size=log_file_size, progress=report
+                path,
+                config=None if settings is None else settings.store,
+                full=full,
+                log_file_size=log_file_size,
+                progress=report,
             )
     except NotFoundError as error:
         raise CannotOpenError(str(error)) from None
@@ -81,7 +85,7 @@ def repair(
     path: StorePath,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build queues and index anew even if sound.")
+        bool, typer.Option("--rebuild", help="Build queues and index again even if sound.")
     ] = False,
     json: JsonOption = False,
     log_file_size: LogFileSizeOption = None,
@@ -89,12 +93,15 @@ def repair(
 ) -> ExitCode:
     """Make a damaged store one that opens, after showing what would be done.
 
-    Bytes that are no records get out of the way, a torn tail is cut, queues and index are built
-    anew from the log. What is cut, overwritten or taken away is kept in a folder below PATH/cut/.
+    Bytes that are not a record get out of the way, a torn tail is cut, queues and index are built
+    again from the log. What is cut, overwritten or taken away is kept in a folder below PATH/cut/.
     Without --yes it asks on a terminal, and does nothing elsewhere (exit code 1).
     """
     with _documented(path, json):
-        plan = _plan(path, settings_of(config), yes, rebuild, log_file_size)
+        settings = settings_of(config)
+        plan = _plan(
+            path, None if settings is None else settings.store, yes, rebuild, log_file_size
+        )
         _print_plan(plan, json)
         if plan.is_empty:
             return ExitCode.OK if plan.report.is_sound else ExitCode.FAULT
@@ -135,7 +142,7 @@ def _plan(
 
 def _is_wanted(path: Path) -> bool:
     if not sys.stdin.isatty():
-        tell(f"nothing was done; to do it: rmqstore repair --yes {path}")
+        print_error(f"nothing was done; to do it: rmqstore repair --yes {path}")
         return False
     return typer.confirm("Do this?")
 
@@ -156,17 +163,19 @@ def _print_plan(plan: Plan, json: bool) -> None:
             for text in texts:
                 print_json({"type": kind, "text": text})
         return
+
     _print_findings(plan.report, json)
     for title, texts in {
         "would be done:": tuple(action.text for action in plan.actions),
         "cannot be brought back:": plan.losses,
         "to know before:": plan.notes,
-        "stands in the way:": plan.obstacles,
+        "obstacles:": plan.obstacles,
     }.items():
         if texts:
             print(title)
             for text in texts:
                 print(f"  {text}")
+
     if plan.is_empty:
         print("there is nothing to repair")
 

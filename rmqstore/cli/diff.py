@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rmqstore.cli.compare import Comparison, Side, compare
+from rmqstore.check.compare import Comparison, Side, compare
+from rmqstore.check.log_bytes import Holder
 from rmqstore.cli.errors import ExitCode, command, opened
-from rmqstore.cli.logs import Holder
 from rmqstore.cli.options import JsonOption
-from rmqstore.cli.output import print_json, print_rows, time_text
+from rmqstore.cli.output import print_json, print_rows, progress, time_text
+from rmqstore.epochs import EpochEntry, epoch_at
 from rmqstore.errors import NotFoundError
-from rmqstore.replication.epoch import EpochEntry, epoch_at
 
 __all__ = ["diff"]
 
@@ -38,13 +38,17 @@ def diff(
     """
     with ExitStack() as stack:
         stores = [stack.enter_context(opened(path)) for path in (a, b)]
-        found = compare(*stores)
+        with progress("comparing") as report:
+            found = compare(*stores, progress=report)
     if json:
         _print_as_json(found)
     else:
         _print(found)
     if common and found.common[0] == found.common[1]:
-        raise NotFoundError("the two logs have no byte in common")
+        raise NotFoundError(
+            f"the two logs have no byte in common: A holds {found.a.start} to {found.a.end}, B "
+            f"{found.b.start} to {found.b.end}; compare replicas of one log"
+        )
     is_equal = not found.differences if common else found.is_equal
     return ExitCode.OK if is_equal else ExitCode.FAULT
 
@@ -60,20 +64,23 @@ def _print(found: Comparison) -> None:
             for name, side in (("A", found.a), ("B", found.b))
         ],
     )
+
     for each in found.differences:
         print(f"{'filler' if each.is_filler else 'difference'}: byte {each.offset}")
         for name, side, at in (("A", found.a, each.a), ("B", found.b, each.b)):
             print(f"  {name}: {_text_of(at)}{_epoch_text(side.epochs, each.offset)}")
+
     for name, side in (("A", found.a), ("B", found.b)):
         for start, stop in found.only_in(side):
             epochs = side.epochs_of(start, stop)
-            told = f", written in epoch {', '.join(map(str, epochs))}" if epochs else ""
-            print(f"only in {name}: {start} to {stop}, {stop - start} bytes{told}")
+            answer = f", written in epoch {', '.join(map(str, epochs))}" if epochs else ""
+            print(f"only in {name}: {start} to {stop}, {stop - start} bytes{answer}")
         if side.written_end > side.end:
             print(
-                f"behind the end of {name}: {side.written_end - side.end} bytes that are no whole "
-                f"record{_tail(found, name)}"
+                f"after the end of {name}: {side.written_end - side.end} bytes that are not a "
+                f"whole record{_tail(found, name)}"
             )
+
     if found.epochs_part_at is not None:
         print(f"by their epochs: {_parting_text(found)}")
     if found.queues:
@@ -81,6 +88,7 @@ def _print(found: Comparison) -> None:
             ("topic", "queue", "end in A", "end in B"),
             [(each.topic, each.queue, _or_none(each.a), _or_none(each.b)) for each in found.queues],
         )
+
     print(_verdict(found))
 
 
@@ -153,6 +161,7 @@ def _print_as_json(found: Comparison) -> None:
                 "epochs": [[each.epoch, each.start_offset] for each in side.epochs],
             }
         )
+
     for each in found.differences:
         print_json(
             {
@@ -170,11 +179,13 @@ def _print_as_json(found: Comparison) -> None:
                 {"type": "only", "side": name, "startOffset": start, "endOffset": stop}
                 | {"epochs": epochs}
             )
+
     for queue in found.queues:
         print_json(
             {"type": "queue", "topic": queue.topic, "queueId": queue.queue}
             | {"endA": queue.a, "endB": queue.b}
         )
+
     start, stop = found.common
     print_json(
         {
@@ -194,17 +205,17 @@ def _print_as_json(found: Comparison) -> None:
 
 def _as_json(at: Holder, side: Side, offset: int) -> dict[str, Any]:
     entry = epoch_at(side.epochs, offset)
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "kind": at.kind,
         "startOffset": at.start,
         "endOffset": at.end,
         "epoch": entry.epoch if entry else None,
     }
     if at.kind == "record":
-        told |= {
+        answer |= {
             "topic": at.topic,
             "queueId": at.queue,
             "queueOffset": at.queue_offset,
             "storeTimestamp": at.store_timestamp,
         }
-    return told
+    return answer

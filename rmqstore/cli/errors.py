@@ -15,7 +15,7 @@ from typing import Any, ParamSpec
 import typer
 
 from rmqstore import store as store_module
-from rmqstore.config import StoreConfig
+from rmqstore.config import Configuration
 from rmqstore.errors import (
     ArgumentError,
     ConfigError,
@@ -36,7 +36,7 @@ __all__ = [
     "fail",
     "opened",
     "settings_of",
-    "tell",
+    "print_error",
     "text_of",
 ]
 
@@ -44,7 +44,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """Exit codes of the process."""
 
     OK = 0
     FAULT = 1
@@ -66,14 +66,14 @@ class CannotOpenError(StoreError):
     """The store of a command cannot be opened."""
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Print one line on stderr."""
     print(f"rmqstore: {' '.join(text.split())}", file=sys.stderr)
 
 
 def fail(text: str, code: ExitCode) -> typer.Exit:
     """Print one line on stderr and return what ends the command with *code*, to be raised."""
-    tell(text)
+    print_error(text)
     return typer.Exit(code)
 
 
@@ -103,11 +103,15 @@ def command(function: Callable[_Arguments, ExitCode]) -> Callable[_Arguments, No
 
 @contextmanager
 def opened(
-    path: Path, config: Path | None = None, *, read_only: bool = True, **settings: Any
+    path: Path,
+    config: Path | Configuration | None = None,
+    *,
+    read_only: bool = True,
+    **settings: Any,
 ) -> Iterator[Store]:
     """Open a store for the block; a store that does not open ends the command with CANNOT_OPEN."""
     try:
-        store = store_module.open(path, settings_of(config), read_only=read_only, **settings)
+        store = store_module.open(path, config, read_only=read_only, **settings)
     except ConfigError:
         raise
     except (StoreError, OSError) as error:
@@ -121,16 +125,18 @@ def check_directory(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        raise CannotOpenError(f"{path} does not exist") from None
+        raise CannotOpenError(
+            f"{path} does not exist; give the directory that holds commitlog/"
+        ) from None
     except OSError as error:
         raise CannotOpenError(f"{path}: {error.strerror}") from None
     if not stat.S_ISDIR(mode):
         raise CannotOpenError(f"{path} is not a directory; give the one that holds commitlog/")
 
 
-def settings_of(config: Path | None) -> StoreConfig | None:
+def settings_of(config: Path | None) -> Configuration | None:
     """Return the settings of a broker's file, None without one."""
-    return None if config is None else StoreConfig.from_properties(config)
+    return None if config is None else Configuration.from_properties(config)
 
 
 def text_of(error: Exception, path: Path | None = None) -> str:

@@ -1,13 +1,16 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and those of a broker's file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["ConfigOption", "JsonOption", "LogFileSizeOption", "StorePath"]
+from rmqstore.arguments import INT32_MAX, INT64_MAX
+from rmqstore.config import Configuration
+
+__all__ = ["ConfigOption", "JsonOption", "LogFileSizeOption", "StorePath", "setting"]
 
 StorePath = Annotated[
     Path, typer.Argument(metavar="PATH", help="The store: the folder with commitlog/ in it.")
@@ -17,7 +20,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A broker's configuration, where the store differs from RocketMQ's defaults.",
+        help="A RocketMQ broker's configuration. Default: RocketMQ's defaults, and what the files "
+        "of the store show.",
         exists=True,
         dir_okay=False,
     ),
@@ -31,3 +35,15 @@ LogFileSizeOption = Annotated[
         help="The size of a commit log file, where the only one there was cut.",
     ),
 ]
+
+
+def setting(name: str, *flags: str, metavar: str | None = None) -> Any:
+    """Return the option of a command that wins over the configuration's field *name*.
+
+    Help and limits are those of the option table. The parameter is None where it is not given.
+    """
+    about = Configuration.options()[name]
+    if isinstance(about.default, bool):
+        return typer.Option(*flags, help=about.help_text)
+    high = None if about.high in (INT32_MAX, INT64_MAX) else about.high
+    return typer.Option(*flags, help=about.help_text, metavar=metavar, min=about.low, max=high)

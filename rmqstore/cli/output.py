@@ -12,10 +12,11 @@ from typing import Any
 
 import typer
 
+from rmqstore import arguments
 from rmqstore._native.core import Record
+from rmqstore.check.manifest import manifest_line
 from rmqstore.compression import decompress
-from rmqstore.errors import StoreError
-from rmqstore.manifest import manifest_line
+from rmqstore.errors import ArgumentError, StoreError
 
 __all__ = [
     "body_members",
@@ -74,15 +75,10 @@ def parse_time(text: str | None) -> int | None:
     """
     if text is None:
         return None
-    if text.lstrip("-").isdecimal():
-        return int(text)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; give 2024-05-31T17:00:00, with +02:00 or Z where wanted, or "
-            "milliseconds since 1970"
-        ) from None
+        return arguments.time_ms("the time", text)
+    except ArgumentError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def plain_body(record: Record) -> bytes:
@@ -94,7 +90,7 @@ def plain_body(record: Record) -> bytes:
 
 
 def body_members(record: Record) -> dict[str, str]:
-    """Return the JSON members of the plain body: `body`, or `bodyBase64` when it is no UTF-8."""
+    """Return the JSON members of the plain body: `body`, or `bodyBase64` when it is not UTF-8."""
     body = plain_body(record)
     try:
         return {"body": body.decode("utf-8")}

@@ -16,13 +16,11 @@ from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
 from rmqstore.cli.output import parse_time, plain_body, print_record, progress
 from rmqstore.errors import NotFoundError, OffsetOutOfRange
 from rmqstore.store import Queue, Store
+from rmqstore.store.search import search
 
 __all__ = ["get", "grep", "tail"]
 
 _POLL_SECONDS = 0.2
-_MAX_TIME_MS = 2**63 - 1
-_REPORT_EVERY = 4096
-_INDEX_MAX = 100_000
 
 QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Queue id.")]
 
@@ -66,7 +64,7 @@ def get(
             try:
                 records = iter((store.get(topic, queue=queue, offset=offset),))
             except NotFoundError:
-                text = f"there is no queue {topic}/{queue}; see rmqstore ls {path}"
+                text = f"{path} has no queue {topic}/{queue}; see rmqstore ls {path}"
                 raise NotFoundError(text) from None
             if count > 1:
                 records = store.queue(topic, queue).records(offset, offset + count)
@@ -152,53 +150,24 @@ def grep(
     Exits with 1 when nothing fits.
     """
     begin_ms, end_ms = parse_time(since), parse_time(until)
-    begin = 0 if begin_ms is None else begin_ms
-    end = _MAX_TIME_MS if end_ms is None else end_ms
     with opened(path, config) as store:
         found = 0
-        fitting = (
-            record
-            for record in _candidates(store, topic, key, tag, begin, end)
-            if queue in (None, record.queue)
-            and (key is None or key == record.unique_key or key in record.keys)
-            and (tag is None or tag == record.tags)
-            and begin <= record.store_timestamp < end
-        )
-        for record in islice(fitting, max_count):
-            found += 1
-            if not count:
-                print_record(record, as_json=json)
+        with progress("searching") as report:
+            fitting = search(
+                store,
+                topic=topic,
+                queue=queue,
+                key=key,
+                tag=tag,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                progress=report,
+            )
+            for record in islice(fitting, max_count):
+                found += 1
+                if not count:
+                    print_record(record, as_json=json)
+
     if count:
         print(found)
     return ExitCode.OK if found else ExitCode.FAULT
-
-
-def _candidates(
-    store: Store, topic: str | None, key: str | None, tag: str | None, begin: int, end: int
-) -> Iterator[Record]:
-    """The records among which those asked for are, by the shortest way there is."""
-    if topic is None:
-        yield from _whole_log(store)
-    elif key is not None and store.directory.has_index and not store._index_files_skipped():
-        # The index knows whole seconds.
-        last = min(end + 1000, _MAX_TIME_MS)
-        yield from store.find(
-            topic, key, begin_ms=max(begin - 1000, 0), end_ms=last, max_count=_INDEX_MAX
-        )
-    else:
-        for queue in store.queues(topic):
-            start = queue.offset_at(begin) if begin > 0 else None
-            for record in queue.records(start, tags=tag):
-                if record.store_timestamp >= end:
-                    break
-                yield record
-
-
-def _whole_log(store: Store) -> Iterator[Record]:
-    start, stop = max(store.start_offset, 0), store.end_offset
-    scan = store.scan_log()
-    with progress("searching") as report:
-        for number, record in enumerate(scan):
-            yield record
-            if number % _REPORT_EVERY == 0:
-                report(record.physical_offset - start, stop - start)

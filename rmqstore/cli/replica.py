@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqstore import replication
-from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, tell
-from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
-from rmqstore.cli.replica_status import StatusPrinter, has_caught_up
-from rmqstore.cli.traffic import Traffic
-from rmqstore.errors import StoreTimeout
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, opened, print_error, settings_of
+from rmqstore.cli.options import ConfigOption, JsonOption, StorePath, setting
+from rmqstore.cli.replica_status import StatusPrinter
+from rmqstore.measure.traffic import Traffic
 from rmqstore.message import Durability
-from rmqstore.replication import HaOptions, Mode, Quorum
+from rmqstore.replication import HaOptions, Quorum
+from rmqstore.replication.watch import accept_last_proposal, has_caught_up, is_copied, watch
 
 if TYPE_CHECKING:
-    from rmqstore.replication import ReplicatedStore
+    from rmqstore.replication import ReplicatedStore, Status
 
 __all__ = ["app"]
 
@@ -36,7 +35,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_LOOK_SECONDS = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 EpochOption = Annotated[
@@ -86,17 +84,13 @@ IntervalOption = Annotated[
 OnceOption = Annotated[
     bool, typer.Option("--once", help="End when all is copied, instead of going on.")
 ]
-BatchOption = Annotated[
-    int, typer.Option("--batch-bytes", min=1, help="haTransferBatchSize: the largest frame.")
-]
 HeartbeatOption = Annotated[
-    int, typer.Option("--heartbeat-ms", min=1, help="haSendHeartbeatInterval.")
+    int | None, setting("ha_send_heartbeat_interval_ms", "--heartbeat-ms", metavar="MS")
 ]
 HousekeepingOption = Annotated[
-    int, typer.Option("--housekeeping-ms", min=1, help="haHousekeepingInterval.")
+    int | None, setting("ha_housekeeping_interval_ms", "--housekeeping-ms", metavar="MS")
 ]
 _OPTIONS = HaOptions()
-_QUORUM = Quorum()
 
 
 @app.command("master", epilog=EXIT_CODES)
@@ -104,34 +98,41 @@ _QUORUM = Quorum()
 def master(
     path: StorePath,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any that is free.")
-    ],
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST[:PORT]",
+            help="Address that slaves connect to. Port 0: any that is free. Default: brokerIP2, or "
+            "else brokerIP1, and haListenPort, 127.0.0.1:10912 where no file sets them.",
+        ),
+    ] = None,
     epoch: EpochOption = None,
     others_asked: OthersAskedOption = False,
     allow_epoch_jump: JumpOption = False,
     broker_id: BrokerIdOption = None,
     protocol: ProtocolOption = "autoswitch",
-    in_sync: Annotated[
-        int, typer.Option("--in-sync", min=1, help="inSyncReplicas: copies that a put waits for.")
-    ] = _QUORUM.in_sync,
-    min_in_sync: Annotated[
-        int, typer.Option("--min-in-sync", min=1, help="minInSyncReplicas.")
-    ] = _QUORUM.min_in_sync,
-    total: Annotated[
-        int, typer.Option("--total", min=1, help="totalReplicas, the master included.")
-    ] = _QUORUM.total,
+    in_sync: Annotated[int | None, setting("in_sync_replicas", "--in-sync")] = None,
+    min_in_sync: Annotated[int | None, setting("min_in_sync_replicas", "--min-in-sync")] = None,
+    total: Annotated[int | None, setting("total_replicas", "--total")] = None,
     auto_in_sync: Annotated[
-        bool, typer.Option("--auto-in-sync", help="enableAutoInSyncReplicas.")
-    ] = False,
+        bool | None, setting("auto_in_sync_replicas", "--auto-in-sync/--no-auto-in-sync")
+    ] = None,
     all_ack: Annotated[
-        bool, typer.Option("--all-ack", help="allAckInSyncStateSet: wait for all members.")
-    ] = False,
+        bool | None, setting("all_ack_in_sync_state_set", "--all-ack/--no-all-ack")
+    ] = None,
     timeout_ms: Annotated[
-        int, typer.Option("--timeout-ms", min=1, help="slaveTimeout.")
-    ] = _QUORUM.timeout_ms,
+        int | None, setting("slave_timeout_ms", "--timeout-ms", metavar="MS")
+    ] = None,
+    gap_bytes: Annotated[
+        int | None, setting("ha_gap_bytes_max", "--gap-bytes", metavar="BYTES")
+    ] = None,
+    lag_ms: Annotated[int | None, setting("ha_lag_ms_max", "--lag-ms", metavar="MS")] = None,
     acting_master: Annotated[
-        bool, typer.Option("--acting-master", help="Judge replicas as slaveActingMaster does.")
-    ] = False,
+        bool | None, setting("acting_master_enable", "--acting-master/--no-acting-master")
+    ] = None,
+    controller_mode: Annotated[
+        bool | None, setting("controller_mode_enable", "--controller-mode/--no-controller-mode")
+    ] = None,
     members: Annotated[
         str | None,
         typer.Option(metavar="ID,ID,...", help="The sync-state set, this broker's id included."),
@@ -148,12 +149,20 @@ def master(
         list[str] | None,
         typer.Option(metavar="NETWORK", help="Slaves from there only; may be repeated."),
     ] = None,
-    batch_bytes: BatchOption = _OPTIONS.batch_bytes,
-    heartbeat_ms: HeartbeatOption = _OPTIONS.heartbeat_ms,
-    housekeeping_ms: HousekeepingOption = _OPTIONS.housekeeping_ms,
+    batch_bytes: Annotated[
+        int | None, setting("ha_transfer_batch_bytes", "--batch-bytes", metavar="BYTES")
+    ] = None,
+    heartbeat_ms: HeartbeatOption = None,
+    housekeeping_ms: HousekeepingOption = None,
     bytes_per_second: Annotated[
-        int, typer.Option("--bytes-per-second", min=0, help="To each slave; 0: no limit.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            min=0,
+            help="Rate of the connection to each slave; 0 for no limit. File: "
+            "maxHaTransferByteInSecond, with haFlowControlEnable. Default: 0.",
+        ),
+    ] = None,
     ack_flushed: Annotated[
         bool, typer.Option("--ack-flushed", help="Its own copy counts once it is on the disk.")
     ] = False,
@@ -182,23 +191,28 @@ def master(
     whose machine lost power, is refused: it may lack what its slaves acknowledged. Ask them, then
     promote the right replica with --epoch (and --others-asked, where it is this one).
     """
-    quorum = Quorum(
-        total=total,
-        in_sync=in_sync,
-        min_in_sync=min_in_sync,
-        auto_in_sync=auto_in_sync,
-        all_ack=all_ack,
-        timeout_ms=timeout_ms,
-    )
-    options = HaOptions(
-        batch_bytes=batch_bytes,
-        heartbeat_ms=heartbeat_ms,
-        housekeeping_ms=housekeeping_ms,
-        bytes_per_second=bytes_per_second,
-        ack_flushed=ack_flushed,
-    )
     ids = _ids(members)
-    with _prepared() as teller, opened(path, config, read_only=False) as store:
+    if acting_master and controller_mode is None:
+        controller_mode = False
+    flags = _given(
+        in_sync_replicas=in_sync,
+        min_in_sync_replicas=min_in_sync,
+        total_replicas=total,
+        auto_in_sync_replicas=auto_in_sync,
+        all_ack_in_sync_state_set=all_ack,
+        slave_timeout_ms=timeout_ms,
+        ha_gap_bytes_max=gap_bytes,
+        ha_lag_ms_max=lag_ms,
+        acting_master_enable=acting_master,
+        controller_mode_enable=controller_mode,
+        ha_transfer_batch_bytes=batch_bytes,
+        ha_send_heartbeat_interval_ms=heartbeat_ms,
+        ha_housekeeping_interval_ms=housekeeping_ms,
+        ha_flow_control_enable=None if bytes_per_second is None else bytes_per_second > 0,
+        ha_transfer_bytes_per_second_max=bytes_per_second or None,
+    )
+    with _prepared() as warnings, opened(path, config, read_only=False, **flags) as store:
+        quorum = Quorum.from_config(store.replica_config)
         replica = replication.Master(
             store,
             listen=listen,
@@ -209,22 +223,24 @@ def master(
             set_epoch=set_epoch,
             broker_id=broker_id,
             protocol=protocol,
-            quorum=quorum,
-            mode=Mode.ACTING_MASTER if acting_master else Mode.PLAIN,
-            options=options,
+            options=HaOptions.from_config(store.replica_config, ack_flushed=ack_flushed),
             allow=tuple(allow or ()),
         )
         traffic: Traffic | None = None
 
         def is_over() -> bool:
+            if traffic is not None and traffic.failure is not None:
+                raise traffic.failure
             if take_proposals:
-                _take_proposals(replica)
-            return once and (traffic is None or traffic.is_over) and _is_copied(replica, in_sync)
+                accept_last_proposal(replica)
+            return (
+                once and (traffic is None or traffic.is_over) and is_copied(replica, quorum.in_sync)
+            )
 
         try:
             if put is not None:
-                copies = max(in_sync, len(ids) if all_ack else 1)
-                is_replicated = copies > 1 or all_ack
+                copies = max(quorum.in_sync, len(ids) if quorum.all_ack else 1)
+                is_replicated = copies > 1 or quorum.all_ack
                 traffic = Traffic(
                     store,
                     total=put,
@@ -234,7 +250,8 @@ def master(
                     durability=Durability.REPLICATED if is_replicated else Durability.MEMORY,
                     ready=lambda seconds: replica.wait_in_sync(copies, timeout=seconds),
                 )
-            return _watch(replica, traffic, StatusPrinter(as_json=json), teller, interval, is_over)
+            printer = StatusPrinter(as_json=json, counts=traffic.counts if traffic else None)
+            return _watch(replica, printer.show, warnings, interval, is_over)
         finally:
             # A put that waits for copies ends with the role.
             if traffic is not None:
@@ -249,19 +266,20 @@ def master(
 def slave(
     path: StorePath,
     master: Annotated[
-        str, typer.Option("--master", metavar="HOST:PORT", help="The master's HA port.")
-    ],
+        str | None,
+        typer.Option(
+            "--master", metavar="HOST:PORT", help="The master's HA port. File: haMasterAddress."
+        ),
+    ] = None,
     epoch: MasterEpochOption = None,
     allow_epoch_jump: JumpOption = False,
     broker_id: BrokerIdOption = None,
     protocol: ProtocolOption = "autoswitch",
-    learner: Annotated[
-        bool, typer.Option("--learner", help="asyncLearner: copy, and never count.")
-    ] = False,
+    learner: Annotated[bool | None, setting("async_learner", "--learner/--no-learner")] = None,
     sync_from_last_file: Annotated[
-        bool,
-        typer.Option("--sync-from-last-file", help="Empty: begin at the master's last log file."),
-    ] = False,
+        bool | None,
+        setting("sync_from_last_file", "--sync-from-last-file/--no-sync-from-last-file"),
+    ] = None,
     begin_anew: Annotated[
         bool,
         typer.Option(
@@ -272,8 +290,8 @@ def slave(
     ack_flushed: Annotated[
         bool, typer.Option("--ack-flushed", help="Acknowledge only what is on the disk.")
     ] = False,
-    heartbeat_ms: HeartbeatOption = _OPTIONS.heartbeat_ms,
-    housekeeping_ms: HousekeepingOption = _OPTIONS.housekeeping_ms,
+    heartbeat_ms: HeartbeatOption = None,
+    housekeeping_ms: HousekeepingOption = None,
     reconnect_ms: Annotated[
         int, typer.Option("--reconnect-ms", min=0, help="Wait so long after a failure.")
     ] = _OPTIONS.reconnect_ms,
@@ -284,43 +302,45 @@ def slave(
 ) -> ExitCode:
     """Be slave: copy the master's log, byte for byte.
 
-    What this log has and the master's lacks is copied to PATH/cut/ and cut off; where that cannot
-    be told from epochs and bytes, nothing is touched and the slave halts.
+    Records that this log has and the master's lacks are copied to PATH/cut/ and cut off. Where
+    they cannot be found from epochs and bytes, the log is left as it is and the slave halts.
     """
-    options = HaOptions(
-        heartbeat_ms=heartbeat_ms,
-        housekeeping_ms=housekeeping_ms,
-        reconnect_ms=reconnect_ms,
-        ack_flushed=ack_flushed,
+    flags = _given(
+        async_learner=learner,
+        sync_from_last_file=sync_from_last_file,
+        ha_send_heartbeat_interval_ms=heartbeat_ms,
+        ha_housekeeping_interval_ms=housekeeping_ms,
     )
-    with (
-        _prepared() as teller,
-        opened(path, config, read_only=False) as store,
-        replication.Slave(
-            store,
-            master=master,
-            epoch=epoch,
-            begin_anew=begin_anew,
-            allow_epoch_jump=allow_epoch_jump,
-            broker_id=broker_id,
-            protocol=protocol,
-            is_learner=learner,
-            sync_from_last_file=sync_from_last_file,
-            options=options,
-        ) as replica,
-    ):
-        return _watch(
-            replica,
-            None,
-            StatusPrinter(as_json=json),
-            teller,
-            interval,
-            lambda: once and has_caught_up(replica.status()),
-        )
+    with _prepared() as warnings:
+        configuration = settings_of(config)
+        if not (master or (configuration and configuration.replica.ha_master_address)):
+            raise typer.BadParameter("no master; give --master, or --config with haMasterAddress")
+        with (
+            opened(path, configuration, read_only=False, **flags) as store,
+            replication.Slave(
+                store,
+                master=master,
+                epoch=epoch,
+                begin_anew=begin_anew,
+                allow_epoch_jump=allow_epoch_jump,
+                broker_id=broker_id,
+                protocol=protocol,
+                options=HaOptions.from_config(
+                    store.replica_config, reconnect_ms=reconnect_ms, ack_flushed=ack_flushed
+                ),
+            ) as replica,
+        ):
+            return _watch(
+                replica,
+                StatusPrinter(as_json=json, counts=None).show,
+                warnings,
+                interval,
+                lambda: once and has_caught_up(replica.status()),
+            )
 
 
-class _Teller(logging.Handler):
-    """Prints what replication warns of as any other line on stderr."""
+class _WarningPrinter(logging.Handler):
+    """Prints the warnings of replication as any other line on stderr."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -328,68 +348,51 @@ class _Teller(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.last = record.getMessage()
-        tell(self.last)
+        print_error(self.last)
 
 
 @contextmanager
-def _prepared() -> Iterator[_Teller]:
-    """Keeps the signals that end the command for `_watch` to take, and prints warnings.
+def _prepared() -> Iterator[_WarningPrinter]:
+    """Blocks the signals that end the command, so that `_watch` receives them, and prints warnings.
 
-    Threads made meanwhile hold the signals back as well. A handler would run amid whatever the main
-    thread does.
+    Threads made in this block inherit the mask. A handler would interrupt the main thread at any
+    point.
     """
-    teller, log = _Teller(), logging.getLogger("rmqstore")
-    log.addHandler(teller)
+    warnings, log = _WarningPrinter(), logging.getLogger("rmqstore")
+    log.addHandler(warnings)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        yield teller
+        yield warnings
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        log.removeHandler(teller)
+        log.removeHandler(warnings)
 
 
 def _watch(
     replica: ReplicatedStore,
-    traffic: Traffic | None,
-    printer: StatusPrinter,
-    teller: _Teller,
+    show: Callable[[Status], object],
+    warnings: _WarningPrinter,
     interval: float,
     is_over: Callable[[], bool],
 ) -> ExitCode:
-    """Shows the status until a signal comes, the role ends, or *is_over*."""
-    look_at = time.monotonic()
-    is_last = False
-    while True:
-        status = replica.status()
-        reason = status.failure or (status.master.halted_reason if status.master else None)
-        is_last = is_last or reason is not None or is_over()
-        if is_last or time.monotonic() >= look_at:
-            printer.show(replica.status(), traffic.counts if traffic else None)
-            look_at = max(look_at + interval, time.monotonic())
-        if traffic is not None and traffic.failure is not None:
-            raise traffic.failure
-        if reason is not None:
-            if reason not in teller.last:
-                tell(reason)
-            return ExitCode.FAILED
-        if is_last:
-            return ExitCode.OK
-        wait = min(max(look_at - time.monotonic(), 0.0), _LOOK_SECONDS)
-        is_last = signal.sigtimedwait(_SIGNALS, wait) is not None
+    """Shows the status until a signal arrives, the role ends, or *is_over*."""
+    reason = watch(
+        replica,
+        show=show,
+        interval=interval,
+        is_over=is_over,
+        is_stopped=lambda seconds: signal.sigtimedwait(_SIGNALS, seconds) is not None,
+    )
+    if reason is None:
+        return ExitCode.OK
+    if reason not in warnings.last:
+        print_error(reason)
+    return ExitCode.FAILED
 
 
-def _is_copied(replica: ReplicatedStore, copies: int) -> bool:
-    try:
-        replica.wait_in_sync(copies, timeout=0)
-    except StoreTimeout:
-        return False
-    return True
-
-
-def _take_proposals(replica: ReplicatedStore) -> None:
-    # Any one voids the others of its set epoch; the last one is what is wished for.
-    for each in replica.proposals[-1:]:
-        replica.set_sync_state_set(each.members, each.set_epoch + 1)
+def _given(**flags: int | None) -> dict[str, int]:
+    """Returns the settings whose flags were given; they win over the configuration."""
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _ids(text: str | None) -> tuple[int, ...]:
@@ -398,4 +401,6 @@ def _ids(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(each) for each in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of broker ids such as 1,2,3") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a list of broker ids; give numbers such as 1,2,3"
+        ) from None

@@ -1,4 +1,4 @@
-"""How a replica stands, as lines for people and for programs."""
+"""The status of a replica, as lines for people and for programs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.cli.output import print_json
-from rmqstore.cli.traffic import Counts
-from rmqstore.replication.events import HaState
-from rmqstore.replication.status import MasterStatus, ReplicaStatus, Status
+from rmqstore.measure.traffic import Counts
+from rmqstore.net.addresses import format_address
+from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
+from rmqstore.replication.protocol.events import HaState
+from rmqstore.replication.watch import in_sync_count
 
-__all__ = ["StatusPrinter", "address_text", "has_caught_up", "in_sync_count"]
+__all__ = ["StatusPrinter"]
 
 _MIB = 1 << 20
 
@@ -26,21 +28,26 @@ class _Moment:
 
 
 class StatusPrinter:
-    """Prints a line for each look on a terminal, elsewhere one for each that shows news."""
+    """Prints a line for each status on a terminal, elsewhere one for each that has changed.
 
-    def __init__(self, *, as_json: bool) -> None:
+    *counts* are those of the messages that the command itself puts, None without any.
+    """
+
+    def __init__(self, *, as_json: bool, counts: Counts | None) -> None:
         self._as_json = as_json
+        self._counts = counts
         self._last: tuple[Status, Counts | None] | None = None
         self._before: _Moment | None = None
 
-    def show(self, status: Status, counts: Counts | None) -> None:
-        """Print how things stand. *counts* are those of the master's own messages, None without
-        any."""
+    def show(self, status: Status) -> None:
+        """Print *status*."""
+        counts = self._counts
         now = _Moment(time.monotonic(), status.end_offset, counts.acknowledged if counts else 0)
         seen = _without_times(status), counts and replace(counts)
         if seen == self._last and not sys.stdout.isatty():
             self._before = now
             return
+
         rates = self._rates(now)
         self._last, self._before = seen, now
         if self._as_json:
@@ -57,28 +64,6 @@ class StatusPrinter:
         seconds = now.seconds - before.seconds
         grown = max(now.end_offset - before.end_offset, 0)
         return grown / seconds, (now.acknowledged - before.acknowledged) / seconds
-
-
-def in_sync_count(status: Status) -> int:
-    """Return how many replicas count for puts, this one included."""
-    return 1 + sum(each.is_counted for each in status.replicas)
-
-
-def has_caught_up(status: Status) -> bool:
-    """Whether a slave is known to hold all that its master has."""
-    master = status.master
-    return (
-        master is not None
-        and master.state is HaState.TRANSFER
-        and master.master_end >= 0
-        and master.lag_bytes == 0
-    )
-
-
-def address_text(address: tuple[str, int]) -> str:
-    """Return HOST:PORT, with brackets around an IPv6 address."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _without_times(status: Status) -> Status:
@@ -101,10 +86,12 @@ def _line(status: Status, counts: Counts | None, rates: tuple[float, float]) -> 
         *_count_texts(counts, rates[1]),
         *map(_replica_text, status.replicas),
     ]
+
     if status.master is not None:
         parts.append(_master_text(status.master))
     if status.failure is not None:
         parts.append(f"the role ended: {status.failure}")
+
     return "  ".join(parts)
 
 
@@ -131,7 +118,7 @@ def _count_texts(counts: Counts | None, a_second: float) -> Iterator[str]:
 
 
 def _replica_text(replica: ReplicaStatus) -> str:
-    name = address_text(replica.address) if replica.broker_id is None else str(replica.broker_id)
+    name = format_address(replica.address) if replica.broker_id is None else str(replica.broker_id)
     kind = "learner" if replica.is_learner else "slave"
     counts = "" if replica.is_counted else ", not counted"
     return (
@@ -142,7 +129,7 @@ def _replica_text(replica: ReplicaStatus) -> str:
 
 def _master_text(master: MasterStatus) -> str:
     lag = "unknown" if master.master_end < 0 else str(master.lag_bytes)
-    text = f"[master {address_text(master.address)} {master.state.name}, lag {lag}"
+    text = f"[master {format_address(master.address)} {master.state.name}, lag {lag}"
     if master.halted_reason is not None:
         return f"{text}, halted: {master.halted_reason}]"
     if master.last_error and master.state is not HaState.TRANSFER:
@@ -161,7 +148,7 @@ def _as_json(status: Status, counts: Counts | None, rates: tuple[float, float]) 
         "role": status.role,
         "brokerId": status.broker_id,
         "epoch": status.epoch,
-        "address": address_text(status.address) if status.address else None,
+        "address": format_address(status.address) if status.address else None,
         "startOffset": status.start_offset,
         "endOffset": status.end_offset,
         "flushedOffset": status.flushed_offset,
@@ -181,7 +168,7 @@ def _as_json(status: Status, counts: Counts | None, rates: tuple[float, float]) 
 def _replica_json(replica: ReplicaStatus) -> dict[str, Any]:
     return {
         "brokerId": replica.broker_id,
-        "address": address_text(replica.address),
+        "address": format_address(replica.address),
         "state": replica.state.name,
         "isLearner": replica.is_learner,
         "isCounted": replica.is_counted,
@@ -194,7 +181,7 @@ def _master_json(master: MasterStatus | None) -> dict[str, Any] | None:
     if master is None:
         return None
     return {
-        "address": address_text(master.address),
+        "address": format_address(master.address),
         "state": master.state.name,
         "ackedOffset": master.acked_offset,
         "masterEnd": master.master_end,

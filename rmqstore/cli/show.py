@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rmqstore.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint
-from rmqstore.cli.errors import ExitCode, command, opened, tell
+from rmqstore.check.facts import facts_of
+from rmqstore.check.manifest import dump as manifest
+from rmqstore.cli.errors import ExitCode, command, opened, print_error
 from rmqstore.cli.options import ConfigOption, JsonOption, StorePath
 from rmqstore.cli.output import body_members, print_json, print_rows, progress, time_text
-from rmqstore.errors import MissingExtraError, StoreError
-from rmqstore.manifest import dump as manifest
 from rmqstore.store import Store
+from rmqstore.store.parquet import write_parquet
 
 __all__ = ["OnCorrupt", "dump", "info", "list_queues"]
 
@@ -38,7 +38,7 @@ def list_queues(
 ) -> ExitCode:
     """List the queues with their offsets.
 
-    `start` is the first offset kept, `end` the one behind the last message. Exits with 1 when there
+    `start` is the first offset kept, `end` the one after the last message. Exits with 1 when there
     are none.
     """
     with opened(path, config) as store:
@@ -60,55 +60,12 @@ def list_queues(
 def info(path: StorePath, json: JsonOption = False, config: ConfigOption = None) -> ExitCode:
     """Tell where a store begins and ends, how it is set up and what state it is in."""
     with opened(path, config) as store:
-        facts = _facts(store)
+        facts = facts_of(store)
     if json:
         print_json(facts)
     else:
         print_rows(("fact", "value"), [(name, _text(name, value)) for name, value in facts.items()])
     return ExitCode.OK
-
-
-def _facts(store: Store) -> dict[str, Any]:
-    directory = store.directory
-    queues = store.queues()
-    files = store._files()
-    start = max(store.start_offset, 0)
-    return {
-        "path": store.path,
-        "release": directory.release,
-        "wasClosed": directory.was_closed,
-        "startOffset": start,
-        "endOffset": store.end_offset,
-        "firstStoreTimestamp": _first_time(store, start),
-        "logFiles": len(files),
-        "logFileSize": store.config.commit_log_file_size_bytes,
-        "topics": len({queue.topic for queue in queues}),
-        "queues": len(queues),
-        "queueEntries": sum(len(queue) for queue in queues),
-        "queueFileSize": store.config.consume_queue_file_size_bytes,
-        "indexSlots": directory.index_slot_count,
-        "indexEntries": directory.index_entry_count,
-        "indexFilesSkipped": store._index_files_skipped(),
-        "checkpoint": _checkpoint(store),
-        "leftAlone": list(directory.left_alone),
-    }
-
-
-def _checkpoint(store: Store) -> dict[str, Any] | None:
-    try:
-        with Path(store.path, CHECKPOINT).open("rb") as file:
-            found = Checkpoint.parse(file.read(CHECKPOINT_BYTES))
-    except FileNotFoundError:
-        return None
-    return found.as_json() if found else None
-
-
-def _first_time(store: Store, start: int) -> int | None:
-    try:
-        first = next(iter(store.scan_log(start)), None)
-    except StoreError:
-        return None
-    return first.store_timestamp if first else None
 
 
 def _text(name: str, value: object) -> str:
@@ -159,36 +116,21 @@ def dump(
                 print_json(line)
                 if number % _REPORT_EVERY == 0:
                     report(line["phyOffset"] - start, total - start)
-    return _tell_skipped(path, scan.skipped)
+    return _report_skipped(path, scan.skipped)
 
 
-def _tell_skipped(path: Path, skipped: int) -> ExitCode:
+def _report_skipped(path: Path, skipped: int) -> ExitCode:
     if not skipped:
         return ExitCode.OK
-    tell(f"{path}: skipped {skipped} corrupt place(s) of the log; see rmqstore verify {path}")
+    print_error(
+        f"{path}: skipped {skipped} corrupt place(s) of the log; see rmqstore verify {path}"
+    )
     return ExitCode.FAULT
 
 
 def _write_parquet(store: Store, target: Path, on_corrupt: OnCorrupt) -> ExitCode:
-    try:
-        import pyarrow.parquet as files
-    except ImportError as error:
-        raise MissingExtraError("--parquet needs pyarrow; pip install 'rmqstore[arrow]'") from error
-    rows = 0
-    unfinished = target.with_name(f"{target.name}.unfinished")
     stream = store.scan_arrow(check_crc=True, on_corrupt=on_corrupt.value)
-    reader = stream.reader()
-    try:
-        with (
-            files.ParquetWriter(unfinished, reader.schema) as writer,
-            progress("dumping", unit="records") as report,
-        ):
-            for batch in reader:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-                report(rows, rows)
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with progress("dumping", unit="records") as report:
+        rows = write_parquet(stream, target, progress=lambda done: report(done, done))
     print(f"{rows} records in {target}", file=sys.stderr)
-    return _tell_skipped(Path(store.path), stream.skipped)
+    return _report_skipped(Path(store.path), stream.skipped)

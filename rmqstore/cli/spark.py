@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqstore import errors
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, fail
 from rmqstore.cli.options import JsonOption
 from rmqstore.cli.output import parse_time, print_json, progress
-from rmqstore.errors import ArgumentError, CorruptionError, MissingExtraError, NotFoundError
+from rmqstore.errors import MissingExtraError, NotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,9 +64,6 @@ UpToOption = Annotated[
 _QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 _PLOTS = (".html", ".htm", ".png")
 
-# A message that lists several mistakes goes on in lines that begin with two blanks.
-_OWN_ERROR = re.compile(r"^rmqstore\.errors\.(\w+): (.+(?:\n  \S.*)*)$", re.MULTILINE)
-
 
 @app.command("compare", epilog=EXIT_CODES)
 @command
@@ -100,7 +95,7 @@ def audit(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Check the CRC of every record, behind damage too; exit with 1 when there is damage."""
+    """Check the CRC of every record, after damage too; exit with 1 when there is damage."""
     with _running(master) as (spark, run), progress("auditing", unit="tasks") as report:
         found = run.audit(spark, path, progress=report, **_options(option))
     return _print(found, json)
@@ -145,7 +140,9 @@ def statistics(
     """
     settings = _options(option, topic=topic, since=since, until=until)
     if plot is not None and plot.suffix.lower() not in _PLOTS:
-        raise typer.BadParameter(f"{plot}: a plot is one of {', '.join(_PLOTS)}")
+        raise typer.BadParameter(
+            f"{plot} has the suffix {plot.suffix!r}; a plot is one of {', '.join(_PLOTS)}"
+        )
     with _running(master) as (spark, run), progress("summing up", unit="tasks") as report:
         found = run.statistics(spark, path, progress=report, **settings)
         if plot is not None:
@@ -162,7 +159,7 @@ def rebuild_check(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Check queues and index against the log, as if they were built anew; exit with 1 when they
+    """Check queues and index against the log, as if they were rebuilt; exit with 1 when they
     would come out different."""
     with _running(master) as (spark, run), progress("checking", unit="tasks") as report:
         found = run.rebuild_check(spark, path, index=index, progress=report, **_options(option))
@@ -308,6 +305,7 @@ def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
     Errors of tasks, which Spark wraps into pages of traces, become what they were.
     """
     from rmqstore.spark import session
+    from rmqstore.spark.failures import own_error
 
     builder = session(master=master, config=_QUIET)
     try:
@@ -326,24 +324,15 @@ def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
     except NotFoundError as error:
         raise fail(str(error), ExitCode.CANNOT_OPEN) from None
     except PySparkException as error:
-        raise _original(error) from None
+        own = own_error(error)
+        if own is None:
+            raise fail(str(error).strip().partition("\n")[0], ExitCode.FAILED) from None
+        if isinstance(own, NotFoundError):
+            raise fail(str(own), ExitCode.CANNOT_OPEN) from None
+        raise own from None
     finally:
         if is_ours:
             spark.stop()
-
-
-def _original(error: Exception) -> Exception:
-    """What went wrong in a task or in the source, or else Spark's own first line."""
-    found = _OWN_ERROR.findall(str(error))
-    if not found:
-        return fail(str(error).strip().partition("\n")[0], ExitCode.FAILED)
-    name, text = found[-1]
-    if name == NotFoundError.__name__:
-        return fail(text, ExitCode.CANNOT_OPEN)
-    if name in (CorruptionError.__name__, ArgumentError.__name__):
-        kind: type[Exception] = getattr(errors, name)
-        return kind(text)
-    return fail(text, ExitCode.FAILED)
 
 
 def _options(
@@ -357,7 +346,9 @@ def _options(
     for text in given or ():
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"{text!r} is no NAME=VALUE")
+            raise typer.BadParameter(
+                f"{text!r} is not NAME=VALUE; give an option such as maxPartitionBytes=64m"
+            )
         options[name] = value
     if topic is not None:
         options["topic"] = topic

@@ -1,5 +1,8 @@
-"""The settings of a store, and the files and variables they come from."""
+"""The settings of a store, its replicas and servers, and the files and variables they come from."""
 
+from rmqstore.config.configuration import Configuration
+from rmqstore.config.controller_config import ControllerConfig, ControllerPeer
+from rmqstore.config.nameserver_config import NameserverConfig
 from rmqstore.config.options import (
     BrokerRole,
     FlushDiskType,
@@ -8,13 +11,19 @@ from rmqstore.config.options import (
     parse_delay_levels,
 )
 from rmqstore.config.properties import format_properties, parse_properties
+from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import Compatibility, StoreConfig
 
 __all__ = [
     "BrokerRole",
     "Compatibility",
+    "Configuration",
+    "ControllerConfig",
+    "ControllerPeer",
     "FlushDiskType",
+    "NameserverConfig",
     "Option",
+    "ReplicaConfig",
     "StoreConfig",
     "format_delay_levels",
     "format_properties",

@@ -1,33 +1,35 @@
-"""Keys a RocketMQ configuration file may hold that this store has no use for.
+"""Keys of a RocketMQ configuration file that have no effect here.
 
 They are the properties of MessageStoreConfig, BrokerConfig, and the Netty, authentication,
-controller, name server and container configurations of releases 5.3.3 and 5.5.0, without those
-`StoreConfig` reads, and a few that older releases documented and RocketMQ itself passes over.
+controller, name server and container configurations of releases 5.3.3 and 5.5.0, without those that
+`StoreConfig` and `ReplicaConfig` read, and a few that older releases documented and RocketMQ itself
+passes over. A file that sets one of them is accepted, with a warning.
 """
 
 from __future__ import annotations
 
-__all__ = ["OTHER_ROCKETMQ_KEYS"]
+__all__ = ["KEYS_WITHOUT_EFFECT"]
 
 _KEYS = """
-    abortFile accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
-    ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
-    aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
+    abortFile accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
+    aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
     allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey
-    asyncLearner asyncSendEnable authConfigPath authenticationEnabled
-    authenticationMetadataProvider authenticationProvider authenticationStrategy
-    authenticationWhitelist authorizationEnabled authorizationMetadataProvider
-    authorizationProvider authorizationStrategy authorizationWhitelist
-    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats
-    batchDispatchRequestThreadPoolNums bindAddress bottomMostCompressionTypeForConsumeQueueStore
+    asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider
+    authenticationProvider authenticationStrategy authenticationWhitelist authorizationEnabled
+    authorizationMetadataProvider authorizationProvider authorizationStrategy
+    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable
+    autoDeleteUnusedStats batchDispatchRequestThreadPoolNums bindAddress
+    bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
     broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName
     brokerConfigPath brokerConfigPaths brokerElectionPriority brokerFastFailureEnable
-    brokerHeartbeatInterval brokerId brokerIP2 brokerName brokerNotActiveTimeoutMillis
-    brokerPermission brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
-    channelNotActiveInterval checkCommitLogOffsetOnRecover checkSyncStateSetPeriod
-    checkTransactionMessageEnable cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
-    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    brokerHeartbeatInterval brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission
+    brokerTopicEnable cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval
+    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable
+    cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
+    clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums clientOnewaySemaphoreValue
     clientPooledByteBufAllocatorEnable clientRequestThreadPoolNums
     clientRequestThreadPoolQueueCapacity clientSocketRcvBufSize clientSocketSndBufSize
@@ -35,47 +37,50 @@ _KEYS = """
     coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
     combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount commercialSizePerMsg
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
     commitLogForceSwapMapInterval commitLogRecoverMaxNum commitLogSwapMapInterval
     commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
     compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
     configBlackList configManagerVersion configName configStorePath connectTimeoutMillis
     consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity
-    consumerManageThreadPoolNums controllerAddr controllerDLegerGroup controllerDLegerPeers
-    controllerDLegerSelfId controllerHeartBeatTimeoutMills
-    controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums
-    controllerType correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
-    dataReadAheadEnable debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum
-    defaultQueryMaxNum defaultThreadPoolNums defaultThreadPoolQueueCapacity
-    defaultTopicQueueNums deleteTopicWithBrokerRegistration disableCallbackExecutor
+    consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
+    controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId
+    controllerHeartBeatTimeoutMills controllerRequestThreadPoolQueueCapacity controllerStorePath
+    controllerThreadPoolNums controllerType correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
+    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity defaultTopicQueueNums delayOffsetUpdateVersionStep
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    deleteTopicWithBrokerRegistration destroyMapedFileIntervalForcibly disableCallbackExecutor
     disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
-    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup dLegerPeers
-    dLegerSelfId electMasterMaxRetryCount enableAcceleratedRecovery enableAllTopicList
-    enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
-    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
-    enableControllerInNamesrv enableCreateSysGroup enableDetailStat enableDLegerCommitLog
-    enableElectUncleanMaster enableFastChannelEventProcess enableLagAndDlqMetrics
-    enableLiteEventMode enableLitePopLog enableLmqQuota enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
-    enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePopMetrics enablePropertyFilter enableReconnectForGoAway
-    enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics
-    enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver
-    enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
-    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata
-    enableSplitRegistration enableStatsMetrics enableTopicList enableTransactionMetrics
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
-    expectConsumerNumUseFilter fetchControllerAddrByDnsLookup fetchNamesrvAddrByAddressServer
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan
-    filterSupportRetry flushConsumerOffsetHistoryInterval forceRegister forwardTimeout
-    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort
-    haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
-    haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
-    inBrokerContainer indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
-    innerClientAuthenticationCredentials inSyncReplicas isolateLogEnable
-    iteratorWhenUseRocksdbConsumeQueue jraftConfig jRaftControllerRPCAddr jRaftElectionTimeoutMs
-    jRaftGroupId jRaftInitConf jRaftScanWaitTimeoutMs jRaftServerId jRaftSnapshotIntervalSecs
-    kvConfigPath liteEventCheckInterval liteEventFullDispatchDelayTime
+    diskFallRecorded dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
+    dLegerPeers dLegerSelfId duplicationEnable electMasterMaxRetryCount
+    enableAcceleratedRecovery enableAllTopicList enableAsyncReput enableBatchPush
+    enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
+    enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableControllerInNamesrv
+    enableCreateSysGroup enableDetailStat enableDLegerCommitLog enableElectUncleanMaster
+    enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog
+    enableLmq enableLmqQuota enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
+    enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
+    enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+    enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics
+    enablePropertyFilter enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
+    enableRemotingMetrics enableRequestMetrics enableRetryTopicV2 enableRocksDBLog
+    enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
+    enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
+    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTopicList
+    enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+    estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
+    fetchControllerAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup
+    fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed
+    flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
+    flushLeastPagesWhenWarmMapedFile forceRegister forwardTimeout globalColdReadThreshold
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
+    indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
+    innerClientAuthenticationCredentials isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
+    jraftConfig jRaftControllerRPCAddr jRaftElectionTimeoutMs jRaftGroupId jRaftInitConf
+    jRaftScanWaitTimeoutMs jRaftServerId jRaftSnapshotIntervalSecs kvConfigPath
+    liteEventCheckInterval liteEventFullDispatchDelayTime
     liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
     liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
     litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
@@ -85,36 +90,41 @@ _KEYS = """
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum longPollingEnable mappedFileSize
     mappedFileSizeTimerLog mappedFileSwapEnable maxAsyncPutMessageRequests
     maxBatchDeleteFilesNum maxChecksumRange maxClientEventCount maxConsumeQueueScan
-    maxErrorRateOfBloomFilter maxHaTransferByteInSecond maxLiteSubscriptionCount
-    maxMessageFilterNumForNotification maxOffsetMapSize maxPopPollingSize
+    maxErrorRateOfBloomFilter maxFilterMessageSize maxLiteSubscriptionCount
+    maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxOffsetMapSize maxPopPollingSize
     maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays
-    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
-    messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
-    migrateAuthFromV1Enabled minInSyncReplicas minLiteTTl msgTraceTopicName namesrvAddr
-    needWaitForService notifyBrokerRoleChanged notifyConsumerIdsChangedEnable
-    notifyMinBrokerIdChanged orderMessageEnable persistConsumerOffsetIncrementally
-    popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-    popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-    popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
-    popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
+    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushIntervalMs
+    messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsExportBatchMaxDataPoints metricsExporterType metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minLiteTTl
+    msgTraceTopicName namesrvAddr needWaitForService notifyBrokerRoleChanged
+    notifyConsumerIdsChangedEnable notifyMinBrokerIdChanged offsetCheckInSlave
+    orderMessageEnable persistConsumerOffsetIncrementally popCkMaxBufferSize
+    popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
+    popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
     popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
     preferredLeaderId printChannelGroups printChannelGroupsMinNum priorityOrderAsc
     processReadEvent processReplyMessageThreadPoolNums productEnvName pullBatchMaxMessageCount
-    pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums
-    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity realTimeNotifyConsumerChange realTimePersistRocksDBConfig
-    recallMessageEnable regionId registerBrokerTimeoutMills registerNameServerPeriod
+    pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
+    putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
+    putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
+    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    redeleteHangedFileInterval regionId registerBrokerTimeoutMills registerNameServerPeriod
     rejectPullConsumerEnable rejectTransactionMessage replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 returnOrderTopicConfigToBroker reviveAckWaitMs
     reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome
     rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv
     scanInactiveMasterInterval scanNotActiveBrokerInterval scheduleAsyncDeliverMaxPendingLimit
-    scheduleAsyncDeliverMaxResendNum2Blocked sendHeartbeatTimeoutMillis
+    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
     serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable
     serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
@@ -128,29 +138,31 @@ _KEYS = """
     storePathBrokerIdentity storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile
     storePathIndex storeReplyMessageEnable subscriptionExpiredTimeout supportActingMaster
     syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
-    syncFromLastFile syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableRetryUntilSuccess
-    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-    timerPutMessageThreadNum timerRecallToTimelineEnable timerRecallToTimeWheelEnable
-    timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity
-    timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
-    timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-    timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopEnqueue
-    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs totalReplicas traceOn
+    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot
+    timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
+    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize
+    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable
+    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
+    timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum traceOn
     traceTopicEnable transactionCheckInterval transactionCheckMax
     transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
     transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
-    transRocksDBEnable transWriteOriginTransHalfEnable unRegisterBrokerQueueCapacity
-    updateNameServerAddrPeriod updateNamesrvAddrInterval useEpollNativeSelector
+    transientStorePoolEnable transientStorePoolSize transRocksDBEnable
+    transWriteOriginTransHalfEnable travelCqFileNumWhenGetMessage unRegisterBrokerQueueCapacity
+    updateNameServerAddrPeriod updateNamesrvAddrInterval useABSLock useEpollNativeSelector
     useMessageFilterForNotification usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum
-    userCacheRefreshSecond useSeparateRetryQueue useSeparateStorePathForRocksdbCQ
-    useServerSideResetOffset useSingleRocksDBForAllConfigs useStaticSubscription useTLS
-    validateSystemTopicWhenUpdateTopic waitSecondsForService waitTimeMillsInAckQueue
-    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
-    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
+    userCacheRefreshSecond useReentrantLockWhenPutMessage useSeparateRetryQueue
+    useSeparateStorePathForRocksdbCQ useServerSideResetOffset useSingleRocksDBForAllConfigs
+    useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic waitSecondsForService
+    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
+    waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+    waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
     writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
-OTHER_ROCKETMQ_KEYS: frozenset[str] = frozenset(_KEYS.split())
+KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split())

@@ -1,12 +1,17 @@
-"""What a configuration field is: its RocketMQ key, unit, limits, and how text becomes its value."""
+"""The scheme of an option: key, default, unit, limits, help, and how text becomes its value."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from rmqstore.arguments import shown
 
 __all__ = [
     "DELAY_LEVELS",
@@ -14,14 +19,19 @@ __all__ = [
     "INT32_MAX",
     "INT64_MAX",
     "PATHS",
+    "WORDS",
     "BrokerRole",
     "Codec",
     "FlushDiskType",
     "Option",
+    "codec_for",
+    "filled",
     "format_delay_levels",
     "option",
     "options_of",
     "parse_delay_levels",
+    "same_option",
+    "violations_of",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -49,26 +59,60 @@ class BrokerRole(StrEnum):
 class Codec:
     """Reads a value from text or a TOML value, and writes it as a broker's file has it.
 
-    *parse* raises ValueError saying what it expected.
+    *parse* raises ValueError with what it accepts, such as "a whole number".
     """
 
     parse: Callable[[object], object]
     format: Callable[[Any], str]
-    accepts: Callable[[object], bool]
+    accepts: Callable[[object], bool] = lambda value: True
     """Whether a value has the field's type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The RocketMQ side of one field."""
+    """One row of a table of options, declared by the field that holds its value."""
 
     key: str
-    unit: str
+    """The name in files and on the command line: RocketMQ's, or Spark's."""
+    name: str
+    """The name of the field."""
     default: object
+    unit: str
     low: float | None
     high: float | None
-    note: str
+    help: str
+    """What it is, as a noun phrase without unit and default."""
+    effect: str
+    """Where it takes effect."""
     codec: Codec
+
+    @property
+    def default_text(self) -> str:
+        """The default as a file has it."""
+        return self.codec.format(self.default)
+
+    @property
+    def help_text(self) -> str:
+        """Help, key, default and unit, for a command line."""
+        text = f"{self.help[0].upper()}{self.help[1:]}. File: {self.key}."
+        if not self.default_text:
+            return text
+        unit = f" {self.unit}" if self.unit and self.default != 1 else ""
+        return f"{text} Default: {self.default_text}{unit}."
+
+    def parse(self, value: object) -> Any:
+        """Return the value that text or a TOML value stands for.
+
+        Raises ValueError that says which value was found and which ones are accepted.
+        """
+        try:
+            return self.codec.parse(value)
+        except ValueError as error:
+            default = f", {self.default_text}" if self.default_text else ""
+            raise ValueError(
+                f"{shown(value, typed=False)} is not {error}; correct it, or leave it out for the "
+                f"default{default}"
+            ) from None
 
 
 def option(
@@ -76,9 +120,10 @@ def option(
     default: T,
     unit: str = "",
     *,
+    help: str,
+    effect: str,
     low: float | None = None,
     high: float | None = None,
-    note: str = "",
     codec: Codec | None = None,
 ) -> T:
     """Return a dataclass field that carries an `Option`; the codec follows the default's type.
@@ -89,14 +134,69 @@ def option(
     if number:
         low = 0 if low is None else low
         high = INT32_MAX if high is None else high
-    about = Option(key, unit, default, low, high, note, codec or _codec_for(type(default)))
-    return field(default=default, metadata={"option": about})
+    codec = codec or codec_for(type(default))
+    return cast(T, _field(Option(key, "", default, unit, low, high, help, effect, codec)))
+
+
+def same_option(config_class: Any, name: str) -> Any:
+    """Return a dataclass field that carries the option of *config_class* of that name."""
+    return _field(options_of(config_class)[name])
+
+
+def filled(target: type[T], config: Any, changes: Mapping[str, object]) -> T:
+    """Return a *target* whose fields have the values that *config* has for the same keys.
+
+    *changes* win, by field name of *target*; None changes nothing.
+    """
+    by_key = {about.key: getattr(config, name) for name, about in options_of(type(config)).items()}
+    values = {
+        name: by_key[about.key] for name, about in options_of(target).items() if about.key in by_key
+    }
+    values.update({name: value for name, value in changes.items() if value is not None})
+    return target(**values)
+
+
+def _field(about: Option) -> Any:
+    return field(default=about.default, metadata={"option": about})
 
 
 def options_of(config_class: Any) -> Mapping[str, Option]:
     """Return the options of a configuration class by field name."""
+    return _options_of(config_class)
+
+
+@functools.cache
+def _options_of(config_class: Any) -> Mapping[str, Option]:
     every: Sequence[Field[object]] = fields(config_class)
-    return {each.name: each.metadata["option"] for each in every}
+    return MappingProxyType(
+        {
+            each.name: dataclasses.replace(each.metadata["option"], name=each.name)
+            for each in every
+            if "option" in each.metadata
+        }
+    )
+
+
+def violations_of(config: Any) -> list[str]:
+    """Return what is wrong with single values of a configuration, each with its cure."""
+    violations: list[str] = []
+    for name, about in options_of(type(config)).items():
+        violation = _violation(about, getattr(config, name))
+        if violation:
+            violations.append(f"{about.key} ({name}): {violation}")
+    return violations
+
+
+def _violation(about: Option, value: Any) -> str:
+    if not about.codec.accepts(value):
+        wanted = type(about.default).__name__
+        return f"{shown(value)} has the wrong type; give a value of type {wanted}"
+    unit = f" {about.unit}" if about.unit else ""
+    if about.low is not None and value < about.low:
+        return f"{shown(value, typed=False)} is below the limit of {about.low}{unit}; raise it"
+    if about.high is not None and value > about.high:
+        return f"{shown(value, typed=False)} is above the limit of {about.high}{unit}; lower it"
+    return ""
 
 
 def _parse_bool(value: object) -> bool:
@@ -144,6 +244,10 @@ def _parse_paths(value: object) -> tuple[str, ...]:
     return tuple(_parse_text(part) for part in _parse_list(value, ","))
 
 
+def _parse_words(value: object) -> tuple[str, ...]:
+    return tuple(_parse_text(part) for part in _parse_list(value, ";"))
+
+
 def _parse_hours(value: object) -> tuple[int, ...]:
     try:
         return tuple(_parse_int(part) for part in _parse_list(value, ";"))
@@ -186,13 +290,15 @@ def _is_tuple_of(item: type) -> Callable[[object], bool]:
 
 
 PATHS = Codec(_parse_paths, ",".join, _is_tuple_of(str))
+WORDS = Codec(_parse_words, ";".join, _is_tuple_of(str))
 HOURS = Codec(
     _parse_hours, lambda hours: ";".join(f"{hour:02d}" for hour in hours), _is_tuple_of(int)
 )
 DELAY_LEVELS = Codec(_parse_delay_levels, format_delay_levels, _is_tuple_of(int))
 
 
-def _codec_for(kind: type) -> Codec:
+def codec_for(kind: type) -> Codec:
+    """Return how values of a plain type or an enumeration are read and written."""
     if issubclass(kind, bool):
         return Codec(_parse_bool, lambda value: "true" if value else "false", _is_exactly(bool))
     if issubclass(kind, StrEnum):

@@ -15,9 +15,9 @@ _ESCAPES_TO_WRITE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "
 def parse_properties(text: str) -> dict[str, str]:
     """Return the pairs of *text*; of two pairs with one key the later wins.
 
-    `#` and `!` begin comments, a key ends at the first `=`, `:` or blank, a backslash at a line's
-    end goes on in the next one, and \\uXXXX stands for a UTF-16 unit. Trailing blanks belong to the
-    value. Raises ValueError naming the line of a malformed \\u escape.
+    `#` and `!` begin comments, a key ends at the first `=`, `:` or blank, a backslash at the end
+    of a line continues it with the next one, and \\uXXXX is a UTF-16 unit. Trailing blanks belong
+    to the value. Raises ValueError naming the line of a malformed \\u escape.
     """
     pairs: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -43,20 +43,24 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     ones."""
     pending = ""
     started = 0
+
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = raw.lstrip(_BLANKS)
         if not pending:
             if not line or line[0] in "#!":
                 continue
             started = number
+
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
             # A continuation of nothing but its backslash must not look like a fresh start.
             pending = pending or _BLANKS[0]
             continue
+
         yield started, pending + line
         pending = ""
+
     if pending:
         yield started, pending
 
@@ -64,6 +68,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def _unescape(text: str, line: int) -> str:
     if "\\" not in text:
         return text
+
     units: list[str] = []
     at = 0
     while at < len(text):
@@ -72,6 +77,7 @@ def _unescape(text: str, line: int) -> str:
         if char != "\\" or at == len(text):
             units.append("" if char == "\\" else char)
             continue
+
         char = text[at]
         at += 1
         if char == "u":
@@ -82,6 +88,7 @@ def _unescape(text: str, line: int) -> str:
             at += 4
         else:
             units.append(_ESCAPES.get(char, char))
+
     # Two escaped surrogates make one character.
     return "".join(units).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -1,59 +1,134 @@
 """Collects settings from properties, TOML and the environment into values by field name.
 
-Every mistake is collected too, so that a user sees all of them at once.
+One reading fills every part of a configuration. Every mistake is collected, so that a user sees all
+of them at once, and so is every key that has no effect.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from rmqstore.config.known_keys import OTHER_ROCKETMQ_KEYS
-from rmqstore.config.options import Option
-from rmqstore.config.properties import parse_properties
+from rmqstore.config.known_keys import KEYS_WITHOUT_EFFECT
+from rmqstore.config.options import Option, options_of
+from rmqstore.config.properties import format_properties, parse_properties
 from rmqstore.errors import ConfigError
 
 __all__ = [
     "Settings",
+    "build",
+    "check_names",
     "from_environment",
     "from_properties",
     "from_toml",
-    "nearest_key",
     "source_of",
+    "to_properties",
+    "warn",
 ]
 
 
 @dataclass(slots=True)
 class Settings:
-    """Values by field name, and what was wrong with the others."""
+    """Values by field name, what was wrong with the others, and the keys that have no effect."""
 
     options: Mapping[str, Option]
-    values: dict[str, object] = field(default_factory=dict)
+    known: Collection[str] = ()
+    """Keys of other parts of RocketMQ that have no effect here either."""
+    values: dict[str, Any] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    without_effect: list[str] = field(default_factory=list)
 
     def take(self, name: str, value: object, *, written: str) -> None:
         """Convert *value* for field *name*; *written* is how the user called it."""
         try:
-            self.values[name] = self.options[name].codec.parse(value)
+            self.values[name] = self.options[name].parse(value)
         except ValueError as error:
-            self.violations.append(f"{written}: {value!r} is not {error}")
+            self.violations.append(f"{written}: {error}")
 
-    def unknown(self, written: str, candidates: Iterator[str] | list[str]) -> None:
-        """Record a key nobody knows, with the nearest right one."""
-        self.violations.append(f"{written}: unknown key; {nearest_key(written, list(candidates))}")
+    def pass_over(self, key: str, written: str, candidates: Collection[str]) -> None:
+        """Record a key of no field: one of RocketMQ's that has no effect, or an unknown one."""
+        if key in KEYS_WITHOUT_EFFECT or key in self.known:
+            self.without_effect.append(written)
+        else:
+            near = _nearest(written, [*candidates, *KEYS_WITHOUT_EFFECT, *self.known])
+            self.violations.append(f"{written}: unknown key; {near}")
+
+    def share(self, others: Mapping[str, Option]) -> None:
+        """Take the keys of *others* for used: another part reads them from the same file."""
+        keys = {about.key for about in others.values()}
+        self.without_effect = [each for each in self.without_effect if each not in keys]
 
 
-def nearest_key(written: str, candidates: list[str]) -> str:
-    """Return advice for an unknown key: the nearest of *candidates*, or where keys are listed."""
+def build(settings: Settings, parts: Sequence[type], *, source: str) -> list[Any]:
+    """Return one configuration for each class of *parts*.
+
+    Raises ConfigError that lists every violation in all of them.
+    """
+    violations = list(settings.violations)
+    built = []
+    for part in parts:
+        names = options_of(part)
+        try:
+            own = {name: value for name, value in settings.values.items() if name in names}
+            built.append(part(**own))
+        except ConfigError as error:
+            violations += error.violations
+    if violations:
+        raise ConfigError(violations, source=source)
+    return built
+
+
+def warn(settings: Settings, source: str, *, used: Mapping[str, Option]) -> None:
+    """Name in one warning the keys that were set and have no effect: those of no option, and those
+    of options that are not *used*."""
+    unused = [settings.options[name].key for name in settings.values if name not in used]
+    keys = [*settings.without_effect, *unused]
+    if keys:
+        import logging
+
+        logging.getLogger("rmqstore").warning(
+            "%s%s %s no effect here: %s",
+            f"{source}: " if source else "",
+            f"{len(keys)} {'key' if len(keys) == 1 else 'keys'} of the configuration",
+            "has" if len(keys) == 1 else "have",
+            ", ".join(keys),
+        )
+
+
+def to_properties(*parts: Any) -> str:
+    """Return every setting of configurations as a RocketMQ broker's file."""
+    pairs: dict[str, str] = {}
+    for part in parts:
+        for name, about in options_of(type(part)).items():
+            value = getattr(part, name)
+            if value not in ("", ()) or value != about.default:
+                pairs[about.key] = about.codec.format(value)
+    return format_properties(pairs)
+
+
+def check_names(changes: Mapping[str, object], options: Mapping[str, Option]) -> None:
+    """Raise ConfigError for names of *changes* that are not fields, with the nearest right one."""
+    unknown = [
+        f"{name}: unknown field; {_nearest(name, list(options))}"
+        for name in changes
+        if name not in options
+    ]
+    if unknown:
+        raise ConfigError(unknown)
+
+
+def _nearest(written: str, candidates: Sequence[str]) -> str:
+    """Returns the nearest of *candidates*, or where keys are listed."""
     import difflib
 
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     near = difflib.get_close_matches(written.lower(), by_lower, n=1)
     if near:
         return f"did you mean {by_lower[near[0]]}?"
-    return "the keys are RocketMQ's, or the field names of rmqstore.config.StoreConfig"
+    return 'use a key or a field name of docs/operations.md, "Configuration"'
 
 
 def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[str, str]:
@@ -75,9 +150,11 @@ def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[s
         raise ConfigError([reason], source=str(path)) from error
 
 
-def from_properties(text: str, options: Mapping[str, Option]) -> Settings:
-    """Return the settings of a broker's file. Keys of other parts of RocketMQ are passed over."""
-    settings = Settings(options)
+def from_properties(
+    text: str, options: Mapping[str, Option], *, known: Collection[str] = ()
+) -> Settings:
+    """Return the settings of a RocketMQ file; *known* are keys of other parts."""
+    settings = Settings(options, known)
     try:
         pairs = parse_properties(text)
     except ValueError as error:
@@ -87,8 +164,8 @@ def from_properties(text: str, options: Mapping[str, Option]) -> Settings:
     for key, value in pairs.items():
         if key in names:
             settings.take(names[key], value, written=key)
-        elif key not in OTHER_ROCKETMQ_KEYS:
-            settings.unknown(key, [*names, *OTHER_ROCKETMQ_KEYS])
+        else:
+            settings.pass_over(key, key, names)
     return settings
 
 
@@ -104,7 +181,7 @@ def from_toml(text: str, options: Mapping[str, Option]) -> Settings:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        settings.violations.append(f"no TOML: {error}")
+        settings.violations.append(f"not TOML: {error}; correct that line")
         return settings
     names = _names_by_key(options)
     for path, value in _leaves(document, ()):
@@ -113,8 +190,8 @@ def from_toml(text: str, options: Mapping[str, Option]) -> Settings:
         written = ".".join(path)
         if name is not None:
             settings.take(name, value, written=written)
-        elif path[-1] not in OTHER_ROCKETMQ_KEYS:
-            settings.unknown(written, [*options, *names])
+        else:
+            settings.pass_over(path[-1], written, [*options, *names])
     return settings
 
 
@@ -132,8 +209,9 @@ def from_environment(
         name = names.get(written, written.lower())
         if name in options:
             settings.take(name, environment[variable], written=variable)
-        elif written not in OTHER_ROCKETMQ_KEYS:
-            settings.unknown(variable, [f"{prefix}{each.upper()}" for each in options])
+        else:
+            fields = [f"{prefix}{each.upper()}" for each in options]
+            settings.pass_over(written, variable, fields)
     return settings
 
 

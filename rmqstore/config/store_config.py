@@ -4,6 +4,7 @@ defaults."""
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from rmqstore.config.options import (
     option,
     options_of,
     parse_delay_levels,
+    violations_of,
 )
-from rmqstore.config.properties import format_properties
+from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.errors import ConfigError
 
 __all__ = ["Compatibility", "StoreConfig"]
@@ -37,189 +39,370 @@ _INDEX_HEADER_BYTES = 40
 _INDEX_SLOT_BYTES = 4
 _INDEX_ENTRY_BYTES = 20
 _MAPPED_FILE_BYTES_MAX = 2**31 - 1
-_IGNORED_POOL = (
-    "accepted without effect: every append goes to the mapped file, nothing waits in a pool"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """The settings of a store.
 
-    Each field holds an `Option` in its metadata: RocketMQ key, unit, default, limits. Defaults are
-    those of RocketMQ 5.3.3 and 5.5.0. The constructor raises one ConfigError that lists every
-    violation.
+    Each field holds an `Option` in its metadata: RocketMQ key, unit, default, limits, help.
+    Defaults are those of RocketMQ 5.3.3 and 5.5.0. The constructor raises one ConfigError that
+    lists every violation.
     """
 
-    compatibility: Compatibility = option("compatibility", "auto")  # noqa: RUF009
-    """Which release's bytes a new store gets: "5.3" or "5.5" exactly, or "auto" for bytes that both
-    accept. A store already there keeps its own."""
-
-    # Places. The directory given to open() stands before root_path.
-    root_path: str = option("storePathRootDir", "")
-    commit_log_paths: tuple[str, ...] = option("storePathCommitLog", (), codec=PATHS)
-    """Directories of commit log files, separated by ','; none: `commitlog` under the root."""
-    commit_log_read_only_paths: tuple[str, ...] = option(
-        "readOnlyCommitLogStorePaths", (), codec=PATHS
+    compatibility: Compatibility = option(  # noqa: RUF009
+        "compatibility",
+        "auto",
+        help="release whose bytes a new store gets: 5.3, 5.5, or auto for bytes that both accept",
+        effect="new store; a store already there keeps its own",
     )
-    store_type: str = option("storeType", "default")
+
+    # Places.
+    root_path: str = option(
+        "storePathRootDir",
+        "",
+        help="directory of the store",
+        effect="open, where the call names no path",
+    )
+    commit_log_paths: tuple[str, ...] = option(
+        "storePathCommitLog",
+        (),
+        codec=PATHS,
+        help="directories of the commit log, separated by commas; `commitlog` under the root "
+        "where there are none",
+        effect="open",
+    )
+    commit_log_read_only_paths: tuple[str, ...] = option(
+        "readOnlyCommitLogStorePaths",
+        (),
+        codec=PATHS,
+        help="those of them where no file is made",
+        effect="open",
+    )
+    store_type: str = option(
+        "storeType",
+        "default",
+        help="kind of the consume queues: default for files, or defaultRocksDB",
+        effect="open: queues in RocksDB are refused for writing",
+    )
 
     # Identity, as records name it.
     store_host_address: str = option(
-        "brokerIP1", "127.0.0.1", note="RocketMQ's default is an address of the machine"
+        "brokerIP1",
+        "127.0.0.1",
+        help="address of this store in its records; RocketMQ's default is one of the machine",
+        effect="put; `listen` of a master where none is given",
     )
-    store_host_port: int = option("listenPort", 10911, high=65535)
-    broker_role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER)  # noqa: RUF009
-    enable_controller_mode: bool = option("enableControllerMode", False)
-    duplication_enable: bool = option("duplicationEnable", False)
+    store_host_port: int = option(
+        "listenPort",
+        10911,
+        high=65535,
+        help="port of this store in its records",
+        effect="put",
+    )
+    broker_role: BrokerRole = option(  # noqa: RUF009
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        help="ASYNC_MASTER, or SYNC_MASTER for puts that wait for inSyncReplicas copies, or SLAVE "
+        "for a store that takes no puts before it becomes master",
+        effect="put that names no durability",
+    )
 
     # File sizes.
     commit_log_file_size_bytes: int = option(
-        "mappedFileSizeCommitLog", 1024 * _MIB, "bytes", low=128
+        "mappedFileSizeCommitLog",
+        1024 * _MIB,
+        "bytes",
+        low=128,
+        help="size of a commit log file",
+        effect="new files",
     )
     consume_queue_file_size_bytes: int = option(
-        "mappedFileSizeConsumeQueue", 6_000_000, "bytes", low=20
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
+        "bytes",
+        low=20,
+        help="size of a consume queue file, rounded up to whole units of 20 bytes",
+        effect="new files",
     )
     consume_queue_ext_file_size_bytes: int = option(
-        "mappedFileSizeConsumeQueueExt", 48 * _MIB, "bytes", low=64
+        "mappedFileSizeConsumeQueueExt",
+        48 * _MIB,
+        "bytes",
+        low=64,
+        help="size of a file of extension units",
+        effect="new files",
     )
     batch_consume_queue_file_size_bytes: int = option(
-        "mapperFileSizeBatchConsumeQueue", 13_800_000, "bytes", low=46
+        "mapperFileSizeBatchConsumeQueue",
+        13_800_000,
+        "bytes",
+        low=46,
+        help="size of a batch consume queue file",
+        effect="new files",
     )
-    enable_consume_queue_ext: bool = option("enableConsumeQueueExt", False)
-    consume_queue_ext_bit_map_bits: int = option("bitMapLengthConsumeQueueExt", 64, "bits")
+    enable_consume_queue_ext: bool = option(
+        "enableConsumeQueueExt",
+        False,
+        help="write an extension unit for each message",
+        effect="dispatch",
+    )
 
     # Put.
-    message_size_bytes_max: int = option("maxMessageSize", 4 * _MIB, "bytes", low=10)
-    auto_message_version_on_topic_length: bool = option("autoMessageVersionOnTopicLen", True)
-    put_message_timeout_ms: int = option("putMessageTimeout", 8000, "ms")
-    page_cache_busy_timeout_ms: int = option(
-        "osPageCacheBusyTimeOutMills", 1000, "ms", high=INT64_MAX
+    message_size_bytes_max: int = option(
+        "maxMessageSize",
+        4 * _MIB,
+        "bytes",
+        low=10,
+        help="largest body",
+        effect="put",
     )
-    topic_queue_lock_count: int = option("topicQueueLockNum", 32, "locks", low=1)
-    use_reentrant_lock_on_put: bool = option("useReentrantLockWhenPutMessage", True)
-    use_adaptive_lock_on_put: bool = option("useABSLock", False)
-    enable_lmq: bool = option("enableLmq", False)
-    enable_multi_dispatch: bool = option("enableMultiDispatch", False)
-    lmq_consume_queue_count_max: int = option("maxLmqConsumeQueueNum", 20_000, "queues")
+    auto_message_version_on_topic_length: bool = option(
+        "autoMessageVersionOnTopicLen",
+        True,
+        help="records of version 2 for topics longer than 127 bytes",
+        effect="put",
+    )
+    page_cache_busy_timeout_ms: int = option(
+        "osPageCacheBusyTimeOutMills",
+        1000,
+        "ms",
+        high=INT64_MAX,
+        help="time that another put may hold the log's lock before puts are refused; 0 for any",
+        effect="put",
+    )
+    enable_multi_dispatch: bool = option(
+        "enableMultiDispatch",
+        False,
+        help="light queues: messages in the queues that property INNER_MULTI_DISPATCH names",
+        effect="put and dispatch",
+    )
 
     # CRC.
-    check_crc_on_recover: bool = option("checkCRCOnRecover", True)
-    append_property_crc: bool = option("enabledAppendPropCRC", False)
-    force_verify_property_crc: bool = option("forceVerifyPropCRC", False)
+    check_crc_on_recover: bool = option(
+        "checkCRCOnRecover",
+        True,
+        help="compare the CRC of bodies when a store that was not closed is opened",
+        effect="open",
+    )
+    append_property_crc: bool = option(
+        "enabledAppendPropCRC",
+        False,
+        help="a CRC over the whole record among its properties",
+        effect="put",
+    )
+    force_verify_property_crc: bool = option(
+        "forceVerifyPropCRC",
+        False,
+        help="take a record without that CRC for damage",
+        effect="open",
+    )
 
     # Flush.
-    flush_disk_type: FlushDiskType = option("flushDiskType", FlushDiskType.ASYNC_FLUSH)  # noqa: RUF009
-    flush_commit_log_interval_ms: int = option("flushIntervalCommitLog", 500, "ms", low=1)
-    flush_commit_log_timed: bool = option("flushCommitLogTimed", True)
-    flush_commit_log_least_pages: int = option("flushCommitLogLeastPages", 4, "pages")
+    flush_disk_type: FlushDiskType = option(  # noqa: RUF009
+        "flushDiskType",
+        FlushDiskType.ASYNC_FLUSH,
+        help="SYNC_FLUSH: puts wait for the disk",
+        effect="put that names no durability; flush",
+    )
+    flush_commit_log_interval_ms: int = option(
+        "flushIntervalCommitLog",
+        500,
+        "ms",
+        low=1,
+        help="time between two looks whether a flush of the log is due",
+        effect="flush",
+    )
+    flush_commit_log_least_pages: int = option(
+        "flushCommitLogLeastPages",
+        4,
+        "pages",
+        help="unflushed pages of the log that make a flush due",
+        effect="flush",
+    )
     flush_commit_log_thorough_interval_ms: int = option(
-        "flushCommitLogThoroughInterval", 10_000, "ms"
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "ms",
+        help="time after which a flush of the log is due for any unflushed byte",
+        effect="flush",
     )
-    commit_commit_log_interval_ms: int = option("commitIntervalCommitLog", 200, "ms", low=1)
-    commit_commit_log_least_pages: int = option("commitCommitLogLeastPages", 4, "pages")
-    commit_commit_log_thorough_interval_ms: int = option(
-        "commitCommitLogThoroughInterval", 200, "ms"
+    flush_consume_queue_interval_ms: int = option(
+        "flushIntervalConsumeQueue",
+        1000,
+        "ms",
+        low=1,
+        help="time between two looks whether a flush of the queues is due",
+        effect="flush",
     )
-    flush_consume_queue_interval_ms: int = option("flushIntervalConsumeQueue", 1000, "ms", low=1)
-    flush_consume_queue_least_pages: int = option("flushConsumeQueueLeastPages", 2, "pages")
+    flush_consume_queue_least_pages: int = option(
+        "flushConsumeQueueLeastPages",
+        2,
+        "pages",
+        help="unflushed pages of a queue that make a flush due",
+        effect="flush",
+    )
     flush_consume_queue_thorough_interval_ms: int = option(
-        "flushConsumeQueueThoroughInterval", 60_000, "ms"
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "ms",
+        help="time after which a flush of the queues is due for any unflushed byte",
+        effect="flush",
     )
-    sync_flush_timeout_ms: int = option("syncFlushTimeout", 5000, "ms")
-    slave_timeout_ms: int = option("slaveTimeout", 3000, "ms")
-    wake_flush_on_put: bool = option("wakeFlushWhenPutMessage", False)
-    wake_commit_on_put: bool = option("wakeCommitWhenPutMessage", True)
-    disk_fall_recorded: bool = option("diskFallRecorded", True)
+    sync_flush_timeout_ms: int = option(
+        "syncFlushTimeout",
+        5000,
+        "ms",
+        help="longest wait of a put for the disk",
+        effect="put",
+    )
 
     # Mapped files.
-    warm_mapped_file_enable: bool = option("warmMapedFileEnable", False)
-    warm_flush_least_pages: int = option("flushLeastPagesWhenWarmMapedFile", 4096, "pages", low=1)
-    transient_store_pool_enable: bool = option(
-        "transientStorePoolEnable", False, note=_IGNORED_POOL
+    warm_mapped_file_enable: bool = option(
+        "warmMapedFileEnable",
+        False,
+        help="touch every page of a new log file before it is needed",
+        effect="new files",
     )
-    transient_store_pool_count: int = option(
-        "transientStorePoolSize", 5, "buffers", note=_IGNORED_POOL
-    )
-    fast_fail_if_no_buffer_in_pool: bool = option(
-        "fastFailIfNoBufferInStorePool", False, note=_IGNORED_POOL
-    )
-
-    # Dispatch and recovery.
-    read_uncommitted: bool = option("readUnCommitted", False)
-    recheck_dispatch_offset_from_queues: bool = option("recheckReputOffsetFromCq", False)
-    build_consume_queue_concurrently: bool = option("enableBuildConsumeQueueConcurrently", False)
-    put_consume_queue_by_file_channel: bool = option("putConsumeQueueDataByFileChannel", True)
-    recover_concurrently: bool = option("recoverConcurrently", False)
-    recover_thread_count: int = option("recoverThreadPoolNums", 32, "threads", low=1)
 
     # Index.
-    message_index_enable: bool = option("messageIndexEnable", True)
-    message_index_safe: bool = option("messageIndexSafe", False)
-    index_file_write_enable: bool = option("indexFileWriteEnable", True)
-    index_file_read_enable: bool = option("indexFileReadEnable", True)
-    index_slot_count: int = option("maxHashSlotNum", 5_000_000, "slots", low=1)
-    index_entry_count: int = option("maxIndexNum", 20_000_000, "entries", low=2)
-    index_query_count_max: int = option("maxMsgsNumBatch", 64, "messages", low=1)
-
-    # Get.
-    filter_scan_bytes_max: int = option("maxFilterMessageSize", 16_000, "bytes")
-    """How many bytes of consume queue units one get looks at while filtering."""
-    transfer_in_memory_bytes_max: int = option(
-        "maxTransferBytesOnMessageInMemory", 256 * _KIB, "bytes"
+    message_index_enable: bool = option(
+        "messageIndexEnable",
+        True,
+        help="keep an index of keys",
+        effect="dispatch and find",
     )
-    transfer_in_memory_count_max: int = option("maxTransferCountOnMessageInMemory", 32, "messages")
-    transfer_on_disk_bytes_max: int = option("maxTransferBytesOnMessageInDisk", 64 * _KIB, "bytes")
-    transfer_on_disk_count_max: int = option("maxTransferCountOnMessageInDisk", 8, "messages")
-    access_in_memory_percent_max: int = option("accessMessageInMemoryMaxRatio", 40, "%", high=100)
-    access_in_memory_percent_hot: int = option("accessMessageInMemoryHotRatio", 26, "%", high=100)
-    consume_queue_files_per_get: int = option("travelCqFileNumWhenGetMessage", 1, "files", low=1)
-    search_batch_consume_queue_by_cache: bool = option("searchBcqByCacheEnable", True)
-    offset_check_in_slave: bool = option("offsetCheckInSlave", False)
+    index_file_write_enable: bool = option(
+        "indexFileWriteEnable",
+        True,
+        help="write it to index files; without it a store that is open for writing has no index",
+        effect="dispatch",
+    )
+    index_file_read_enable: bool = option(
+        "indexFileReadEnable",
+        True,
+        help="read it from index files",
+        effect="find",
+    )
+    index_slot_count: int = option(
+        "maxHashSlotNum",
+        5_000_000,
+        "slots",
+        low=1,
+        help="slots of an index file",
+        effect="new files",
+    )
+    index_entry_count: int = option(
+        "maxIndexNum",
+        20_000_000,
+        "entries",
+        low=2,
+        help="entries of an index file",
+        effect="new files",
+    )
+    index_query_count_max: int = option(
+        "maxMsgsNumBatch",
+        64,
+        "messages",
+        low=1,
+        help="messages that a look-up by key returns",
+        effect="find without max_count",
+    )
 
     # Retention. The percentages outside RocketMQ's allowed range are brought into it, as RocketMQ
     # does.
-    delete_at_hours: tuple[int, ...] = option("deleteWhen", (4,), "hours of the day", codec=HOURS)
-    file_reserved_hours: int = option("fileReservedTime", 72, "hours")
-    delete_file_batch_max: int = option("deleteFileBatchMax", 10, "files", low=1)
-    clean_file_forcibly_enable: bool = option("cleanFileForciblyEnable", True)
-    clean_interval_ms: int = option("cleanResourceInterval", 10_000, "ms", low=1)
-    delete_commit_log_files_interval_ms: int = option("deleteCommitLogFilesInterval", 100, "ms")
-    delete_consume_queue_files_interval_ms: int = option(
-        "deleteConsumeQueueFilesInterval", 100, "ms"
+    delete_at_hours: tuple[int, ...] = option(
+        "deleteWhen",
+        (4,),
+        "hours of the day",
+        codec=HOURS,
+        help="when files past their time are deleted, separated by semicolons",
+        effect="retention",
     )
-    destroy_mapped_file_interval_ms: int = option("destroyMapedFileIntervalForcibly", 120_000, "ms")
-    redelete_file_interval_ms: int = option("redeleteHangedFileInterval", 120_000, "ms")
-    disk_used_percent_max: int = option("diskMaxUsedSpaceRatio", 75, "%", high=100)
-    disk_warning_percent: int = option("diskSpaceWarningLevelRatio", 90, "%", high=100)
-    disk_clean_forcibly_percent: int = option("diskSpaceCleanForciblyRatio", 85, "%", high=100)
-    replicas_per_disk_partition: int = option("replicasPerDiskPartition", 1, "replicas", low=1)
+    file_reserved_hours: int = option(
+        "fileReservedTime",
+        72,
+        "hours",
+        help="time that a commit log file is kept",
+        effect="retention",
+    )
+    delete_file_batch_max: int = option(
+        "deleteFileBatchMax",
+        10,
+        "files",
+        low=1,
+        help="most files that a round deletes",
+        effect="retention",
+    )
+    clean_file_forcibly_enable: bool = option(
+        "cleanFileForciblyEnable",
+        True,
+        help="delete younger files as well when the disk is too full",
+        effect="retention",
+    )
+    clean_interval_ms: int = option(
+        "cleanResourceInterval",
+        10_000,
+        "ms",
+        low=1,
+        help="time between two rounds",
+        effect="retention; refusal of puts on a full disk",
+    )
+    disk_used_percent_max: int = option(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "%",
+        high=100,
+        help="use of the disk above which files past their time are deleted at any hour",
+        effect="retention",
+    )
+    disk_warning_percent: int = option(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "%",
+        high=100,
+        help="use of the disk above which puts are refused",
+        effect="put",
+    )
+    disk_clean_forcibly_percent: int = option(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "%",
+        high=100,
+        help="use of the disk above which younger files are deleted as well, and below which "
+        "refused puts are accepted again",
+        effect="retention; put",
+    )
+    replicas_per_disk_partition: int = option(
+        "replicasPerDiskPartition",
+        1,
+        "replicas",
+        low=1,
+        help="stores that share the disk",
+        effect="retention",
+    )
     logical_disk_used_ratio_max: float = option(
-        "logicalDiskSpaceCleanForciblyThreshold", 0.8, "of the replica's share", high=1
+        "logicalDiskSpaceCleanForciblyThreshold",
+        0.8,
+        "of the store's share of the disk",
+        high=1,
+        help="use of it by the commit log above which younger files are deleted as well",
+        effect="retention, with replicasPerDiskPartition above 1",
     )
 
-    # Metadata.
+    # Delayed messages.
     delay_levels_ms: tuple[int, ...] = option(
         "messageDelayLevel",
         parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"),
         "ms",
         codec=DELAY_LEVELS,
-    )
-    flush_delay_offset_interval_ms: int = option(
-        "flushDelayOffsetInterval", 10_000, "ms", low=1, high=INT64_MAX
-    )
-    flush_consumer_offset_interval_ms: int = option(
-        "flushConsumerOffsetInterval", 5000, "ms", low=1
-    )
-    consumer_offset_version_step: int = option(
-        "consumerOffsetUpdateVersionStep", 500, "updates", low=1, high=INT64_MAX
-    )
-    delay_offset_version_step: int = option(
-        "delayOffsetUpdateVersionStep", 200, "updates", low=1, high=INT64_MAX
+        help="delay of each level, in a file with the units s, m, h or d",
+        effect="put",
     )
 
     def __post_init__(self) -> None:
-        violations = _violations(self)
+        # Rules between fields say nothing about values that are wrong on their own.
+        violations = violations_of(self) or _cross_violations(self)
         if violations:
             raise ConfigError(violations)
 
@@ -230,71 +413,57 @@ class StoreConfig:
 
     @classmethod
     def from_properties(cls, path_or_text: str | os.PathLike[str]) -> StoreConfig:
-        """Return the configuration a RocketMQ broker's own file describes.
+        """Return the store's part of a RocketMQ broker's own file; `Configuration.from_properties`
+        returns all parts.
 
-        A str holding a line break or `=` is the text itself, anything else a file, read as
-        ISO-8859-1 as Java does. Keys of other parts of RocketMQ are passed over. Raises ConfigError
-        listing every mistake; an unknown key is answered with the nearest right one.
+        A str with a line break or `=` is the text itself, anything else a file, read as ISO-8859-1
+        as Java does. Raises ConfigError that lists every mistake, with the nearest right key for an
+        unknown one. Keys without effect are named in one warning.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
-        return cls._from_settings(sources.from_properties(text, cls.options()), source=name)
+        return cls._of(sources.from_properties(text, _OPTIONS), source=name)
 
     @classmethod
     def from_toml(cls, path_or_text: str | os.PathLike[str]) -> StoreConfig:
-        """Return the configuration of a TOML document, with our field names or RocketMQ's keys.
+        """Return the store's part of a TOML document, with our field names or RocketMQ's keys.
 
-        Keys may stand flat or in tables: `file_size_bytes` in `[commit_log]` is
-        commit_log_file_size_bytes, and a table of any other name only groups. Raises ConfigError
-        listing every mistake.
+        Keys may be flat or in tables: `file_size_bytes` in `[commit_log]` is
+        commit_log_file_size_bytes, and a table of any other name only groups. Raises and warns as
+        from_properties.
         """
         text, name = sources.source_of(path_or_text, encoding="utf-8")
-        return cls._from_settings(sources.from_toml(text, cls.options()), source=name)
+        return cls._of(sources.from_toml(text, _OPTIONS), source=name)
 
     @classmethod
     def from_env(
         cls, prefix: str = "RMQSTORE_", *, environ: Mapping[str, str] | None = None
     ) -> StoreConfig:
-        """Return the configuration of environment variables, None for those of this process.
+        """Return the store's part of environment variables, None for those of this process.
 
         A variable is *prefix* and a field name in capitals, or *prefix* and a RocketMQ key as it
-        is: RMQSTORE_FILE_RESERVED_HOURS or RMQSTORE_fileReservedTime. Raises ConfigError listing
-        every mistake.
+        is: RMQSTORE_FILE_RESERVED_HOURS or RMQSTORE_fileReservedTime. Raises and warns as
+        from_properties.
         """
         environment = os.environ if environ is None else environ
-        settings = sources.from_environment(environment, prefix, cls.options())
-        return cls._from_settings(settings, source="the environment")
+        settings = sources.from_environment(environment, prefix, _OPTIONS)
+        return cls._of(settings, source="the environment")
 
     @classmethod
-    def _from_settings(cls, settings: sources.Settings, *, source: str) -> StoreConfig:
-        try:
-            config = cls(**settings.values)  # type: ignore[arg-type]
-        except ConfigError as error:
-            raise ConfigError((*settings.violations, *error.violations), source=source) from None
-        if settings.violations:
-            raise ConfigError(settings.violations, source=source)
-        return config
+    def _of(cls, settings: sources.Settings, *, source: str) -> StoreConfig:
+        store, _ = sources.build(settings, (cls, ReplicaConfig), source=source)
+        sources.warn(settings, source, used=cls.options())
+        assert isinstance(store, cls)
+        return store
 
     def to_properties(self) -> str:
         """Return every setting as a RocketMQ broker's file; from_properties reads the same value
         back."""
-        pairs: dict[str, str] = {}
-        for name, about in self.options().items():
-            value = getattr(self, name)
-            if value not in ("", ()) or value != about.default:
-                pairs[about.key] = about.codec.format(value)
-        return format_properties(pairs)
+        return sources.to_properties(self)
 
     def replace(self, **changes: Any) -> StoreConfig:
         """Return a copy with *changes* by field name. Raises ConfigError for unknown names and bad
         values."""
-        options = self.options()
-        unknown = [
-            f"{name}: unknown field; {sources.nearest_key(name, list(options))}"
-            for name in changes
-            if name not in options
-        ]
-        if unknown:
-            raise ConfigError(unknown)
+        sources.check_names(changes, self.options())
         return dataclasses.replace(self, **changes)
 
     @property
@@ -305,50 +474,23 @@ class StoreConfig:
         )
 
 
-def _violations(config: StoreConfig) -> list[str]:
-    violations: list[str] = []
-    for name, about in config.options().items():
-        violation = _field_violation(getattr(config, name), about)
-        if violation:
-            violations.append(f"{about.key} ({name}): {violation}")
-    # Rules between fields say nothing sensible about values that are wrong by themselves.
-    return violations or _cross_violations(config)
-
-
-def _field_violation(value: Any, about: Option) -> str:
-    """Returns what is wrong with one value, "" when nothing is."""
-    unit = f" {about.unit}" if about.unit else ""
-    if not about.codec.accepts(value):
-        return f"{shown(value)} has the wrong type; give a {type(about.default).__name__}"
-    if about.low is not None and value < about.low:
-        return f"{shown(value, typed=False)} is below the limit of {about.low}{unit}; raise it"
-    if about.high is not None and value > about.high:
-        return f"{shown(value, typed=False)} is above the limit of {about.high}{unit}; lower it"
-    return ""
-
-
 def _cross_violations(config: StoreConfig) -> list[str]:
     violations: list[str] = []
 
+    def wrong(name: str, advice: str) -> None:
+        found = shown(getattr(config, name), typed=False)
+        violations.append(f"{config.options()[name].key} ({name}): {found} {advice}")
+
     if config.compatibility not in get_args(Compatibility):
-        violations.append(
-            f"compatibility: {config.compatibility!r} is no release; use auto, 5.3 or 5.5"
-        )
+        wrong("compatibility", "is not a release; use auto, 5.3 or 5.5")
     if config.store_type not in ("default", "defaultRocksDB"):
-        violations.append(
-            f"storeType (store_type): {config.store_type!r} is unknown; "
-            "use default or defaultRocksDB"
-        )
+        wrong("store_type", "is not a store type; use default or defaultRocksDB")
+    if not _is_ip_address(config.store_host_address):
+        wrong("store_host_address", "is not an IPv4 or IPv6 address; give one")
     if any(not 0 <= hour <= 23 for hour in config.delete_at_hours):
-        violations.append(
-            f"deleteWhen (delete_at_hours): {config.delete_at_hours} holds an hour outside 0..23; "
-            "give hours of the day"
-        )
+        wrong("delete_at_hours", "has an hour outside 0..23; give hours of the day")
     if not config.delay_levels_ms or any(ms <= 0 or ms % 1000 for ms in config.delay_levels_ms):
-        violations.append(
-            "messageDelayLevel (delay_levels_ms): it takes at least one level, each of "
-            "whole seconds above 0"
-        )
+        wrong("delay_levels_ms", "is wrong; give at least one level, each of whole seconds above 0")
     writable = set(config.commit_log_paths) - set(config.commit_log_read_only_paths)
     if config.commit_log_paths and not writable:
         violations.append(
@@ -371,3 +513,14 @@ def _cross_violations(config: StoreConfig) -> list[str]:
             "put without enabledAppendPropCRC; switch that on too, or this off"
         )
     return violations
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_OPTIONS = {**StoreConfig.options(), **ReplicaConfig.options()}

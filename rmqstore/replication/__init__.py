@@ -6,8 +6,8 @@
         with rmqstore.open("b") as b, Slave(b, master="127.0.0.1:10912"):
             ...
 
-Decisions are pure state machines in modules of their own (`node` wires them together);
-`service` runs them over sockets. Importing this package imports none of them before they are used.
+Decisions are pure state machines in `protocol` and `group` (`group.node` wires them together);
+`runtime` runs them over sockets. Importing this package imports none of them before they are used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqstore.replication.epoch import EpochEntry, EpochList
-    from rmqstore.replication.events import HaOptions, HaState
-    from rmqstore.replication.queue_lock import Grant, LockRequest, LockTable, QueueId, Release
-    from rmqstore.replication.quorum import Lease, Mode, Quorum
-    from rmqstore.replication.service import Master, ReplicatedStore, Slave
-    from rmqstore.replication.status import MasterStatus, ReplicaStatus, Status
-    from rmqstore.replication.sync_state_set import Proposal
+    from rmqstore.epochs import EpochEntry, EpochList
+    from rmqstore.replication.facade import Master, ReplicatedStore, Slave
+    from rmqstore.replication.group.queue_lock import (
+        Grant,
+        LockRequest,
+        LockTable,
+        QueueId,
+        Release,
+    )
+    from rmqstore.replication.group.quorum import Lease, Mode, Quorum
+    from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
+    from rmqstore.replication.group.sync_state_set import Proposal
+    from rmqstore.replication.protocol.events import HaOptions, HaState
+    from rmqstore.replication.runtime.replica import Replica
 
 __all__ = [
     "EpochEntry",
@@ -40,6 +47,7 @@ __all__ = [
     "QueueId",
     "Quorum",
     "Release",
+    "Replica",
     "ReplicaStatus",
     "ReplicatedStore",
     "Slave",
@@ -47,20 +55,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "epoch": ("EpochEntry", "EpochList"),
-    "events": ("HaOptions", "HaState"),
-    "queue_lock": ("Grant", "LockRequest", "LockTable", "QueueId", "Release"),
-    "quorum": ("Lease", "Mode", "Quorum"),
-    "service": ("Master", "ReplicatedStore", "Slave"),
-    "status": ("MasterStatus", "ReplicaStatus", "Status"),
-    "sync_state_set": ("Proposal",),
+    "rmqstore.epochs": ("EpochEntry", "EpochList"),
+    "rmqstore.replication.facade": ("Master", "ReplicatedStore", "Slave"),
+    "rmqstore.replication.group.queue_lock": (
+        "Grant",
+        "LockRequest",
+        "LockTable",
+        "QueueId",
+        "Release",
+    ),
+    "rmqstore.replication.group.quorum": ("Lease", "Mode", "Quorum"),
+    "rmqstore.replication.group.status": ("MasterStatus", "ReplicaStatus", "Status"),
+    "rmqstore.replication.group.sync_state_set": ("Proposal",),
+    "rmqstore.replication.protocol.events": ("HaOptions", "HaState"),
+    "rmqstore.replication.runtime.replica": ("Replica",),
 }
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
+            return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

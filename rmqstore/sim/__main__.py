@@ -27,28 +27,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="bursts of puts in each run")
     parser.add_argument(
+        "--failures",
+        type=int,
+        default=_FAILURES_MAX,
+        help=f"failed seeds that end the sweep. Default: {_FAILURES_MAX}",
+    )
+    parser.add_argument(
         "--jobs", type=int, default=cores(), help="processes that run seeds; all cores by default"
     )
-    told = parser.parse_args(arguments)
-    if told.seed is not None:
-        outcome = run(told.seed, replicas=told.replicas, steps=told.steps, is_traced=True)
+
+    answer = parser.parse_args(arguments)
+
+    if answer.seed is not None:
+        outcome = run(answer.seed, replicas=answer.replicas, steps=answer.steps, is_traced=True)
         print("\n".join(outcome.trace))
         print(_summary(outcome))
         return 0 if outcome.is_sound else 1
-    if told.seconds is None and told.count is None:
+
+    if answer.seconds is None and answer.count is None:
         parser.error("give a seed, --seconds or --count")
-    if told.jobs < 1:
+    if answer.jobs < 1:
         parser.error("--jobs: give 1 or more")
-    first = secrets.randbelow(2**40) if told.first is None else told.first
-    jobs = told.jobs if told.count is None else max(min(told.jobs, told.count), 1)
+
+    first = secrets.randbelow(2**40) if answer.first is None else answer.first
+    jobs = answer.jobs if answer.count is None else max(min(answer.jobs, answer.count), 1)
     with Workers(jobs) as workers:
         return _sweep(
             workers,
             first,
-            told.count,
-            seconds=told.seconds,
-            replicas=told.replicas,
-            steps=told.steps,
+            answer.count,
+            seconds=answer.seconds,
+            replicas=answer.replicas,
+            steps=answer.steps,
+            failures_max=answer.failures,
         )
 
 
@@ -60,11 +71,13 @@ def _sweep(
     seconds: float | None,
     replicas: int,
     steps: int,
+    failures_max: int,
 ) -> int:
     started_s = time.monotonic()
     failed: list[int] = []
     runs = virtual_ms = confirmed = 0
     seeds = _seeds(first, number, until_s=None if seconds is None else started_s + seconds)
+
     for outcome in workers.run(seeds, replicas=replicas, steps=steps):
         runs, virtual_ms = runs + 1, virtual_ms + outcome.virtual_ms
         confirmed += outcome.confirmed
@@ -73,13 +86,15 @@ def _sweep(
             failed.append(seed)
             print(f"{seed}: {outcome.violation}", flush=True)
             print(f"    python -m rmqstore.sim {seed} --replicas {replicas} --steps {steps}")
-            if len(failed) >= _FAILURES_MAX:
+            if len(failed) >= failures_max:
                 break
+
     print(
         f"{runs} seeds from {first} on, {virtual_ms / 3_600_000:.1f} virtual hours, {confirmed} "
         f"messages confirmed, {time.monotonic() - started_s:.0f} s: "
         + (f"{len(failed)} failed: {' '.join(map(str, failed))}" if failed else "all sound")
     )
+
     return 1 if failed else 0
 
 

@@ -13,19 +13,28 @@ ever grows, so these hold at once and not only at the end:
 - The confirm offset of a replica goes back only with a cut, and no cut takes confirmed bytes.
 - One master in an epoch; epochs ascend. With leases nobody acknowledges a put once another is
   elected.
+- A replica relies only on state on its disk: a master's epoch before it reigns, an order before its
+  master is followed, an epoch before it is named in an acknowledgement. The log of a replica
+  counts as a copy, and is awaited, once that replica has stored the epoch of the master.
 
-A bar is lowered where the product promises less (docs/durability.md): with acknowledgements from
-memory a power loss may take what was confirmed, and a disk that rots may take what one replica
-alone has.
+A bar is lowered where the product promises less (docs/durability.md), and no further than that.
+With acknowledgements from memory a machine that loses its power loses what it had acknowledged, and
+so does a disk that rots: until such a replica has caught up, nothing is expected of it (`losses`).
+An election among replicas all of which lost something takes from the truth what the best of them
+lacks. A group whose masters do not wait with the confirm offset, or whose protocol does not carry
+it, has no truth; there the puts that were acknowledged are followed through all elections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from rmqstore.epochs import epoch_at
 from rmqstore.message import Durability, PutStatus
-from rmqstore.replication.epoch import epoch_at
-from rmqstore.sim.controller import View
+from rmqstore.replication.protocol.frames import Ack
+from rmqstore.sim.disk import ModelRecord, Rot, records_of
+from rmqstore.sim.losses import Losses
+from rmqstore.sim.messages import View
 from rmqstore.sim.promises import Promise, Promises
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
@@ -47,21 +56,33 @@ class Checker:
         self._replicas = replicas
         self._shape = shape
         self._view = view
+
         self._truth = bytearray()
         self._visible: dict[int, int] = {}
         self._masters: dict[int, int] = {}
         self._seen: set[int] = set()
         self._queue_offsets: dict[int, int] = {}
-        self._records: list[tuple[int, int]] = []
+        self._records: list[ModelRecord] = []
         self._rotten: set[int] = set()
-        self._lost: set[int] = set()
-        """Replicas that do not hold any more, perhaps, what they acknowledged."""
-        self._promises = Promises(replicas)
+
+        self._astray: dict[int, int] = {}
+        """From where on replicas hold what was taken from the truth, until they have caught up."""
+
+        self._losses = Losses()
+        self._promises = Promises(replicas, self._losses)
+
+        self._members: frozenset[int] = view().members
         self._epoch = 0
+        self._trusted: frozenset[int] = frozenset()
+        """Those asked before the last election that had lost nothing."""
+
         self._has_twins = False
         """Whether an operator promoted two replicas under one epoch."""
+        self.has_lost = False
+        """Whether an election took something from the truth."""
         self.is_void = False
-        """Whether a loss that nobody promised to survive has happened."""
+        """Whether an operator made a mistake that nobody promised to survive."""
+
         self.acknowledged = 0
         self.confirmed = 0
 
@@ -85,16 +106,17 @@ class Checker:
                 "without a cut"
             )
         self._visible[replica.number] = visible
-        if self.is_void:
+        if self.is_void or not self._shape.is_confirming:
             return
         self._same(replica, max(before, replica.log.start_offset), visible)
-        if visible > len(self._truth):
+        if visible > len(self._truth) and replica.number not in self._astray:
             self._extend(replica, visible)
 
     def cut(self, replica: Replica, offset: int) -> None:
         """Look at a cut that is about to be made."""
         log, before = replica.log, self._visible[replica.number]
         self._visible[replica.number] = min(before, offset)
+
         if log.end_offset <= offset:
             return
         if offset < min(before, log.promised_offset) and replica.number not in self._rotten:
@@ -102,10 +124,20 @@ class Checker:
                 f"replica {replica.number} cuts its log at {offset}; a master confirmed "
                 f"{log.promised_offset} to it, and its readers saw {before}"
             )
+
         self._no_twins(replica, offset)
-        if self.is_void:
+        first, end = max(offset, log.start_offset), self._held_end(replica)
+        if first < end:
+            data = self._losses.read(log, first, end - first)
+            self._losses.remove(replica.number, first, data)
+
+        if self.is_void or offset >= len(self._truth):
             return
-        if offset < len(self._truth) and self._is_member(replica):
+
+        if self._losses.is_unnoticed:
+            # A bit that nobody noticed looks like a fork in a comparison.
+            self._losses.distrusted.add(replica.number)
+        elif self._is_member(replica) and replica.number not in self._losses.distrusted:
             raise Violation(
                 f"replica {replica.number}, a member of the set, cuts its log at {offset}; up to "
                 f"{len(self._truth)} it is confirmed"
@@ -140,51 +172,164 @@ class Checker:
         last = replica.log.epochs[-1]
         if last.epoch != epoch:
             raise Violation(f"master {replica.number} of epoch {epoch} has {last} as its last")
+        if replica.log.epoch_state.master_epoch != epoch:
+            raise Violation(
+                f"replica {replica.number} reigns in epoch {epoch}; that it is master of it is not "
+                f"saved: {replica.log.epoch_state}"
+            )
         if epoch == self._view().epoch:
             self.labels(replica)
+
+    def obeyed(self, replica: Replica, epoch: int) -> None:
+        """Look at a replica that has carried out an order of *epoch*."""
+        state = replica.log.epoch_state
+        is_shared = state.has_replicas or replica.slave_node is None
+        if state.latest(replica.log.epochs) < epoch or not is_shared:
+            raise Violation(
+                f"replica {replica.number} was ordered to {replica.master} in epoch {epoch}; that "
+                f"is not saved: {state}"
+            )
+
+    def says(self, replica: Replica, ack: Ack) -> None:
+        """Look at an acknowledgement that a slave is about to send."""
+        epochs = replica.log.epochs
+        if ack.epoch is not None and ack.epoch not in (-1, *(each.epoch for each in epochs)):
+            raise Violation(
+                f"replica {replica.number} acknowledges {ack.offset} and epoch {ack.epoch}, which "
+                f"it has not stored: {epochs}"
+            )
 
     def decided(self, view: View) -> None:
         """Look at a decision of the controller."""
         learners = [each for each in sorted(view.members) if self._replicas[each].is_learner]
         if learners:
             raise Violation(f"learner {learners[0]} is a member of the set")
+
         is_election, self._epoch = view.epoch != self._epoch, view.epoch
+        former, self._members = self._members, view.members
         self._promises.let_in(view.members)
         if self.is_void:
             return
-        has_set = self._shape.has_set
-        self._held_by(view.members if has_set else (view.master,), 0)
+
+        if is_election and self._is_excused(view, former):
+            self._forget(self._replicas[view.master])
+        self._held_by(view.members if self._shape.has_set else (view.master,), 0)
+        if not is_election and self._shape.options.checks:
+            self._joined(view, view.members - former)
+
         if is_election:
-            broken = self._promises.elected(
-                view.master, lost=self._lost, asked=None if has_set else view.asked
-            )
+            self._trusted = view.asked - self._losses.distrusted
+            broken = self._promises.elected(view.master, asked=view.asked)
             if broken is not None:
                 raise Violation(
                     f"put {broken.number} was acknowledged with {broken.copies} copies; "
                     f"{view.master} is the best of enough replicas and lacks it"
                 )
 
-    def lost_power(self, replica: Replica, *, held: int) -> None:
-        """Take note of a loss of power, after the disk lost what it did; *held* is where the log
-        ended. What was acknowledged from memory is given up, and may already be under way."""
-        if not self._shape.is_durable and replica.log.whole_end < held and not replica.is_learner:
-            self.is_void = True
+    def _joined(self, view: View, joined: Collection[int]) -> None:
+        """Look at replicas that the reigning master let into the set."""
+        for number in sorted(joined):
+            if not self._has_stored(self._replicas[number], view.epoch):
+                raise Violation(
+                    f"{number} joins the set in epoch {view.epoch}, which it has not stored: "
+                    f"{self._replicas[number].log.epochs}"
+                )
+
+    def _is_excused(self, view: View, former: Collection[int]) -> bool:
+        """Tell whether the master was elected where too many had lost something, so that it may
+        lack what was confirmed."""
+        lost, shape = self._losses.distrusted, self._shape
+        if shape.has_set:
+            return lost.issuperset(former)
+        if not view.asked:
+            return view.master in lost
+        return len(view.asked - lost) < shape.asked_min
+
+    def _forget(self, chosen: Replica) -> None:
+        """Take from the truth what a master lacks that was elected among replicas that lost it."""
+        self._losses.distrusted.discard(chosen.number)
+        self._astray.pop(chosen.number, None)
+        end = min(len(self._truth), chosen.log.whole_end)
+        end = next((at for at in self._ends_down(end) if self._is_prefix(chosen, at)), 0)
+        self.has_lost |= end < len(self._truth) or not self._shape.is_confirming
+        del self._truth[end:]
+        while self._records and self._records[-1].physical_offset >= end:
+            record = self._records.pop()
+            self._seen.discard(record.number)
+            self._queue_offsets[record.queue] = record.queue_offset
+        self._promises.give_up(chosen)
+        for number, each in self._replicas.items():
+            if each is not chosen and each.log.whole_end > end:
+                self._astray[number] = min(end, self._astray.get(number, end))
+                self._losses.distrusted.add(number)
+
+    def _ends_down(self, end: int) -> Iterator[int]:
+        yield end
+        for record in reversed(self._records):
+            if record.physical_offset <= end:
+                yield record.physical_offset
+
+    def _is_prefix(self, replica: Replica, end: int) -> bool:
+        start = replica.log.start_offset
+        return end <= start or self._is_same(replica, start, end)
+
+    def lost_power(self, replica: Replica, *, tail_start: int, tail: bytes) -> None:
+        """Take note of a loss of power, after the disk lost what it did; *tail* was in memory alone
+        and began at *tail_start*. What was acknowledged from memory may be gone."""
+        log = replica.log
+        if log.whole_end < tail_start + len(tail):
+            first = max(log.whole_end, tail_start)
+            if not self._shape.is_durable:
+                self._losses.remove(replica.number, first, tail[first - tail_start :])
+                self._losses.distrusted.add(replica.number)
         self.died(replica)
 
-    def rotted(self, replica: Replica) -> None:
-        """Take note that what a replica's disk holds is of no use any more."""
+    def rotted(self, replica: Replica, rot: Rot) -> None:
+        """Take note of a bit that turned on a replica's disk."""
+        self._losses.rot(rot)
         self._rotten.add(replica.number)
-        self._lost.add(replica.number)
 
-    def is_rotten(self, replica: Replica) -> bool:
-        """Tell whether a bit of a replica's disk has turned, and nobody has replaced the disk."""
-        return replica.number in self._rotten
+    def started(self, replica: Replica) -> None:
+        """Take note that a replica took its log for sound when it started."""
+        if replica.number in self._rotten:
+            self._rotten.discard(replica.number)
+            self._losses.is_unnoticed = True
 
     def emptied(self, replica: Replica) -> None:
-        """Take note that an operator gave a replica an empty disk."""
+        """Take note that an operator is about to give a replica an empty disk."""
+        log = replica.log
         self._rotten.discard(replica.number)
         self._visible[replica.number] = 0
-        self._lost.add(replica.number)
+        data = self._losses.read(log, log.start_offset, log.end_offset - log.start_offset)
+        self._losses.remove(replica.number, log.start_offset, data)
+        self._losses.distrusted.add(replica.number)
+
+    @property
+    def distrusted(self) -> frozenset[int]:
+        """Replicas that may lack what they acknowledged."""
+        return frozenset(self._losses.distrusted)
+
+    def look_again(self) -> None:
+        """Trust those again that have all that the reigning master has."""
+        view = self._view()
+        master = self._replicas.get(view.master)
+        if master is None or master.number in self._losses.distrusted or not self._reigns(master):
+            return
+        if not master.is_up or master.master_node is None:
+            return
+
+        ours = master.log
+        for number in sorted(self._losses.distrusted):
+            theirs = self._replicas[number].log
+            start = max(ours.start_offset, theirs.start_offset)
+            size = ours.whole_end - start
+            if self._held_end(self._replicas[number]) < ours.whole_end:
+                continue
+            if theirs.epochs[-1:] == ours.epochs[-1:] and (
+                ours.read(start, size) == theirs.read(start, size)
+            ):
+                self._losses.distrusted.discard(number)
+                self._astray.pop(number, None)
 
     def died(self, replica: Replica) -> None:
         """Look at what a replica's disk holds after its process ended."""
@@ -195,53 +340,103 @@ class Checker:
         """Look at the answer to a put."""
         if put.status is not PutStatus.PUT_OK:
             return
+
         self.acknowledged += 1
         record, view = put.record, self._view()
         assert record is not None
+
         if self._shape.lease_ms and not self._reigns(replica):
             raise Violation(
                 f"put {put.number} of epoch {record.epoch} is acknowledged by {replica.number}; "
                 f"{view.master} was elected in epoch {view.epoch}"
             )
+
         if put.durability is Durability.MEMORY or self.is_void:
             return
+
         end = record.physical_offset + record.size
         if replica.log.whole_end < end:
             raise Violation(f"put {put.number} is acknowledged and not in the log")
         is_flushed = replica.log.flushed_offset >= end
         if not is_flushed and (self._shape.is_durable or put.durability is Durability.DISK):
             raise Violation(f"put {put.number} is acknowledged and not on the disk")
+
         if put.durability is Durability.REPLICATED:
             self._replicated(replica, put, record.physical_offset, end, copies)
 
     def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
-        quorum, members = self._shape.quorum, self._electorate()
-        if quorum.all_ack and len(self._truth) < end:
+        quorum, reigns = self._shape.quorum, self._reigns(replica)
+        is_of_all = self._shape.has_set and quorum.all_ack
+        if is_of_all and self._shape.is_confirming and len(self._truth) < end:
             raise Violation(
                 f"put {put.number} is acknowledged by all; confirmed is only {len(self._truth)}"
             )
-        if replica.log.start_offset > start or (self._shape.has_set and not self._reigns(replica)):
-            # Who held it may follow another master by now, or have deleted it by its age.
+
+        if replica.log.start_offset > start:
+            # All of it was confirmed and is deleted by its age.
             return
-        needed = put.copies or (quorum.min_in_sync if quorum.all_ack else quorum.in_sync)
-        data = replica.log.read(start, end - start)
-        promise = Promise(put.number, start, data, needed, set(members))
-        holders = {
-            each
-            for each in members
-            if self._held_end(self._replicas[each]) >= end
-            and promise.is_in(self._replicas[each].log)
-        }
-        is_held = len(holders | self._lost) >= needed or not self._reigns(replica)
-        if not is_held or copies < needed:
+
+        voters = [each.number for each in self._replicas.values() if not each.is_learner]
+        members = self._view().members if reigns and self._shape.has_set else voters
+        needed = put.copies or self._shape.needed
+        data = self._losses.read(replica.log, start, end - start)
+        promise = Promise(put.number, start, data, needed, set(members), is_of_all)
+
+        holders = {each for each in members if self._counts(promise, self._replicas[each], replica)}
+        has_all = not (is_of_all and reigns) or holders.issuperset(members)
+        if len(holders) < needed or copies < needed or not has_all:
             raise Violation(
-                f"put {put.number} needs {needed} copies; it was told that there are {copies}, and "
+                f"put {put.number} needs {needed} copies; it was reported to have {copies}, and "
                 f"there are those of {sorted(holders)}"
             )
-        if len(self._truth) < end:
+
+        if len(self._truth) >= end and self._shape.is_confirming:
+            return
+
+        if reigns:
+            self._promises.add(promise)
+        else:
+            self._outlived(promise)
+
+    def _counts(self, promise: Promise, replica: Replica, master: Replica) -> bool:
+        """Return whether a replica holds, or held at its acknowledgement, the bytes that
+        *master* promises."""
+        if self._losses.had(replica.number, promise.start, promise.data):
+            return True
+        is_held = self._held_end(replica) >= promise.end and promise.is_in(
+            replica.log, self._losses
+        )
+        return is_held and self._has_stored(replica, master.epoch)
+
+    def _has_stored(self, replica: Replica, epoch: int) -> bool:
+        """Return whether a replica has stored *epoch*, or had before it followed a later master."""
+        log = replica.log
+        if self._shape.protocol == "classic" or log.end_offset == 0:
+            return True
+        last = log.epochs[-1].epoch if log.epochs else -1
+        return last >= epoch or log.epoch_state.known_epoch > epoch
+
+    def _outlived(self, promise: Promise) -> None:
+        """Look at a put that a master acknowledged after another was elected."""
+        view = self._view()
+        elected = self._replicas[view.master]
+        if not (elected.is_up and elected.master_node is not None and self._reigns(elected)):
+            return
+        is_bound = promise.is_of_all or promise.binds(self._trusted)
+        if is_bound and not promise.is_in(elected.log, self._losses):
+            raise Violation(
+                f"put {promise.number} is acknowledged by a former master with {promise.copies} "
+                f"copies; {view.master}, elected since, lacks it"
+            )
+        if view.asked or promise.is_of_all:
             self._promises.add(promise)
 
     # ---- at the end
+
+    @property
+    def has_excuse(self) -> bool:
+        """Whether replicas may halt though they hold what was confirmed, or what looked so."""
+        return self.is_void or self.has_lost or self._losses.is_unnoticed
 
     def settled(self, master: Replica, others: Iterable[Replica]) -> str:
         """Return what keeps the group from being at one with *master*, "" for nothing."""
@@ -254,15 +449,17 @@ class Checker:
                 return f"replica {each.number} is behind"
             start = max(ours.start_offset, theirs.start_offset)
             size = ours.end_offset - start
-            if ours.read(start, size) != theirs.read(start, size):
+            if self._losses.read(ours, start, size) != self._losses.read(theirs, start, size):
                 return f"replica {each.number} differs"
         return ""
 
     def has_parted(self, replica: Replica, master: Replica) -> bool:
         """Tell whether a replica holds whole records that are not those that were confirmed or,
-        without a set and after a loss that nobody promised to survive, not those of *master*."""
+        where that cannot be said, not those of *master*."""
         log = replica.log
-        if self.is_void or not self._shape.has_set:
+        if self._shape.protocol == "classic" and log.end_offset > master.log.end_offset:
+            return True
+        if self.has_excuse or not (self._shape.has_set and self._shape.is_confirming):
             start = max(log.start_offset, master.log.start_offset)
             size = min(log.whole_end, master.log.whole_end) - start
             return size <= 0 or log.read(start, size) != master.log.read(start, size)
@@ -282,13 +479,14 @@ class Checker:
         log = replica.log
         if self.is_void:
             return
-        for offset, epoch in self._records:
+        for record in self._records:
+            offset = record.physical_offset
             if log.start_offset <= offset < log.whole_end:
                 entry = epoch_at(log.epochs, offset)
-                if entry is None or entry.epoch != epoch:
+                if entry is None or entry.epoch != record.epoch:
                     raise Violation(
                         f"replica {replica.number} lays byte {offset}, which was written in epoch "
-                        f"{epoch}, to {entry}"
+                        f"{record.epoch}, to {entry}"
                     )
 
     # ---- the truth
@@ -300,31 +498,50 @@ class Checker:
                 f"replica {replica.number} confirms bytes from {log.start_offset} on; nobody has "
                 f"confirmed those before, from {begin} on"
             )
-        self._truth += log.read(begin, end - begin)
-        for record in log.records(begin, end):
+
+        self._truth += self._losses.read(log, begin, end - begin)
+        for record in records_of(self._truth, log.borders(begin, end)):
             if record.number in self._seen:
                 raise Violation(f"put {record.number} is in the log twice")
             expected = self._queue_offsets.get(record.queue, 0)
-            if record.queue_offset != expected:
+            if record.queue_offset != expected and not self._losses.is_unnoticed:
                 raise Violation(
                     f"queue {record.queue}: {record.queue_offset} where {expected} comes next, at "
                     f"{record.physical_offset}"
                 )
+
             self._seen.add(record.number)
-            self._queue_offsets[record.queue] = expected + 1
-            self._records.append((record.physical_offset, record.epoch))
+            self._queue_offsets[record.queue] = record.queue_offset + 1
+            self._records.append(record)
             self.confirmed += 1
+
         broken = self._promises.confirmed(self._truth)
         if broken is not None:
             raise Violation(f"put {broken.number} was acknowledged; another is in its place")
+
         self._held_by(self._view().members, begin)
+        if self._reigns(replica) and replica.master_node is not None:
+            self._stored_by(replica)
+
+    def _stored_by(self, master: Replica) -> None:
+        """Look whether those have stored the epoch of *master* by whom it confirms the truth."""
+        members = self._view().members if self._shape.has_set else range(1, self._shape.voters + 1)
+        stored = {
+            each for each in members if self._has_stored(self._replicas[each], master.epoch)
+        } | (self._losses.distrusted & set(members))
+        needed = len(members) if self._shape.has_set else self._shape.needed
+        if len(stored) < needed:
+            raise Violation(
+                f"master {master.number} of epoch {master.epoch} has confirmed {len(self._truth)}; "
+                f"of {sorted(members)} only {sorted(stored)} have stored its epoch"
+            )
 
     def _held_by(self, members: Iterable[int], begin: int) -> None:
         """Look whether *members* hold the truth from *begin* on."""
         end = len(self._truth)
         for number in sorted(members):
             replica = self._replicas[number]
-            if number in self._rotten:
+            if number in self._rotten or number in self._losses.distrusted:
                 continue
             if self._held_end(replica) < end:
                 raise Violation(
@@ -334,7 +551,7 @@ class Checker:
             self._same(replica, max(begin, replica.log.start_offset), end)
 
     def _same(self, replica: Replica, begin: int, end: int) -> None:
-        end = min(end, len(self._truth))
+        end = min(end, len(self._truth), self._astray.get(replica.number, end))
         if begin < end and not self._is_same(replica, begin, end):
             raise Violation(
                 f"replica {replica.number} differs from what was confirmed, between {begin} and "
@@ -342,7 +559,7 @@ class Checker:
             )
 
     def _is_same(self, replica: Replica, begin: int, end: int) -> bool:
-        return replica.log.read(begin, end - begin) == self._truth[begin:end]
+        return self._losses.read(replica.log, begin, end - begin) == self._truth[begin:end]
 
     def _held_end(self, replica: Replica) -> int:
         """Return the end of what a replica holds as acknowledgements mean it."""
@@ -352,12 +569,6 @@ class Checker:
     def _reigns(self, replica: Replica) -> bool:
         view = self._view()
         return (view.master, view.epoch) == (replica.number, replica.epoch)
-
-    def _electorate(self) -> Collection[int]:
-        """Return whom an election may choose."""
-        if self._shape.has_set:
-            return self._view().members
-        return [each.number for each in self._replicas.values() if not each.is_learner]
 
     def _is_member(self, replica: Replica) -> bool:
         return replica.number in self._view().members

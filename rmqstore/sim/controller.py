@@ -1,41 +1,35 @@
 """A little controller: it keeps the sync-state set and elects masters from it, and never lies.
 
 It lives on a machine of its own that never dies. What it decides is decided; its answers, and its
-words about who is master, may come late, out of order, or never.
+words about who is master, may come late, out of order, twice, or never. A proposal is a call, so
+what it refused stays refused, whatever copies of the call come later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rmqstore.replication.sync_state_set import Proposal
+from rmqstore.replication.group.quorum import elector_wait_ms
 from rmqstore.sim.clock import Timeline
+from rmqstore.sim.messages import (
+    Heartbeat,
+    Message,
+    Order,
+    Propose,
+    Refuse,
+    View,
+    decode,
+    encode,
+)
 from rmqstore.sim.network import Network
 from rmqstore.sim.shape import Shape
 
-__all__ = ["CONTROLLER", "Controller", "Subject", "View"]
+__all__ = ["CONTROLLER", "Controller", "Subject"]
 
 CONTROLLER = 0
 _CHECK_MS = 100
-_LEASE_MARGIN = 1.1
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Who is master, and the sync-state set."""
-
-    epoch: int
-    master: int
-    members: frozenset[int]
-    set_epoch: int
-    asked_ms: int = -1
-    """Echoes the question that this answers."""
-    order: int = 0
-    """Greater in each view that names a master, whatever its epoch."""
-    asked: frozenset[int] = frozenset()
-    """Who was compared before *master* was chosen; empty where a set says who may be."""
 
 
 class Subject(Protocol):
@@ -43,19 +37,6 @@ class Subject(Protocol):
 
     number: int
     is_learner: bool
-
-    def on_view(self, life: int, view: View) -> None:
-        """Take the controller's word."""
-
-    def on_late_view(self, view: View) -> None:
-        """Take a word of the controller that was under way since an earlier life, perhaps."""
-
-    def on_refused_set(self, life: int, epoch: int, number: int) -> None:
-        """Learn that a proposal was turned down, for good."""
-
-    def on_asked(self, life: int, ballot: int, *, ends_masters: bool) -> None:
-        """Be compared with others: end the role of a slave, and of a master where *ends_masters*,
-        and return what the log holds to `Operator.answer`."""
 
 
 @dataclass(slots=True)
@@ -68,7 +49,7 @@ class _Word:
 
 
 class Controller:
-    """Keeps the set; *decided* is told each decision."""
+    """Keeps the set; *decided* is called with each decision."""
 
     def __init__(
         self,
@@ -83,63 +64,81 @@ class Controller:
         self._shape = shape
         self._subjects = subjects
         self._decided = decided
+
         self._words: dict[int, _Word] = {}
         self._late: dict[int, int] = {}
         """Until when a replica gets no order."""
         self._next_late_ms = 0
         self._given: list[View] = []
         self._buried: set[int] = set()
+        self._refused: set[tuple[int, int, int]] = set()
+        """Calls that were refused, by replica and life."""
+
         self._lease_until_us = 0
         self._wants_election = False
+
+        self.distrusted: Collection[int] = frozenset()
+        """Replicas that lost something they may have acknowledged, as somebody saw who looks after
+        the machines; they are elected only where all members are among them."""
+
         voters = frozenset(each.number for each in subjects.values() if not each.is_learner)
         self.view = View(0, 0, voters, 0)
         """Nobody is master yet; all logs are empty, so anybody may become it."""
 
     def start(self) -> None:
         """Begin to look after the group."""
+        self._network.receive(CONTROLLER, lambda data: self._receive(decode(data)))
         self._timeline.after(_CHECK_MS * 1000, self._check)
 
-    def hear(self, number: int, life: int, end_offset: int, epoch: int, asked_ms: int) -> None:
+    def _receive(self, message: Message) -> None:
+        match message:
+            case Heartbeat():
+                self._hear(message)
+            case Propose():
+                self._handle_proposal(message)
+            case _:
+                raise AssertionError(f"a controller cannot take {message}")
+
+    def _hear(self, beat: Heartbeat) -> None:
         """Take a replica's heartbeat, and answer it with what is so."""
-        if number in self._buried:
-            return
+        number, life, asked_ms = beat.number, beat.life, beat.asked_ms
         now_us = self._timeline.now_us
         known = self._words.get(number)
+        if number in self._buried or (known is not None and life < known.life):
+            return
+
         if number == self.view.master and known is not None and known.life != life:
             # It was away: what it held in memory only, its waiters and its role are gone.
             self._wants_election = True
-        self._words[number] = _Word(now_us, life, end_offset)
-        is_master = number == self.view.master and epoch == self.view.epoch
+        self._words[number] = _Word(now_us, life, beat.end_offset)
+
+        is_master = number == self.view.master and beat.epoch == self.view.epoch
         if is_master and not self._wants_election:
-            lease_us = int(self._shape.lease_ms * 1000 * _LEASE_MARGIN)
-            self._lease_until_us = max(self._lease_until_us, now_us + lease_us)
+            wait_us = elector_wait_ms(self._shape.lease_ms) * 1000
+            self._lease_until_us = max(self._lease_until_us, now_us + wait_us)
         else:
             asked_ms = -1
+
         if is_master or number != self.view.master or not self._wants_election:
             # A master that was away never takes office in its former epoch again: it may have lost
             # what others hold of it, and would write something else there.
-            self._tell(number, life, asked_ms)
+            self._reply(number, life, asked_ms)
 
-    def propose(self, number: int, life: int, epoch: int, proposal: Proposal) -> None:
-        """Take or turn down a set that a master proposes."""
-        view = self.view
-        if number != view.master or epoch != view.epoch:
+    def _handle_proposal(self, asked: Propose) -> None:
+        """Take or refuse a set that a master proposes."""
+        view, number, life = self.view, asked.number, asked.life
+        if number != view.master or asked.epoch != view.epoch:
             return
-        if proposal.set_epoch != view.set_epoch:
-            self._tell(number, life, -1)
+        if asked.set_epoch != view.set_epoch:
+            self._reply(number, life, -1)
             return
-        if not all(self._is_alive(each) for each in proposal.joined):
-            self._network.send(
-                CONTROLLER,
-                number,
-                self._subjects[number].on_refused_set,
-                life,
-                epoch,
-                proposal.number,
-            )
+        call = (number, life, asked.call)
+        if call in self._refused or not all(self._is_alive(each) for each in asked.joined):
+            self._refused.add(call)
+            self._send(number, Refuse(life, asked.epoch, asked.call, asked.proposal))
             return
-        self._decide(replace(view, members=proposal.members, set_epoch=view.set_epoch + 1))
-        self._tell(number, life, -1)
+        self._decide(replace(view, members=asked.members, set_epoch=view.set_epoch + 1))
+        self._reply(number, life, -1)
 
     def elect(self) -> None:
         """Elect a master, again or another, as soon as that is safe."""
@@ -154,12 +153,8 @@ class Controller:
         self._late[number] = self._timeline.now_us + ms * 1000
         if self._given and self._network.rng.random() < 0.5:
             earlier = self._network.rng.choice(self._given[-3:])
-            self._timeline.after(
-                int(ms * 1000 * self._network.rng.random()),
-                self._deliver,
-                number,
-                earlier,
-            )
+            late_us = int(ms * 1000 * self._network.rng.random())
+            self._timeline.after(late_us, self._send, number, Order(-1, earlier))
 
     def delay_next_order(self, ms: int) -> None:
         """Let the replica elected next learn of that late, unlike the others."""
@@ -193,11 +188,14 @@ class Controller:
             self._elect()
 
     def _elect(self) -> None:
-        fit = [each for each in sorted(self.view.members) if self._is_alive(each)]
+        members, lost = self.view.members, self.distrusted
+        fit = [each for each in sorted(members) if self._is_alive(each) and each not in lost]
+        if not fit and all(each in lost and self._is_alive(each) for each in members):
+            fit = sorted(members)
         if not fit:
             return
         self._wants_election = False
-        if self._shape.elects_longest:
+        if self._shape.elects_longest or fit[0] in lost:
             chosen = max(fit, key=lambda each: self._words[each].end_offset)
         else:
             chosen = self._network.rng.choice(fit)
@@ -227,20 +225,19 @@ class Controller:
         self._decide(View(epoch, chosen, members, set_epoch, order=order, asked=asked))
         self._given.append(self.view)
         for number, word in self._words.items():
-            self._tell(number, word.life, -1)
+            self._reply(number, word.life, -1)
 
     def _decide(self, view: View) -> None:
         self.view = view
         self._decided(view)
 
-    def _tell(self, number: int, life: int, asked_ms: int) -> None:
+    def _reply(self, number: int, life: int, asked_ms: int) -> None:
         if self._timeline.now_us < self._late.get(number, 0):
             return
-        told = replace(self.view, asked_ms=asked_ms)
-        self._network.send(CONTROLLER, number, self._subjects[number].on_view, life, told)
+        self._send(number, Order(life, replace(self.view, asked_ms=asked_ms)))
 
-    def _deliver(self, number: int, view: View) -> None:
-        self._subjects[number].on_late_view(view)
+    def _send(self, number: int, message: Message) -> None:
+        self._network.send(CONTROLLER, number, encode(message))
 
     def _is_alive(self, number: int) -> bool:
         word = self._words.get(number)

@@ -24,13 +24,13 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from rmqstore.replication.epoch import EpochEntry, EpochList
-from rmqstore.replication.epoch_state import EpochState
-from rmqstore.replication.events import (
+from rmqstore.epochs import EpochEntry, EpochList
+from rmqstore.replication.group.epoch_state import EpochState
+from rmqstore.replication.protocol.events import (
     Append,
     Effect,
     FlushLog,
@@ -41,9 +41,8 @@ from rmqstore.replication.events import (
     SetConfirm,
     TruncateTo,
 )
-from rmqstore.replication.watermark import Watermark
 
-__all__ = ["Died", "DiskError", "ModelLog", "ModelRecord", "RotError"]
+__all__ = ["Died", "DiskError", "ModelLog", "ModelRecord", "Rot", "RotError", "records_of"]
 
 _MAGIC, _BLANK_MAGIC = 0x52454344, 0x424C4E4B
 _HEAD = struct.Struct(">IIIQIIIIQ")
@@ -65,6 +64,15 @@ class Died(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Rot:
+    """A record from *start* on in which one bit turned on the disk."""
+
+    start: int
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRecord:
     """A message in the log."""
 
@@ -74,6 +82,15 @@ class ModelRecord:
     queue: int
     queue_offset: int
     number: int
+
+
+def records_of(data: bytes | bytearray, borders: Iterable[int]) -> Iterator[ModelRecord]:
+    """Yield the messages of *data* that begin at *borders*."""
+    for border in borders:
+        if int.from_bytes(data[border : border + 4]) == _MAGIC:
+            head = _HEAD.unpack_from(data, border)
+            _, size, _, offset, epoch, queue, queue_offset, number, _ = head
+            yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
 
 
 class _EpochFiles:
@@ -98,9 +115,11 @@ class _EpochFiles:
 class ModelLog:
     """The log of one replica through all its lives; implements LogView."""
 
-    def __init__(self, *, file_size: int, checks_all: bool = True) -> None:
+    def __init__(self, *, file_size: int, checks_all: bool = True, is_gated: bool = True) -> None:
         self.file_size = file_size
+        self.is_gated = is_gated
         self._checked_from = 12 if checks_all else _HEAD.size
+
         self.start_offset = 0
         self.flushed_offset = 0
         self.confirm_offset = 0
@@ -109,24 +128,23 @@ class ModelLog:
         """On the disk whenever it changes: no crash takes it back."""
         self.whole_end = 0
         """Behind the last whole record; what follows is part of one."""
+
         self.is_full = False
         """Whether the disk is."""
         self.dies_in = -1
         """How many changes are made before the process dies; below 0 it does not."""
+
         self._data = bytearray()
         self._borders: list[int] = []
         self._files = _EpochFiles(self)
         self._flushed_whole = 0
         self._saved_confirm = 0
         self._promised: int | None = 0
+
         self._next_queue_offsets: dict[int, int] = {}
         self._first_queue_offsets: dict[int, int] = {}
 
     # ---- what a machine sees
-
-    @property
-    def is_gated(self) -> bool:
-        return True
 
     @property
     def is_promised(self) -> bool:
@@ -204,6 +222,13 @@ class ModelLog:
 
     def check(self) -> int | None:
         """Look at the records that became whole; return where one is damaged, None for nowhere."""
+        damaged_at = self._check()
+        if not self.is_gated:
+            # Readers see every whole record.
+            self.confirm_offset = max(self.confirm_offset, self.whole_end)
+        return damaged_at
+
+    def _check(self) -> int | None:
         end = self.end_offset
         while (border := self.whole_end) < end:
             size = self._size_at(border)
@@ -219,13 +244,16 @@ class ModelLog:
         """Append a message with a body of *size* bytes. Raises DiskError on a full disk."""
         assert self.whole_end == self.end_offset, "a put behind half a record"
         self.change(needs_room=True)
+
         size += _HEAD.size
         rest = self.file_end(self.end_offset) - self.end_offset
         if size + _BLANK.size > rest:
             self._data += _BLANK.pack(_BLANK_MAGIC, rest).ljust(rest, b"\0")
+
         offset = self.end_offset
         queue_offset = self._next_queue_offsets.get(queue, 0)
         self._next_queue_offsets[queue] = queue_offset + 1
+
         tail = _HEAD.pack(
             _MAGIC, size, 0, offset, epoch, queue, queue_offset, number, wall_ms
         ).ljust(size, bytes((97 + number % 26,)))
@@ -252,8 +280,10 @@ class ModelLog:
         self._saved_confirm = min(self._saved_confirm, offset)
 
     def settle(self) -> None:
-        """Find the queue offsets that come next, in a log that ends with a whole record."""
-        self._next_queue_offsets = self._queue_offsets_at(self.whole_end)
+        """Cut what is not a whole record, and find the queue offsets that come next."""
+        self.check()
+        self.cut(self.whole_end)
+        self._count_queues()
 
     def expire(self, offset: int) -> None:
         """Delete the files before *offset*, where one begins."""
@@ -292,25 +322,25 @@ class ModelLog:
         if self.whole_end < self._flushed_whole:
             raise RotError(f"the record at {self.whole_end} is damaged")
         self.cut(self.whole_end)
+        self._count_queues()
         self.flushed_offset = self._flushed_whole = self.end_offset
         self.epochs = EpochList.recover(
             self._files, log_start=self.start_offset, log_end=self.end_offset
         ).entries
-        self.confirm_offset = Watermark(
-            confirm_offset=self._saved_confirm,
-            start_offset=self.start_offset,
-            end_offset=self.end_offset,
-        ).confirm_offset
-        self.settle()
+        self.confirm_offset = min(max(self._saved_confirm, self.start_offset), self.end_offset)
 
-    def rot(self, rng: Random) -> int | None:
-        """Turn a bit of what is on the disk; return where, None where nothing is."""
-        size = self._flushed_whole - self.start_offset
-        if size <= 0:
+    def rot(self, rng: Random) -> Rot | None:
+        """Turn a bit of what is on the disk, as often in the head of a record as in its body; None
+        where nothing is."""
+        if self._flushed_whole <= self.start_offset:
             return None
-        at = rng.randrange(size)
-        self._data[at] ^= 1 << rng.randrange(8)
-        return self.start_offset + at
+        at = rng.randrange(bisect_left(self._borders, self._flushed_whole))
+        start = self._borders[at]
+        end = self._borders[at + 1] if at + 1 < len(self._borders) else self.whole_end
+        before = self.read(start, end - start)
+        size = len(before) if rng.random() < 0.5 else min(_HEAD.size, len(before))
+        self._data[start - self.start_offset + rng.randrange(size)] ^= 1 << rng.randrange(8)
+        return Rot(start, before, self.read(start, end - start))
 
     # ---- what the checker sees
 
@@ -321,11 +351,14 @@ class ModelLog:
         at = bisect_right(self._borders, offset) - 1
         return self._borders[at] if at >= 0 else self.start_offset
 
+    def borders(self, start: int, stop: int) -> list[int]:
+        """Return where the records begin that begin from *start* on and before *stop*."""
+        return self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, stop)]
+
     def records(self, start: int, stop: int) -> Iterator[ModelRecord]:
         """Yield the messages between two borders."""
-        for head in self._heads(start, stop):
-            _, size, _, offset, epoch, queue, queue_offset, number, _ = head
-            yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
+        base = self.start_offset
+        yield from records_of(self._data, [each - base for each in self.borders(start, stop)])
 
     def change(self, *, needs_room: bool = False) -> None:
         """Stand before a change of the disk: it may be the process's last moment, or the disk
@@ -338,10 +371,13 @@ class ModelLog:
 
     def _heads(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
         """Yield the fields of the messages between two borders."""
-        first, last = bisect_left(self._borders, start), bisect_left(self._borders, stop)
-        for border in self._borders[first:last]:
+        for border in self.borders(start, stop):
             if self._magic_at(border) == _MAGIC:
                 yield _HEAD.unpack_from(self._data, border - self.start_offset)
+
+    def _count_queues(self) -> None:
+        """Find the queue offsets that come next."""
+        self._next_queue_offsets = self._queue_offsets_at(self.whole_end)
 
     def _queue_offsets_at(self, offset: int) -> dict[int, int]:
         """Return the queue offsets that come next behind the records before *offset*."""
@@ -370,19 +406,23 @@ class ModelLog:
         one."""
         data, begin = self._data, border - self.start_offset
         held = len(data) - begin
+
         if held < _BLANK.size:
             return None
         magic, size = _BLANK.unpack_from(data, begin)
         room = self.file_end(border) - border
+
         if magic == _BLANK_MAGIC:
             filler = data[begin + _BLANK.size : begin + size]
             if size != room or any(filler):
                 return 0
             return size if size <= held else None
+
         if magic != _MAGIC or not _HEAD.size <= size <= room - _BLANK.size:
             return 0
         if size > held:
             return None
+
         crc, offset = _CRC_AND_OFFSET.unpack_from(data, begin + _BLANK.size)
         found = zlib.crc32(data[begin + self._checked_from : begin + size])
         return size if found == crc and offset == border else 0

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from rmqstore.replication.frames import Frame, Transfer
-from rmqstore.sim.controller import CONTROLLER
+from rmqstore.replication.protocol.frames import Frame, Transfer
+from rmqstore.sim.clock import Timeline
+from rmqstore.sim.controller import CONTROLLER, Controller
 from rmqstore.sim.disk import Died
+from rmqstore.sim.network import End, Network
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
 
-if TYPE_CHECKING:
-    from rmqstore.sim.network import End
-    from rmqstore.sim.replica import Replica
-    from rmqstore.sim.shape import Shape
-    from rmqstore.sim.world import World
+__all__ = ["Fate", "Faults", "Scene"]
 
-__all__ = ["Fate", "Faults"]
-
-_LEAD_WEIGHT = 20
+_WEIGHTS = {"lead": 20, "SaveEpochs": 10}
+"""How much likelier than others a moment is struck that few runs come to."""
 _LIKELY = {"rot": 0.15, "err": 0.15, "hold": 0.55, "late_order": 0.3, "restart_master": 0.3}
+_LONG_MS = (4500, 9000)
 _STOPPABLE = ("append", "put", "flushed")
 
 
@@ -54,14 +54,23 @@ class Faults:
     """A machine is cut off from some others or from the controller."""
     one_way: int = 3
     """The same in one direction only."""
+    isolation: int = 1
+    """A machine is cut off from all others, or from all but the controller, for longer than every
+    time limit."""
     delay: int = 2
     """Everything takes long, and overtakes."""
     loss: int = 2
     """Single messages get lost."""
+    double: int = 2
+    """Single messages arrive twice, the second time up to seconds later."""
+    keep: int = 2
+    """Single messages arrive seconds later, after those that were sent since."""
     slow_reader: int = 2
     """A side of a connection takes a few bytes at a time."""
     pause: int = 3
     """A process gets no turn; its clock goes on."""
+    suspend: int = 1
+    """The same for longer than every time limit."""
     stop: int = 2
     """The same, between two steps of a put."""
     clock_jump: int = 2
@@ -74,7 +83,8 @@ class Faults:
     expire: int = 3
     """A replica deletes its oldest log file."""
     hold: int = 3
-    """A frame, often the first one of an epoch, and those after it come seconds later."""
+    """A frame, often the first one of an epoch, and those after it come seconds later: log of a
+    former master, or acknowledgements of its slave, when both have other roles."""
     late_order: int = 2
     """A replica gets its orders late, or an earlier order again."""
     restart_master: int = 2
@@ -96,12 +106,18 @@ class Faults:
             likely = _LIKELY.get(each.name, 0.55)
             usual = max(getattr(cls(), each.name), 1)
             kept[each.name] = usual if rng.random() < likely else 0
-        if not shape.is_durable and rng.random() < 0.8:
-            # Nobody promises that memory survives this, so little could be checked.
-            kept["power_loss"] = kept["blackout"] = kept["restart_master"] = 0
-        # Without a set nobody knows which copies a lost disk takes along; with one a controller
-        # counts epochs.
-        kept["err" if shape.has_set else "rot"] = 0
+
+        if not shape.is_durable and rng.random() < 0.7:
+            # Memory survives machines that lose power one at a time.
+            kept["blackout"] = 0
+
+        if shape.has_set or shape.protocol == "classic":
+            # Epochs are counted, or nobody else is promoted.
+            kept["err"] = 0
+
+        if not shape.options.checks:
+            kept["flip"] = 0
+
         return replace(
             cls(**kept),
             mean_gap_ms=rng.choice((250, 700, 2000)),
@@ -109,10 +125,34 @@ class Faults:
         )
 
 
+class Scene(Protocol):
+    """The world that faults happen to."""
+
+    timeline: Timeline
+    network: Network
+    replicas: dict[int, Replica]
+    controller: Controller
+
+    def say(self, text: str) -> None:
+        """Write a line of the trace."""
+
+    def kill(self, replica: Replica, *, loses_power: bool) -> None:
+        """End a replica, which starts again later."""
+
+    def restart_master(self) -> None:
+        """Take the power of the master's machine, and start its program again as the master."""
+
+    def err(self) -> None:
+        """Let the operator promote a second replica under the present epoch."""
+
+    def rot(self, replica: Replica) -> None:
+        """Turn a bit of a replica's disk."""
+
+
 class Fate:
     """Lets the faults of one world happen, and ends them."""
 
-    def __init__(self, world: World, rng: Random, faults: Faults) -> None:
+    def __init__(self, world: Scene, rng: Random, faults: Faults) -> None:
         self._world = world
         self._rng = rng
         self._faults = faults
@@ -138,13 +178,16 @@ class Fate:
         if self._stops and what in _STOPPABLE and not self._is_over:
             self._stops -= 1
             self._pause(replica)
+
         # Nobody knows a new epoch yet but the master that begins it.
-        likely = self._faults.worst_moments * (_LEAD_WEIGHT if what == "lead" else 1)
+        likely = self._faults.worst_moments * _WEIGHTS.get(what, 1)
         if self._is_over or self._rng.random() >= likely:
             return
+
         world, rng = self._world, self._rng
         world.say(f"-- bad moment for replica {replica.number}: {what}")
         stroke = rng.choice((0, 4)) if what == "lead" else rng.randrange(5)
+
         if stroke == 0 and (self._faults.crash or self._faults.power_loss):
             raise Died
         if stroke == 1:
@@ -157,7 +200,7 @@ class Fate:
             self._partition(replica.number)
 
     def frame(self, replica: Replica, frame: Frame, end: End) -> None:
-        """Hold back, perhaps, a frame that a master is about to write."""
+        """Hold back, perhaps, a frame that a replica is about to write."""
         if not self._holds or end.has_output:
             return
         entries = replica.log.epochs
@@ -214,6 +257,19 @@ class Fate:
             way = (source, target) if self._rng.random() < 0.5 else (target, source)
             self._block(*way)
 
+    def _isolation(self) -> None:
+        one = self._anyone().number
+        others = [each for each in self._world.replicas if each != one]
+        if self._rng.random() < 0.6:
+            others.append(CONTROLLER)
+        ms = self._rng.randint(*_LONG_MS)
+        self._world.say(f"   replica {one} from {others} for {ms} ms")
+        network = self._world.network
+        for each in others:
+            for source, target in ((one, each), (each, one)):
+                network.block(source, target)
+                self._world.timeline.after(ms * 1000, network.unblock, source, target)
+
     def _delay(self) -> None:
         network = self._world.network
         network.latency_ms = (0.1, self._rng.choice((20.0, 200.0)))
@@ -221,7 +277,15 @@ class Fate:
 
     def _loss(self) -> None:
         self._world.network.loss_rate = self._rng.choice((0.1, 0.5))
-        self._later(self._restore_loss)
+        self._later(setattr, self._world.network, "loss_rate", 0.0)
+
+    def _double(self) -> None:
+        self._world.network.double_rate = self._rng.choice((0.2, 1.0))
+        self._later(setattr, self._world.network, "double_rate", 0.0)
+
+    def _keep(self) -> None:
+        self._world.network.keep_rate = self._rng.choice((0.1, 0.5))
+        self._later(setattr, self._world.network, "keep_rate", 0.0)
 
     def _slow_reader(self) -> None:
         connections = self._world.network.connections()
@@ -234,9 +298,10 @@ class Fate:
 
     def _pause(self, replica: Replica | None = None) -> None:
         replica = self._anyone() if replica is None else replica
-        ms = self._rng.choice((50, 500, 2500))
-        self._world.say(f"   replica {replica.number} for {ms} ms")
-        replica.pause(ms)
+        self._stop_for(replica, self._rng.choice((50, 500, 2500)))
+
+    def _suspend(self) -> None:
+        self._stop_for(self._anyone(), self._rng.randint(*_LONG_MS))
 
     def _stop(self) -> None:
         self._stops += 1
@@ -287,6 +352,10 @@ class Fate:
     def _anyone(self) -> Replica:
         return self._rng.choice(list(self._world.replicas.values()))
 
+    def _stop_for(self, replica: Replica, ms: int) -> None:
+        self._world.say(f"   replica {replica.number} for {ms} ms")
+        replica.pause(ms)
+
     def _kill(self, replica: Replica, *, loses_power: bool) -> None:
         if replica.is_up:
             self._world.kill(replica, loses_power=loses_power)
@@ -308,6 +377,3 @@ class Fate:
 
     def _restore_latency(self) -> None:
         self._world.network.latency_ms = (0.1, 1.0)
-
-    def _restore_loss(self) -> None:
-        self._world.network.loss_rate = 0.0

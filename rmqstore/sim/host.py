@@ -11,8 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqstore.replication.frames import MasterFrameParser, SlaveFrameParser
-from rmqstore.replication.node import MasterNode, SlaveNode
+from rmqstore._native.core import Admission
+from rmqstore.replication.group.node import MasterNode, SlaveNode
+from rmqstore.replication.group.roles import Change, RoleMachine
+from rmqstore.replication.protocol.frames import (
+    ClassicDataParser,
+    MasterFrameParser,
+    ReportParser,
+    SlaveFrameParser,
+)
+from rmqstore.sim.board import VirtualBoard
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.disk import DiskError, ModelLog, RotError
 from rmqstore.sim.network import End, Network
@@ -27,7 +35,7 @@ class Link:
     """A connection of the process."""
 
     end: End
-    parser: MasterFrameParser | SlaveFrameParser
+    parser: MasterFrameParser | SlaveFrameParser | ClassicDataParser | ReportParser
 
 
 @dataclass(slots=True)
@@ -35,6 +43,7 @@ class DiskWait:
     """A put that waits for the disk of this replica."""
 
     put: Put
+    admission: Admission
     copies: int = 1
 
 
@@ -42,14 +51,25 @@ class DiskWait:
 class Process:
     """What dies with the process."""
 
-    node: MasterNode[int] | SlaveNode | None = None
+    roles: RoleMachine[int]
+    node: MasterNode | SlaveNode | None = None
+    board: VirtualBoard[int] | None = None
+    """Of the node of a master."""
+    change: Change[int] | None = None
+    """The change of role that is under way."""
+    ballots: list[tuple[int, bool]] = field(default_factory=list)
+    """What was asked while it was."""
+    takes_puts: bool = False
     epoch: int = -1
     order: int = -1
     """Of the view that it follows."""
     master: int = 0
     links: dict[int, Link] = field(default_factory=dict)
-    puts: dict[int, Put] = field(default_factory=dict)
+    puts: dict[int, tuple[Put, Admission]] = field(default_factory=dict)
+    """Those that wait for copies."""
     disk_waits: list[DiskWait] = field(default_factory=list)
+    calls: set[int] = field(default_factory=set)
+    """Attempts at proposals that were neither answered nor voided by another role."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None
@@ -67,36 +87,52 @@ class Host(ABC):
         timeline: Timeline,
         network: Network,
         clock: MachineClock,
-        witness: Witness,
+        witness: Witness[Any],
     ) -> None:
         self.number = number
         self.is_learner = is_learner
-        self.log = ModelLog(file_size=shape.file_size, checks_all=shape.checks_all)
+        self.log = self._empty_log(shape)
         self.clock = clock
+
         self.life = 0
         """How often the process was started."""
         self.is_up = False
         self.has_rotten = False
         """Whether recovery refuses the log; an operator must act."""
+
         self.paused_until_us = 0
         """Until then the process gets no turn."""
+
         self.asked_for = -1
         """The ballot for which the operator ended this replica's role; kept on the machine, not by
         the process, until an order of that ballot or a later one arrives."""
+
         self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
+
         self._shape = shape
         self._timeline = timeline
         self._network = network
         self._witness = witness
-        self._now = Process()
+        self._now = self._process()
+
+    def _process(self) -> Process:
+        shape = self._shape
+        return Process(
+            RoleMachine(self.log, quorum=shape.quorum, mode=shape.mode, place=str(self.number))
+        )
 
     # ---- how it stands
 
     @property
-    def master_node(self) -> MasterNode[int] | None:
+    def master_node(self) -> MasterNode | None:
         """The node of a master, None in other roles."""
         node = self._now.node
         return node if isinstance(node, MasterNode) else None
+
+    @property
+    def takes_puts(self) -> bool:
+        """Whether puts are accepted here."""
+        return self._now.takes_puts
 
     @property
     def slave_node(self) -> SlaveNode | None:
@@ -117,12 +153,14 @@ class Host(ABC):
     @property
     def visible_end(self) -> int:
         """Behind the last message that readers of this replica see."""
+        if not self.log.is_gated:
+            return self.log.whole_end
         confirm = self.log.confirm_offset
         if self._shape.is_durable:
             confirm = min(confirm, self.log.flushed_offset)
         return self.log.whole_below(confirm)
 
-    def told(self) -> str:
+    def answer(self) -> str:
         """Return in a few words how it stands."""
         log, node = self.log, self._now.node
         role = "no role" if node is None else "master" if self.master_node else "slave"
@@ -143,9 +181,11 @@ class Host(ABC):
         """Start the process: it reads its disk and asks the controller what to be."""
         if self.is_up:
             return
+
         self.life += 1
         self.paused_until_us = 0
         self._put_off.clear()
+
         try:
             self.log.recover()
         except RotError as error:
@@ -155,9 +195,10 @@ class Host(ABC):
         except DiskError as error:
             self._witness.say(f"replica {self.number} cannot start: {error}")
             return
+
         self.is_up, self.has_rotten = True, False
-        self._now = Process()
-        self._witness.say(self.told())
+        self._now = self._process()
+        self._witness.say(self.answer())
         self._begin()
 
     def kill(self, *, loses_power: bool) -> None:
@@ -170,7 +211,7 @@ class Host(ABC):
                 link.end.vanish()
             else:
                 link.end.close()
-        self._now = Process()
+        self._now = self._process()
         if loses_power:
             self.log.power_loss(self._network.rng)
         else:
@@ -183,12 +224,19 @@ class Host(ABC):
     def replace_disk(self) -> None:
         """Begin with an empty log, after the process was ended."""
         assert not self.is_up
-        shape = self._shape
-        self.log = ModelLog(file_size=shape.file_size, checks_all=shape.checks_all)
+        self.log = self._empty_log(self._shape)
         self.has_rotten = False
 
+    @staticmethod
+    def _empty_log(shape: Shape) -> ModelLog:
+        return ModelLog(
+            file_size=shape.file_size,
+            checks_all=shape.checks_all,
+            is_gated=shape.is_confirming,
+        )
+
     def pause(self, ms: int) -> None:
-        """Give the process no turn for a while; the world and its clock go on."""
+        """Give the process no turn for a while. The world, its clock and its lease go on."""
         self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
         self._timeline.at(self.paused_until_us, self._wake)
 
@@ -227,3 +275,7 @@ class Host(ABC):
     @abstractmethod
     def _act(self, action: Callable[..., None], *args: Any) -> None:
         """Take a turn."""
+
+    @abstractmethod
+    def on_message(self, data: bytes) -> None:
+        """Take a message of the controller or the operator."""

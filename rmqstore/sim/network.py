@@ -6,11 +6,10 @@ arrive after those of the one that replaced it; that is the only repetition ther
 between two replicas is blocked, what is under way waits there, as TCP's repetitions make it do.
 
 A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, anywhere in what
-either side says: checks find it (csrc/ha_frame.h).
+either side says: checks find it (csrc/format/ha_frame.h).
 
-Single messages, to and from the controller, may be lost, and may overtake each other. They are not
-doubled on the way: proposals and their answers are calls. Masters repeat proposals, replicas ask
-for the controller's word over and over.
+Single messages, to and from the controller, may be lost, doubled, and kept back one by one, so that
+they overtake each other. The bytes of one that arrives are those that were sent.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from rmqstore.sim.clock import Timeline
 
@@ -29,6 +28,7 @@ __all__ = ["End", "Network", "Party"]
 _CAPACITY = 32 * 1024
 _SLOW_CAPACITY = 512
 _SLOW_INTERVAL_US = 20_000
+_LATE_MS = (5, 500, 6000)
 
 
 class Party(Protocol):
@@ -53,6 +53,9 @@ class Party(Protocol):
 
     def on_closed(self, end: End) -> None:
         """Learn that a connection is over."""
+
+    def on_message(self, data: bytes) -> None:
+        """Take the bytes of a single message."""
 
 
 @dataclass(slots=True)
@@ -173,21 +176,25 @@ class End:
     def _depart(self) -> None:
         capacity = _SLOW_CAPACITY if self.is_slow else _CAPACITY
         if self._is_dead:
-            # Whoever was here is gone: its machine answers so.
+            # The process that was here is gone: its machine answers so.
             self._outbox.clear()
             if self.is_open:
                 self._network.timeline.after(self._network.latency_us(), self._reset)
             return
+
         room = capacity - self._in_flight
         if room <= 0 or not self._outbox:
             return
+
         data = bytes(self._outbox[:room])
         del self._outbox[:room]
+
         rng = self._network.rng
         if len(data) > 1 and rng.random() < self._network.split_rate:
             at = rng.randrange(1, len(data))
             self._launch(data[:at])
             data = data[at:]
+
         self._launch(data)
 
     def _launch(self, chunk: bytes | None) -> None:
@@ -202,17 +209,21 @@ class End:
     def _arrive(self) -> None:
         if not self._flight:
             return
+
         if self._due or self._network.is_blocked(self.party.number, self.peer.party.number):
             self._due += 1
             self._network.waiting[self] = None
             return
+
         chunk = self._flight.popleft()
         if chunk is None:
             self.peer._reset()
             return
+
         self._in_flight -= len(chunk)
         if chunk and self.peer.is_open:
             self.peer.party.on_bytes(self.peer, chunk)
+
         if self._outbox:
             self._depart()
         if self._was_full and not self._outbox and self.is_open:
@@ -233,19 +244,31 @@ class Network:
         self.timeline = timeline
         self.rng = rng
         self.flips = _Flips()
+
         self.latency_ms = (0.1, 1.0)
         self.loss_rate = 0.0
         """Of single messages; connections lose nothing."""
+        self.double_rate = 0.0
+        """Of single messages that arrive twice, the second time up to seconds later."""
+        self.keep_rate = 0.0
+        """Of single messages that arrive seconds later."""
         self.split_rate = 0.1
+
         self.waiting: dict[End, None] = {}
         self._parties: dict[int, Party] = {}
+        self._receivers: dict[int, Callable[[bytes], None]] = {}
         self._ends: dict[int, End] = {}
         self._blocked: dict[tuple[int, int], int] = {}
         self._numbers = count(1)
 
     def add(self, party: Party) -> None:
-        """Make a party known, so that others can connect to it."""
+        """Make a party known, so that others can connect to it and send to it."""
         self._parties[party.number] = party
+        self.receive(party.number, party.on_message)
+
+    def receive(self, number: int, action: Callable[[bytes], None]) -> None:
+        """Let *action* take the single messages to *number*."""
+        self._receivers[number] = action
 
     def latency_us(self) -> int:
         """Return how long something takes that is sent at this moment."""
@@ -273,7 +296,7 @@ class Network:
         """Open all ways, at the usual speed."""
         self._blocked.clear()
         self.latency_ms = (0.1, 1.0)
-        self.loss_rate = 0.0
+        self.loss_rate = self.double_rate = self.keep_rate = 0.0
         self.flips.left = 0
         for number in list(self._ends):
             self._ends[number].is_slow = self._ends[number].peer.is_slow = False
@@ -283,10 +306,16 @@ class Network:
         """Open a connection; *party* hears of its end, or that there will be none."""
         self.timeline.after(self.latency_us(), self._accept, party, target)
 
-    def send(self, source: int, target: int, action: Callable[..., None], *args: Any) -> None:
-        """Let *action* happen at *target* in a while, or never."""
-        if self.rng.random() >= self.loss_rate:
-            self.timeline.after(self.latency_us(), self._deliver, source, target, action, args)
+    def send(self, source: int, target: int, data: bytes) -> None:
+        """Send a single message, which arrives in a while, twice, or never."""
+        rng = self.rng
+        if rng.random() < self.loss_rate:
+            return
+        is_doubled = rng.random() < self.double_rate
+        is_kept = rng.random() < self.keep_rate
+        for is_late in (is_kept, True) if is_doubled else (is_kept,):
+            late_us = int(rng.choice(_LATE_MS) * 1000 * rng.random()) if is_late else 0
+            self.timeline.after(late_us + self.latency_us(), self._deliver, source, target, data)
 
     def connections(self) -> list[End]:
         """Return an end of every connection that both sides take for open."""
@@ -311,11 +340,9 @@ class Network:
         theirs._arrives_us = self.timeline.now_us + self.latency_us()
         self.timeline.at(theirs._arrives_us, party.on_opened, ours)
 
-    def _deliver(
-        self, source: int, target: int, action: Callable[..., None], args: tuple[Any, ...]
-    ) -> None:
+    def _deliver(self, source: int, target: int, data: bytes) -> None:
         if not self.is_blocked(source, target):
-            action(*args)
+            self._receivers[target](data)
 
     def _resume(self) -> None:
         for end in list(self.waiting):

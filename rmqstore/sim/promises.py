@@ -3,7 +3,8 @@
 Nothing keeps them but whom one promotes (docs/replication.md, "Which replica to promote"): of those
 who were members since, all but as many as there are other copies have to be asked, and the best of
 them chosen. The controller of a world does not ask so much. Where it chose in that way all the
-same, the chosen one holds them; where it did not, those that it lacks are given up.
+same, the chosen one holds them; where it did not, those that it lacks are given up. A put that
+waited for all members is held by each of them, so any one of them may be chosen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from rmqstore.sim.disk import ModelLog
+from rmqstore.sim.losses import Losses
 from rmqstore.sim.replica import Replica
 
 __all__ = ["Promise", "Promises"]
@@ -26,24 +28,33 @@ class Promise:
     data: bytes
     copies: int
     electorate: set[int]
+    is_of_all: bool = False
+    """Whether all members have it, whatever number of copies it asked for."""
 
     @property
     def end(self) -> int:
         """Behind its last byte."""
         return self.start + len(self.data)
 
-    def is_in(self, log: ModelLog) -> bool:
+    def is_in(self, log: ModelLog, losses: Losses) -> bool:
         """Tell whether *log* holds it, or held it and deleted it by its age."""
         if log.start_offset > self.start:
             return True
-        return log.whole_end >= self.end and log.read(self.start, len(self.data)) == self.data
+        size = len(self.data)
+        return log.whole_end >= self.end and losses.read(log, self.start, size) == self.data
+
+    def binds(self, asked: Collection[int]) -> bool:
+        """Tell whether the best of *asked* must hold it."""
+        enough = 0 if self.is_of_all else len(self.electorate) - self.copies
+        return len(self.electorate.intersection(asked)) > enough
 
 
 class Promises:
     """Those that nobody has confirmed yet."""
 
-    def __init__(self, replicas: Mapping[int, Replica]) -> None:
+    def __init__(self, replicas: Mapping[int, Replica], losses: Losses) -> None:
         self._replicas = replicas
+        self._losses = losses
         self._open: list[Promise] = []
 
     def add(self, promise: Promise) -> None:
@@ -55,25 +66,27 @@ class Promises:
         for each in self._open:
             each.electorate.update(members)
 
-    def elected(
-        self, number: int, *, lost: Collection[int], asked: Collection[int] | None = None
-    ) -> Promise | None:
+    def elected(self, number: int, *, asked: Collection[int] = ()) -> Promise | None:
         """Return a promise that the replica elected should hold and does not.
 
-        What those in *lost* once held may be gone from them. *asked* are those of whom it is the
-        best; None where any one was chosen.
+        *asked* are those of whom it is the best; none where any member was chosen.
         """
         chosen = self._replicas[number]
         kept = []
         for each in self._open:
-            if each.is_in(chosen.log):
+            if each.is_in(chosen.log, self._losses):
                 kept.append(each)
-            elif asked is None and self._is_best(chosen, each, lost):
-                return each
-            elif asked is not None and _are_enough(asked, each, lost):
+            elif asked:
+                if each.binds(set(asked) - self._losses.distrusted):
+                    return each
+            elif self._is_best(chosen, each):
                 return each
         self._open = kept
         return None
+
+    def give_up(self, chosen: Replica) -> None:
+        """Let those go that a replica lacks which was elected though it had lost something."""
+        self._open = [each for each in self._open if each.is_in(chosen.log, self._losses)]
 
     def confirmed(self, truth: bytes | bytearray) -> Promise | None:
         """Let those go that *truth* reaches; return one in whose place there is another."""
@@ -84,20 +97,15 @@ class Promises:
         self._open = [each for each in self._open if each.end > len(truth)]
         return found
 
-    def _is_best(self, chosen: Replica, promise: Promise, lost: Collection[int]) -> bool:
-        voters = promise.electorate
+    def _is_best(self, chosen: Replica, promise: Promise) -> bool:
         asked = [
             replica
-            for each in sorted(voters.difference(lost))
+            for each in sorted(promise.electorate - self._losses.distrusted)
             if (replica := self._replicas[each]).is_up
         ]
-        if chosen not in asked or len(asked) <= len(voters) - promise.copies:
+        if chosen not in asked or not promise.binds([each.number for each in asked]):
             return False
-        return _standing(chosen) == max(map(_standing, asked))
-
-
-def _are_enough(asked: Collection[int], promise: Promise, lost: Collection[int]) -> bool:
-    return len(set(asked).difference(lost)) > len(promise.electorate) - promise.copies
+        return promise.is_of_all or _standing(chosen) == max(map(_standing, asked))
 
 
 def _standing(replica: Replica) -> tuple[int, int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from rmqstore.replication.events import HaOptions
-from rmqstore.replication.quorum import Mode, Quorum
+from rmqstore.replication.group.log_rank import reports_needed
+from rmqstore.replication.group.node import HaProtocol
+from rmqstore.replication.group.quorum import Mode, Quorum
+from rmqstore.replication.protocol.events import HaOptions
 
 __all__ = ["Shape"]
 
@@ -19,8 +21,14 @@ class Shape:
     learners: int
     """The last replicas are; they never vote."""
     mode: Mode
-    """SYNC_STATE_SET: a controller keeps the set and elects from it. PLAIN: an operator elects, as
-    docs/replication.md says ("Which replica to promote")."""
+    """SYNC_STATE_SET: a controller keeps the set and elects from it. Other modes: an operator
+    elects, as docs/replication.md says ("Which replica to promote")."""
+    protocol: HaProtocol
+    """In the classic one, one replica is master for good, as without RocketMQ's controller."""
+    is_gated: bool
+    """Masters confirm what replicas hold; without it their own end, as RocketMQ's by default."""
+    elects_best: bool
+    """With a set: an operator elects, who asks enough replicas, not the controller."""
     quorum: Quorum
     options: HaOptions
     is_durable: bool
@@ -51,6 +59,24 @@ class Shape:
         return self.mode is Mode.SYNC_STATE_SET
 
     @property
+    def is_confirming(self) -> bool:
+        """Whether readers of every replica see confirmed messages alone."""
+        return self.is_gated and self.protocol == "autoswitch"
+
+    @property
+    def needed(self) -> int:
+        """The least number of copies of an acknowledged put without a number of its own."""
+        quorum = self.quorum
+        lowers = self.mode is Mode.ACTING_MASTER and quorum.auto_in_sync
+        is_of_all = self.has_set and quorum.all_ack
+        return quorum.min_in_sync if lowers or is_of_all else quorum.in_sync
+
+    @property
+    def asked_min(self) -> int:
+        """Of how many replicas the best holds all that was acknowledged and confirmed."""
+        return reports_needed(self.voters, copies=self.needed)
+
+    @property
     def voters(self) -> int:
         """How many replicas are no learners."""
         return self.replicas - self.learners
@@ -60,10 +86,12 @@ class Shape:
         """Return the shape that *rng* draws."""
         is_durable = rng.random() < 0.5
         all_ack = rng.random() < 0.7
+
         voters = replicas
         learners = 1 if replicas > 2 and rng.random() < 0.15 else 0
         voters -= learners
         in_sync = min(rng.choice((1, 2, 2)), voters)
+
         quorum = Quorum(
             total=replicas,
             in_sync=in_sync,
@@ -72,7 +100,9 @@ class Shape:
             timeout_ms=rng.choice((200, 1000)),
             lag_ms_max=rng.choice((400, 1500)),
         )
+
         heartbeat_ms = rng.choice((100, 250, 500))
+
         options = HaOptions(
             heartbeat_ms=heartbeat_ms,
             housekeeping_ms=4 * heartbeat_ms,
@@ -85,8 +115,12 @@ class Shape:
             ack_flushed=is_durable,
             checks=True,
         )
+
         shape = cls(
             mode=Mode.SYNC_STATE_SET,
+            protocol="autoswitch",
+            is_gated=True,
+            elects_best=False,
             replicas=replicas,
             learners=learners,
             quorum=quorum,
@@ -95,7 +129,7 @@ class Shape:
             lease_ms=rng.choice((0, 600)),
             keeps_members=rng.random() < 0.5,
             elects_longest=rng.random() < 0.5,
-            checks_all=True,
+            checks_all=rng.random() < 0.7,
             file_size=rng.choice((1024, 4096, 16384)),
             heartbeat_ms=150,
             patience_ms=700,
@@ -103,7 +137,28 @@ class Shape:
             sync_ms=rng.choice((1, 5, 100)),
             drift_ppm_max=rng.choice((2000, 2000, 2000, 90_000)),
         )
-        return shape if rng.random() < 0.7 else shape.without_set(rng)
+
+        kind = rng.random()
+        if kind < 0.5:
+            return shape
+        if kind < 0.6:
+            quorum = replace(quorum, all_ack=False)
+            return replace(shape, elects_best=True, quorum=quorum)
+        if kind < 0.72:
+            return shape.without_set(rng)
+        if kind < 0.82:
+            return shape.acting(rng)
+        return shape.like_java(rng) if kind < 0.92 else shape.classic(rng)
+
+    def with_set(self) -> Shape:
+        """Return this shape for a group whose controller elects the master from a set."""
+        return replace(
+            self,
+            mode=Mode.SYNC_STATE_SET,
+            protocol="autoswitch",
+            is_gated=True,
+            elects_best=False,
+        )
 
     def without_set(self, rng: Random) -> Shape:
         """Return this shape for a group whose master is elected by an operator."""
@@ -112,3 +167,28 @@ class Shape:
             self.quorum, total=self.voters, in_sync=in_sync, min_in_sync=1, all_ack=False
         )
         return replace(self, mode=Mode.PLAIN, quorum=quorum)
+
+    def acting(self, rng: Random) -> Shape:
+        """Return this shape for a group whose masters know too few replicas when they see them, and
+        refuse puts or need fewer copies then."""
+        plain = self.without_set(rng)
+        quorum = replace(
+            plain.quorum,
+            min_in_sync=rng.randint(1, plain.quorum.in_sync),
+            auto_in_sync=rng.random() < 0.6,
+            gap_bytes_max=rng.choice((200, 2000, 1 << 28)),
+        )
+        return replace(plain, mode=Mode.ACTING_MASTER, quorum=quorum)
+
+    def like_java(self, rng: Random) -> Shape:
+        """Return this shape for masters that confirm their own end, and for frames that carry no
+        checks and name no epochs, as RocketMQ's do."""
+        shape = self if rng.random() < 0.5 else self.without_set(rng)
+        options = replace(shape.options, checks=False)
+        return replace(shape, is_gated=rng.random() < 0.3, options=options)
+
+    def classic(self, rng: Random) -> Shape:
+        """Return this shape for a group that speaks the classic protocol."""
+        shape = replace(self, learners=0).without_set(rng)
+        options = replace(shape.options, checks=False)
+        return replace(shape, protocol="classic", options=options)

@@ -71,6 +71,7 @@ class Workers:
             for seed in remaining:
                 yield run(seed, replicas=replicas, steps=steps)
             return
+
         ahead: deque[Future[list[Outcome]]] = deque()
         try:
             while True:

@@ -1,5 +1,4 @@
-"""What the users of a group do: bursts of puts of every durability, at whoever they take for the
-master."""
+"""What the users of a group do: bursts of puts of every durability, at the presumed master."""
 
 from __future__ import annotations
 
@@ -52,9 +51,7 @@ class Workload:
     def put(self, number_of_puts: int) -> list[Put]:
         """Put at a replica that takes itself for the master; return the puts, answered or not."""
         masters = [
-            each
-            for each in self._ground.replicas.values()
-            if each.is_up and each.master_node is not None
+            each for each in self._ground.replicas.values() if each.is_up and each.takes_puts
         ]
         if not masters:
             return []

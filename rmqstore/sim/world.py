@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from random import Random
 
 from rmqstore.message import PutStatus
-from rmqstore.replication.events import Append, Effect
-from rmqstore.replication.frames import Frame
+from rmqstore.replication.protocol.events import Append, Effect
+from rmqstore.replication.protocol.frames import Ack, Frame
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
-from rmqstore.sim.controller import Controller, View
+from rmqstore.sim.controller import Controller
 from rmqstore.sim.faults import Fate, Faults
+from rmqstore.sim.messages import View
 from rmqstore.sim.network import End, Network
-from rmqstore.sim.operator import Operator
+from rmqstore.sim.operator import Keeper, Operator
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.witness import Put
@@ -29,6 +30,9 @@ __all__ = ["Outcome", "World"]
 _SETTLES_MS = 20_000
 _LOOK_MS = 100
 _RETRY_MS = 200
+_UNRELATED = ("no epoch in common", "no common point is a record's beginning")
+"""How a slave says that its log has nothing in common with its master's."""
+_OPERATE_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +81,11 @@ class World:
         self.shape = shape or Shape.drawn(rng, replicas=replicas)
         drawn = Faults.drawn(rng, self.shape)
         self.faults = drawn if faults is None else faults
+
         self.timeline = Timeline()
         self.network = Network(self.timeline, Random(rng.random()))
         self.replicas: dict[int, Replica] = {}
+
         for number in range(1, self.shape.replicas + 1):
             clock = MachineClock(
                 self.timeline,
@@ -97,17 +103,21 @@ class World:
             )
             self.replicas[number] = replica
             self.network.add(replica)
-        elector = Controller if self.shape.has_set else Operator
+
+        elector = Operator if self.shape.elects_best or not self.shape.has_set else Controller
+        if self.shape.protocol == "classic":
+            elector = Keeper
         self.controller = elector(
             self.timeline, self.network, self.shape, self.replicas, self.on_decision
         )
-        for replica in self.replicas.values():
-            replica.controller = self.controller
+
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
         self.workload = Workload(self, self.timeline, Random(rng.random()), self.shape, steps=steps)
         self.fate = Fate(self, Random(rng.random()), self.faults)
+
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again when it starts."""
+
         self._rng = Random(rng.random())
         self._lines: list[str] | None = [] if is_traced else None
         self._digest = 0
@@ -124,10 +134,12 @@ class World:
             self._settle()
         except AssertionError as error:
             violation = str(error)
+
         if violation is not None:
             for replica in self.replicas.values():
-                self.say(replica.told())
+                self.say(replica.answer())
             self.say(f"VIOLATION: {violation}")
+
         return Outcome(
             seed=self.seed,
             violation=violation,
@@ -153,10 +165,13 @@ class World:
         """End a replica; it starts again after a while."""
         how = "loses power" if loses_power else "dies"
         self.say(f"replica {replica.number} {how}")
-        held = replica.log.whole_end
+        log = replica.log
+        tail_start = min(log.flushed_offset, log.whole_end)
+        tail = log.read(tail_start, log.whole_end - tail_start)
         replica.kill(loses_power=loses_power)
         if loses_power:
-            self.checker.lost_power(replica, held=held)
+            self.checker.lost_power(replica, tail_start=tail_start, tail=tail)
+            self.controller.distrusted = self.checker.distrusted
         else:
             self.checker.died(replica)
         ms = self._rng.choice((10, 300, 2500))
@@ -185,11 +200,11 @@ class World:
         if replica.number == self.controller.view.master or not replica.is_up:
             return
         self.kill(replica, loses_power=False)
-        offset = replica.log.rot(self._rng)
-        if offset is not None:
-            self.say(f"replica {replica.number}: a bit of byte {offset} turned on its disk")
+        rot = replica.log.rot(self._rng)
+        if rot is not None:
+            self.say(f"replica {replica.number}: a bit of the record at {rot.start} turned")
             self.controller.bury(replica.number)
-            self.checker.rotted(replica)
+            self.checker.rotted(replica, rot)
 
     # ---- what replicas do
 
@@ -198,6 +213,8 @@ class World:
 
     def on_frame(self, replica: Replica, frame: Frame, end: End) -> None:
         self.fate.frame(replica, frame, end)
+        if isinstance(frame, Ack):
+            self.checker.says(replica, frame)
 
     def on_change(self, replica: Replica, effect: Effect) -> None:
         self.fate.moment(replica, type(effect).__name__)
@@ -211,8 +228,11 @@ class World:
         self.checker.cut(replica, offset)
 
     def on_master(self, replica: Replica) -> None:
-        self.say(f"replica {replica.number} is master: {replica.told()}")
+        self.say(f"replica {replica.number} is master: {replica.answer()}")
         self.checker.reigns(replica)
+
+    def on_obeyed(self, replica: Replica, epoch: int) -> None:
+        self.checker.obeyed(replica, epoch)
 
     def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
         if self._lines is not None:
@@ -254,16 +274,30 @@ class World:
         self.controller.start()
         self.workload.start()
         self.fate.start()
+        self._look_again()
+        if self.shape.protocol == "classic":
+            self._operate_again()
+
+    def _look_again(self) -> None:
+        """Trust replicas again that caught up, as somebody does who looks after the machines."""
+        self.timeline.after(_LOOK_MS * 1000, self._look_again)
+        if self.checker.distrusted:
+            self.checker.look_again()
+            self.controller.distrusted = self.checker.distrusted
+
+    def _operate_again(self) -> None:
+        """Empty replicas that halted: this protocol does not cut where logs parted."""
+        self.timeline.after(_OPERATE_MS * 1000, self._operate_again)
+        if self.controller.view.master:
+            self._operate()
 
     def _restart(self, replica: Replica) -> None:
         if replica.is_up:
             return
         replica.start()
         if replica.is_up:
-            if self.checker.is_rotten(replica):
-                # The bit is one that no CRC covers: nobody notices.
-                self.checker.is_void = True
-                self.controller.unbury(replica.number)
+            self.controller.unbury(replica.number)
+            self.checker.started(replica)
             self.checker.born(replica)
             if replica.number in self._unattended:
                 self._unattended.discard(replica.number)
@@ -283,8 +317,9 @@ class World:
             return
         self.say(f"operator: replica {replica.number} gets an empty disk")
         replica.kill(loses_power=False)
-        replica.replace_disk()
         self.checker.emptied(replica)
+        self.controller.distrusted = self.checker.distrusted
+        replica.replace_disk()
         self._return_later(replica)
 
     def _return_later(self, replica: Replica) -> None:
@@ -307,25 +342,30 @@ class World:
         self.say("-- everything heals")
         self.fate.end()
         self.network.heal()
+
         for replica in self.replicas.values():
             replica.log.is_full = False
             replica.log.dies_in = -1
             self._restart(replica)
+
         asked = list(self.workload.puts)
         missing = "nothing was looked at"
         last: list[Put] = []
+
         for _ in range(_SETTLES_MS // _LOOK_MS):
             self._run_ms(_LOOK_MS)
             if not any(each.status is PutStatus.PUT_OK for each in last):
                 missing = "no put is acknowledged"
                 last = last[-20:] + self.workload.put(1)
                 continue
+
             self._operate()
             missing = self._apart() or self.checker.unanswered(asked)
             if not missing:
                 for replica in self.replicas.values():
                     self.checker.labels(replica)
                 return
+
         raise Violation(f"the group does not come together again: {missing}")
 
     def _operate(self) -> None:
@@ -338,8 +378,8 @@ class World:
                 continue
             has_halted = node.halt_reason is not None
             if self.checker.has_parted(replica, master):
-                has_halted |= "no epoch in common" in node.reason
-            elif not self.checker.is_void:
+                has_halted |= any(each in node.reason for each in _UNRELATED)
+            elif not self.checker.has_excuse:
                 continue
             if has_halted:
                 self._replace_disk(replica)

@@ -62,7 +62,8 @@ def scan(
     *start* and *end* bound the read as `Place` says; a start is inclusive, an end is not. *options*
     are further options of the format, named as in `spark.read`.
 
-    Raises ArgumentError for a place that is none; options are judged when Spark loads the source.
+    Raises ArgumentError for something that is not a path. Spark validates options when it loads the
+    source.
     """
     reader = spark.read.format("rmqstore")
     if columns is not None:
@@ -80,12 +81,14 @@ def scan(
 def _option_of(side: str, place: Place) -> tuple[str, str]:
     if isinstance(place, str):
         return f"{side}Offsets", place
+
     if isinstance(place, Mapping):
         by_topic = {
             topic: {str(queue): offset for queue, offset in queues.items()}
             for topic, queues in place.items()
         }
         return f"{side}Offsets", json.dumps(by_topic)
+
     if isinstance(place, datetime):
         if place.tzinfo is None:
             raise ArgumentError(
@@ -93,9 +96,11 @@ def _option_of(side: str, place: Place) -> tuple[str, str]:
                 "datetime(..., tzinfo=timezone.utc)"
             )
         return f"{side}Timestamp", str(round(place.timestamp() * 1000))
+
     if isinstance(place, int) and not isinstance(place, bool):
         return f"{side}Timestamp", str(place)
+
     raise ArgumentError(
-        f"a place to {'start' if side == 'starting' else 'end'} is earliest, latest, milliseconds, "
-        f"a datetime or queue offsets by topic, not {place!r}"
+        f"{'start' if side == 'starting' else 'end'} is {place!r}; give earliest, latest, "
+        "milliseconds, a datetime or queue offsets by topic"
     )

@@ -1,8 +1,8 @@
 """Folders and ranges of files, on this machine or behind a URL, by the same few calls.
 
 Local paths go to the system directly; a path with a scheme goes to pyarrow's file systems, and
-where these do not know the scheme, to fsspec. Nothing here is kept open between calls but
-`RangeFile`; a `Folder` is its path and may be pickled.
+where these do not support the scheme, to fsspec. Only `RangeFile` and `OpenFiles` keep files
+open between calls; a `Folder` is its path and may be pickled.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import functools
 import glob
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import CorruptionError, DiskError, MissingExtraError, NotFoundError, StoreError
 
-__all__ = ["Folder", "RangeFile", "expand", "is_local", "join", "open_file"]
+__all__ = ["Folder", "OpenFiles", "RangeFile", "expand", "is_local", "join", "open_file"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:/")
 _MAGIC = re.compile(r"[*?\[]")
@@ -34,7 +35,7 @@ def is_local(path: str) -> bool:
 
 
 def join(path: str, *names: str) -> str:
-    """Return the path of what lies under the folder *path*; a URL keeps its query."""
+    """Return the path of *names* under the folder *path*; a URL keeps its query."""
     if is_local(path):
         return os.path.join(_local(path), *names)
     base, mark, query = path.partition("?")
@@ -56,7 +57,8 @@ def expand(path: str) -> list[str]:
     else:
         found = list(_expand_remote(path))
     if not found:
-        what = "no folder matches" if _MAGIC.search(path.partition("?")[0]) else "does not exist"
+        is_pattern = _MAGIC.search(path.partition("?")[0])
+        what = "no folder matches; give another pattern" if is_pattern else "does not exist"
         raise NotFoundError(f"{path}: {what}")
     return found
 
@@ -101,7 +103,7 @@ class Folder:
             return None
 
     def is_file(self) -> bool:
-        """Return whether a file stands where the folder should."""
+        """Return whether a file is where the folder should."""
         if is_local(self.path):
             return os.path.isfile(_local(self.path))
         with _refusals(self.path):
@@ -118,7 +120,8 @@ class Folder:
                             is_special = not (entry.is_dir() or entry.is_file())
                             if is_special and _is_store_file(entry.name):
                                 raise CorruptionError(
-                                    f"{entry.path} is not a regular file; move it away",
+                                    f"{entry.path} is not a regular file; move it away, or "
+                                    "bring it back from a copy",
                                     path=entry.path,
                                     kind="store file",
                                     suggested_command="rmqstore verify PATH",
@@ -272,23 +275,29 @@ def _system(base: str, query: str) -> tuple[Any, str]:
     try:
         found, root = fsspec.core.url_to_fs(f"{base}/{query}")
     except (ValueError, ImportError) as error:
-        raise NotFoundError(f"{base}: {error}") from error
+        raise NotFoundError(
+            f"{base}: no file system for this URL ({error}); install its package for fsspec"
+        ) from error
     return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(found)), str(root)
 
 
 def _expand_remote(path: str) -> Iterator[str]:
-    """Yield what a URL matches; a question mark begins its query and is no wildcard."""
+    """Yield the paths that a URL matches; a question mark begins its query and is not a
+    wildcard."""
     base, mark, query = path.partition("?")
     scheme, _, rest = base.partition("://")
     names = rest.rstrip("/").split("/")
     count = next((n for n, name in enumerate(names) if n and _MAGIC.search(name)), len(names))
+
     found = [f"{scheme}://{'/'.join(names[:count])}{mark}{query}"]
+
     if count == len(names):
         system, place = _system_of(path)
         with _refusals(path):
             if system.get_file_info(place).type.name != "NotFound":
                 yield found[0]
         return
+
     for name in names[count:]:
         found = [
             join(folder, each)
@@ -296,4 +305,34 @@ def _expand_remote(path: str) -> Iterator[str]:
             for each in Folder(folder).folders()
             if fnmatch.fnmatchcase(each, name)
         ]
+
     yield from found
+
+
+class OpenFiles:
+    """The files that were read last, at most *most* of them, kept open. A context manager."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: OrderedDict[str, RangeFile] = OrderedDict()
+
+    def __getitem__(self, path: str) -> RangeFile:
+        """Return the file *path*, opened if need be. Raises as `open_file`."""
+        file = self._open.get(path)
+        if file is None:
+            while len(self._open) >= self._most:
+                self._open.popitem(last=False)[1].close()
+            file = self._open[path] = open_file(path)
+        self._open.move_to_end(path)
+        return file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._open:
+            self._open.popitem()[1].close()

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqstore.errors import ArgumentError
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-    from rmqstore.spark.options import Options
-
 __all__ = [
     "Column",
+    "ColumnChoice",
     "arrow_schema",
     "check_user_schema",
     "columns_of",
-    "judged_names",
+    "validated_names",
     "known_columns",
     "native_names",
     "struct",
@@ -83,7 +82,22 @@ _ERROR = Column("error", None, "STRING")
 _KAFKA_DAMAGE = tuple(each for each in _COLUMNS if each.name in ("physicalOffset", "size", "path"))
 
 
-def columns_of(options: Options) -> tuple[str, ...]:
+class ColumnChoice(Protocol):
+    """The options that choose columns."""
+
+    @property
+    def columns(self) -> tuple[str, ...] | None: ...
+    @property
+    def kafka_names(self) -> bool: ...
+    @property
+    def include_headers(self) -> bool: ...
+    @property
+    def include_record(self) -> bool: ...
+    @property
+    def on_corrupt(self) -> str: ...
+
+
+def columns_of(options: ColumnChoice) -> tuple[str, ...]:
     """Return the names of the columns that the options ask for, in order."""
     if options.columns is not None:
         return options.columns
@@ -105,10 +119,10 @@ def known_columns(*, kafka: bool) -> tuple[Column, ...]:
     return _known(kafka)
 
 
-def judged_names(names: Iterable[str], *, kafka: bool) -> tuple[str, ...]:
+def validated_names(names: Iterable[str], *, kafka: bool) -> tuple[str, ...]:
     """Return *names*, each once, with the columns' own spelling of upper and lower case.
 
-    Raises ArgumentError for names that are no columns, with the nearest that are.
+    Raises ArgumentError for names that are not columns, with the nearest that are.
     """
     known = {column.name.lower(): column.name for column in _known(kafka)}
     wrong, right = [], []
@@ -123,10 +137,10 @@ def judged_names(names: Iterable[str], *, kafka: bool) -> tuple[str, ...]:
     return tuple(right)
 
 
-def native_names(columns: Sequence[str], options: Options) -> dict[str, str | None]:
+def native_names(columns: Sequence[str], options: ColumnChoice) -> dict[str, str | None]:
     """Return the core's column for each of Spark's, None for one that the core does not know."""
     known = {column.name: column.native for column in _known(options.kafka_names)}
-    return {name: known[name] for name in judged_names(columns, kafka=options.kafka_names)}
+    return {name: known[name] for name in validated_names(columns, kafka=options.kafka_names)}
 
 
 def struct(names: Iterable[str], kafka: bool) -> StructType:
@@ -140,7 +154,7 @@ def struct(names: Iterable[str], kafka: bool) -> StructType:
     return schema
 
 
-def check_user_schema(schema: StructType, options: Options) -> tuple[str, ...]:
+def check_user_schema(schema: StructType, options: ColumnChoice) -> tuple[str, ...]:
     """Return the names of the columns of a schema that a user gave.
 
     Raises ArgumentError for unknown columns, which names the nearest, and for wrong types; all of
@@ -149,6 +163,7 @@ def check_user_schema(schema: StructType, options: Options) -> tuple[str, ...]:
     types = _types(options.kafka_names)
     known = {name.lower(): name for name in types}
     wrong = []
+
     for field in schema.fields:
         wanted = types.get(field.name)
         if wanted is None:
@@ -158,8 +173,10 @@ def check_user_schema(schema: StructType, options: Options) -> tuple[str, ...]:
                 f"column {field.name} is {wanted.simpleString().upper()}, not "
                 f"{field.dataType.simpleString().upper()}"
             )
+
     names = tuple(field.name for field in schema.fields)
-    wrong += [f"column {name} stands there twice" for name in set(names) if names.count(name) > 1]
+    wrong += [f"column {name} is there twice" for name in set(names) if names.count(name) > 1]
+
     if wrong:
         raise ArgumentError(f"the schema does not fit: {'; '.join(wrong)}")
     return names

@@ -130,7 +130,7 @@ def _candidates() -> Iterator[tuple[str, str, str]]:
 def _ask(java: str) -> _Java:
     for arguments in ([_LACKING_MODULE], []):
         try:
-            told = subprocess.run(
+            answer = subprocess.run(
                 [java, *arguments, "-XshowSettings:properties", "-version"],
                 capture_output=True,
                 text=True,
@@ -140,9 +140,9 @@ def _ask(java: str) -> _Java:
             )
         except (OSError, subprocess.TimeoutExpired):
             break
-        version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", told.stderr)
-        home = re.search(r"java\.home = (.+)", told.stderr)
-        if told.returncode == 0 and version and home:
+        version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", answer.stderr)
+        home = re.search(r"java\.home = (.+)", answer.stderr)
+        if answer.returncode == 0 and version and home:
             return _Java(int(version[1]), home[1].strip(), is_whole=bool(arguments))
     return _Java(0, "", is_whole=False)
 
@@ -157,13 +157,16 @@ def _home_calling(java: str) -> str:
         "done\n"
         f'exec {shlex.quote(java)} "$@"\n'
     )
+
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     refused: OSError | None = None
+
     for folder in _private_folders():
         try:
             return _published(folder / name, script)
         except OSError as error:
             refused = error
+
     raise MissingExtraError(
         f"no directory for a script that starts {java} can be made ({refused}): set JAVA_HOME to "
         f"a Java {JAVA_NEEDED} or newer"
@@ -180,9 +183,11 @@ def _private_folders() -> Iterator[Path]:
 def _published(home: Path, script: str) -> str:
     """Make *home* with *script* as its bin/java, whole or not at all."""
     home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     owner = home.parent.stat()
     if owner.st_uid != os.getuid() or owner.st_mode & 0o022:
         raise PermissionError(f"{home.parent} is open to other users")
+
     java = home / "bin" / "java"
     if not (java.is_file() and java.read_text(encoding="utf-8") == script):
         with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
@@ -196,4 +201,5 @@ def _published(home: Path, script: str) -> str:
                 # Another process was first; its directory is just as good.
                 if not java.is_file():
                     raise
+
     return str(home)

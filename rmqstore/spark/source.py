@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceWriter
 
     from rmqstore.spark.options import Options
-    from rmqstore.spark.partitions import Partition
+    from rmqstore.spark.read.ranges import Partition
 
 __all__ = ["RmqStoreDataSource"]
 
@@ -29,7 +29,7 @@ __all__ = ["RmqStoreDataSource"]
 
 
 class RmqStoreDataSource(DataSource):
-    """Messages of RocketMQ stores; docs/spark.md tells of options and columns."""
+    """Messages of RocketMQ stores; docs/spark.md describes options and columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,13 +60,13 @@ class RmqStoreDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log."""
-        from rmqstore.spark.stream import RmqStoreStreamReader
+        from rmqstore.spark.stream.stream import RmqStoreStreamReader
 
         return RmqStoreStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that makes a store of rows."""
-        from rmqstore.spark.writer import RmqStoreWriter
+        from rmqstore.spark.write.writer import RmqStoreWriter
 
         return RmqStoreWriter(self.options, schema, overwrite)
 
@@ -82,10 +82,11 @@ class RmqStoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Judge what the directories hold and cut it; ends are fixed here, for the whole query."""
+        """Find the logs of the directories and cut them; ends are fixed here, for the whole
+        query."""
         from rmqstore.spark.files import expand, is_local
-        from rmqstore.spark.layout import Layout
-        from rmqstore.spark.partitions import plan
+        from rmqstore.spark.read.layout import Layout
+        from rmqstore.spark.read.partitions import plan
 
         options = self._options
         # Queues tell good places to cut as well, but a remote one takes a request each.
@@ -98,7 +99,7 @@ class RmqStoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition; of the None that Spark makes of no partitions, none."""
-        from rmqstore.spark.reader import batches
+        from rmqstore.spark.read.reader import batches
         from rmqstore.spark.schema import arrow_schema
         from rmqstore.spark.worker import settle
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.c import library
-from tests.c.store_calls import FaultyDoor
+from tests.c.store_calls import Calls, FaultyDoor
 
 WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"
 
@@ -48,4 +48,18 @@ def door(core: Any) -> Iterator[FaultyDoor]:
     """Return the faulty door of the file system, which fails and holds nothing yet."""
     made = FaultyDoor(core)
     yield made
+    made.disarm()
+    _abandon_stores()
     made.free()
+
+
+@pytest.fixture(autouse=True)
+def _no_store_lives_on() -> Iterator[None]:
+    """Stop threads of stores that a failed test left; they would use memory of the next test."""
+    yield
+    _abandon_stores()
+
+
+def _abandon_stores() -> None:
+    for store in list(Calls.alive):
+        store.abandon()

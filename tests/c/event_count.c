@@ -1,5 +1,5 @@
 /* The event count, whose functions are inline, as functions that a test can call. */
-#include "event.h"
+#include "base/event.h"
 
 uint32_t event_count_read(struct rmq_event_count *events);
 void event_count_advance(struct rmq_event_count *events);

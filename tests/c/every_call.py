@@ -228,6 +228,7 @@ def _place(store: Store, history: History) -> None:
     """Into new queues and old ones, over the ends of files."""
     host = record.Host(bytes(4), 0)
     bodies = [body_of(number) for number in range(60, 72)]
+
     records = [
         record.Record(
             version=1,
@@ -249,6 +250,7 @@ def _place(store: Store, history: History) -> None:
         )
         for number, body in enumerate(bodies)
     ]
+
     history.maybe.update(bodies)
     run = b"".join(record.encode_put(each, property_crc=False) for each in records)
     assert store.place(run) == len(bodies)

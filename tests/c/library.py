@@ -1,4 +1,5 @@
-"""The C core as one shared library, with declarations taken from its own headers.
+"""The C core and the twins of its file system as one shared library, with declarations taken from
+their own headers.
 
 The headers are run through the preprocessor with empty stand-ins for those of the system; what
 cffi cannot parse and no test calls (inline functions, static assertions, attributes) is cut out.
@@ -6,25 +7,33 @@ cffi cannot parse and no test calls (inline functions, static assertions, attrib
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import cffi
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "csrc"
+TWINS = Path(__file__).with_name("twins")
 BUILD = ROOT / "build" / "tests-c"
 
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 FLAGS = ("-std=c11", "-O2", "-g", "-D_GNU_SOURCE", "-UNDEBUG", "-fPIC", "-pthread", *WARNINGS)
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# The thread sanitizer does not understand fences; they only spare sleepers a wait of bounded time.
+SANITIZED_PROGRAMS = {
+    "threads": ("-fsanitize=thread", "-Wno-tsan", "-fno-sanitize-recover=all"),
+    "memory": SANITIZERS,
+}
 
 _SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _CONSTANT = re.compile(
@@ -41,62 +50,111 @@ def is_sanitized() -> bool:
     return os.environ.get("RMQ_SANITIZE", "0") not in ("", "0")
 
 
-def build(extra: Sequence[Path] = (), options: Sequence[str] = ()) -> Path:
-    """Return the shared library of all of csrc, compiled unless these sources already were.
+def build(
+    extra: Sequence[Path] = (), link: Sequence[str] = (), sanitizers: Sequence[str] | None = None
+) -> Path:
+    """Return the library of all of csrc and the twins, linked unless these sources already were.
 
-    *extra* are more C files, *options* more words for the linker.
+    *extra* are more C files, *link* more words for the linker, *sanitizers* those of the compiler
+    in place of what RMQ_SANITIZE asks for.
     """
-    flags = [*FLAGS, *options, *(SANITIZERS if is_sanitized() else ())]
-    digest = hashlib.sha256(" ".join([*COMPILER, *flags]).encode())
-    for path in [*sorted(SOURCES.glob("*.[ch]")), *extra]:
+    return _link(extra, ["-shared", *link], sanitizers, "so")
+
+
+def program(source: Path, sanitizers: Sequence[str], more: Sequence[Path] = ()) -> Path:
+    """Return the program of *source*, *more* and all of csrc and the twins."""
+    return _link([source, *more], [], sanitizers, "run")
+
+
+def _link(
+    extra: Sequence[Path], link: Sequence[str], sanitizers: Sequence[str] | None, suffix: str
+) -> Path:
+    if sanitizers is None:
+        sanitizers = SANITIZERS if is_sanitized() else ()
+    core = _objects(sanitizers)
+    words = [*COMPILER, *FLAGS, *link, *sanitizers, core.name]
+    made = BUILD / f"{_digest(words, extra)}.{suffix}"
+    with _lock():
+        if not made.exists():
+            objects = [str(path) for path in sorted(core.iterdir())]
+            command = [*COMPILER, *FLAGS, *sanitizers, *link, f"-I{SOURCES}", f"-I{TWINS}"]
+            new = made.with_suffix(".new")
+            _run([*command, "-o", str(new), *map(str, extra), *objects])
+            new.replace(made)
+    return made
+
+
+def _objects(sanitizers: Sequence[str]) -> Path:
+    """Return the folder of the compiled core, which all libraries and programs share."""
+    flags = [*COMPILER, *FLAGS, *sanitizers]
+    sources = [*sorted(SOURCES.rglob("*.[ch]")), *sorted(TWINS.glob("*.[ch]"))]
+    made = BUILD / f"{_digest(flags, sources)}.objects"
+    with _lock():
+        if not made.exists():
+            with tempfile.TemporaryDirectory(dir=BUILD) as directory:
+                new = Path(directory) / "objects"
+                new.mkdir()
+                for path in sources:
+                    if path.suffix == ".c":
+                        compiled = new / f"{path.parent.name}-{path.stem}.o"
+                        _run([*flags, f"-I{SOURCES}", "-c", "-o", str(compiled), str(path)])
+                new.replace(made)
+    return made
+
+
+def _digest(words: Sequence[str], paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256(" ".join(words).encode())
+    for path in paths:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    library = BUILD / f"{digest.hexdigest()[:24]}.so"
-    if not library.exists():
-        BUILD.mkdir(parents=True, exist_ok=True)
-        # Another run may build the same: each has its own place, and the last rename wins.
-        with tempfile.TemporaryDirectory(dir=BUILD) as directory:
-            made = Path(directory) / library.name
-            sources = [str(path) for path in [*sorted(SOURCES.glob("*.c")), *extra]]
-            _run([*COMPILER, *flags, "-shared", f"-I{SOURCES}", "-o", str(made), *sources])
-            made.replace(library)
-    return library
+    return digest.hexdigest()[:24]
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Let one process build at a time: others that want the same find it made."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def declarations() -> str:
-    """Return what the headers of csrc declare, in the C that cffi understands."""
-    headers = sorted(SOURCES.glob("*.h"))
+    """Return what the headers of csrc and of the twins declare, in the C that cffi understands."""
+    headers = [*sorted(SOURCES.rglob("*.h")), *sorted(TWINS.glob("*.h"))]
     texts = [path.read_text() for path in headers]
     constants = [
         f"#define {name} {value}" for text in texts for name, value in _CONSTANT.findall(text)
     ]
+
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for include in {found for text in texts for found in _SYSTEM_INCLUDE.findall(text)}:
             (directory / include).parent.mkdir(parents=True, exist_ok=True)
             (directory / include).write_text("")
         unit = directory / "all.c"
-        unit.write_text("".join(f'#include "{path.name}"\n' for path in headers))
+        unit.write_text("".join(f'#include "{path}"\n' for path in headers))
         text = _run(
             [
                 *(*COMPILER, "-E", "-P", "-nostdinc", "-D__attribute__(x)=", "-D_GNU_SOURCE"),
                 *(f"-I{SOURCES}", f"-I{directory}", str(unit)),
             ]
         )
+
     text = _ATOMIC_POINTER.sub(r"\1", text).replace("_Atomic ", "")
     text = _ASSERTION.sub("", _without_inline_functions(text))
     return "\n".join([*constants, _opaque_types(), text])
 
 
 def load(
-    extra: Sequence[Path] = (), options: Sequence[str] = (), declared: str = ""
+    extra: Sequence[Path] = (), link: Sequence[str] = (), declared: str = ""
 ) -> tuple[cffi.FFI, object]:
     """Return the foreign function interface and the library of the core.
 
-    *extra* and *options* are those of `build`; *declared* says what the extra files bring.
+    *extra* and *link* are those of `build`; *declared* says what the extra files bring.
     """
     ffi = cffi.FFI()
     ffi.cdef(declarations() + declared)
-    return ffi, ffi.dlopen(str(build(extra, options)))
+    return ffi, ffi.dlopen(str(build(extra, link)))
 
 
 def _without_inline_functions(text: str) -> str:

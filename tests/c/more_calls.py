@@ -110,11 +110,13 @@ class Store(Calls):
         for number, body in enumerate(bodies):
             queue_id = 0 if together or topic == BATCH_TOPIC else queue_ids[number % len(queue_ids)]
             self.fill(messages[number], body, topic=topic, queue_id=queue_id)
+
         receipts = self.ffi.new("struct rmq_receipt[]", len(bodies))
         stored = self.ffi.new("size_t *")
         status = self.lib.rmq_store_put(
             self.store, messages, len(bodies), together, receipts, stored, self.error
         )
+
         self.stored = [
             Put(
                 messages[i].queue_id,
@@ -125,6 +127,7 @@ class Store(Calls):
             )
             for i in range(stored[0])
         ]
+
         self.check(status)
         assert stored[0] == len(bodies)
         return self.stored
@@ -167,6 +170,7 @@ class Store(Calls):
         options = self.ffi.new("struct rmq_walk_options *")
         options.queue_id = -1 if queue_id is None else queue_id
         options.by_queue = queue_id is not None
+
         if options.by_queue:
             options.topic = self.slice(topic)
         else:
@@ -174,8 +178,10 @@ class Store(Calls):
         options.stop = options.end_ms = 2**62
         options.begin_ms = -1
         options.check_crc = True
+
         walk = self.ffi.new("struct rmq_walk *")
         self.check(self.lib.rmq_walk_begin(walk, self.store, options, self.error))
+
         rows: list[Row] = []
         try:
             for _ in range(WALK_RECORDS_MAX):
@@ -213,11 +219,13 @@ class Store(Calls):
         columns = self.ffi.new(
             "uint8_t[]", [PHYSICAL_OFFSET_COLUMN, BODY_COLUMN, PROPERTIES_COLUMN]
         )
+
         options.columns.columns, options.columns.column_count = columns, 3
         options.columns.max_rows, options.columns.max_bytes = 4, 1 << 20
         options.store, options.gate = self.store, self.lib.rmq_gate_create()
         if options.gate == self.ffi.NULL:
             raise Failed(self.lib.RMQ_NO_MEMORY, "no memory for a gate", 0)
+
         options.by_queue = queue_id is not None
         options.queue_id = -1 if queue_id is None else queue_id
         if options.by_queue:
@@ -227,6 +235,7 @@ class Store(Calls):
         options.stop = options.end_ms = 2**62
         options.begin_ms = -1
         options.check_crc = True
+
         made = self.ffi.new("struct rmq_arrow_stream **")
         try:
             self.check(self.lib.rmq_arrow_stream_open(options, made, self.error))
@@ -242,6 +251,7 @@ class Store(Calls):
         schema = self.ffi.new("struct ArrowSchema *")
         array = self.ffi.new("struct ArrowArray *")
         self.lib.rmq_arrow_stream_export(made, stream)
+
         offsets: list[int] = []
         try:
             self._step(stream, stream.get_schema(stream, schema))
@@ -255,6 +265,7 @@ class Store(Calls):
                 array.release(array)
         finally:
             stream.release(stream)
+
         raise AssertionError("the stream does not end")
 
     def _step(self, stream: Any, os_errno: int) -> None:

@@ -1,7 +1,7 @@
 /* pump.c -- a master and a slave whose connection breaks again and again, for the sanitizers.
  *
  * Writers put on the master and wait for the slave's copy; meanwhile connections are stopped in the
- * middle, on either side first, and made anew where the slave's log ends; some acknowledge memory,
+ * middle, on either side first, and made again where the slave's log ends; some acknowledge memory,
  * some the disk. At the end both logs are the same.
  *
  * usage: pump DIRECTORY DIRECTORY MESSAGES_PER_WRITER CONNECTIONS. Exits 0 when all went well.
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ha_pump.h"
+#include "replica/pump.h"
 
 #define WRITERS 3
 #define BODY_SIZE 300
@@ -25,7 +25,7 @@
 struct side {
     struct rmq_store *store;
     struct rmq_gate *gate;
-    struct rmq_ha_pump *pump;
+    struct rmq_pump *pump;
     int64_t link;
 };
 
@@ -75,10 +75,10 @@ static void open_side(struct side *side, const char *directory, struct rmq_ack_b
         die("open", &err);
     side->gate = rmq_gate_create();
     if (board)
-        *board = rmq_ack_board_create(side->store);
-    struct rmq_ha_pump_options pump = {
+        *board = rmq_ack_board_create(rmq_ack_log_of_store(side->store));
+    struct rmq_pump_options pump = {
         .store = side->store, .gate = side->gate, .board = board ? *board : NULL};
-    if (rmq_ha_pump_open(&pump, &side->pump, &err) != RMQ_OK)
+    if (rmq_pump_open(&pump, &side->pump, &err) != RMQ_OK)
         die("pump", &err);
 }
 
@@ -136,7 +136,7 @@ static void await_first_append(const struct side *side)
 {
     struct rmq_error err;
     struct rmq_wakeup wakeup;
-    if (rmq_wakeup_open(&wakeup, &side->store->wakeups, &err) != RMQ_OK)
+    if (rmq_wakeup_open(&wakeup, rmq_store_wakeups(side->store, RMQ_GREW), &err) != RMQ_OK)
         die("wakeup", &err);
     if (!rmq_wakeup_arm(&wakeup, 0)) {
         struct pollfd wanted = {.fd = wakeup.fd, .events = POLLIN};
@@ -149,29 +149,29 @@ static void connect_sides(struct side *master, struct side *slave, int64_t borde
                           bool acks_disk, int ends[2])
 {
     struct rmq_error err;
-    int64_t offset = rmq_file_queue_end(&slave->store->log.files);
+    int64_t offset = rmq_store_end(slave->store);
     check("socketpair", socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-    struct rmq_ha_send_options send = {.fd = ends[0],
-                                       .has_epochs = true,
-                                       .is_checked = offset % 16 != 8,
-                                       .batch_size = 1000,
-                                       .slot = slot,
-                                       .epoch = 7,
-                                       .next_offset = offset,
-                                       .acked_offset = -1,
-                                       .until = -1,
-                                       .said_confirm = -1};
-    struct rmq_ha_receive_options receive = {.fd = ends[1],
-                                             .has_epochs = true,
-                                             .is_checked = send.is_checked,
-                                             .ack_flushed = acks_disk,
-                                             .epoch = 7,
-                                             .next_offset = offset,
-                                             .acked_offset = -1,
-                                             .border = border};
-    if (rmq_ha_pump_send(master->pump, &send, &master->link, &err) != RMQ_OK)
+    struct rmq_pump_send_options send = {.fd = ends[0],
+                                         .has_epochs = true,
+                                         .is_checked = offset % 16 != 8,
+                                         .batch_size = 1000,
+                                         .slot = slot,
+                                         .epoch = 7,
+                                         .next_offset = offset,
+                                         .acked_offset = -1,
+                                         .until = -1,
+                                         .said_confirm = -1};
+    struct rmq_pump_receive_options receive = {.fd = ends[1],
+                                               .has_epochs = true,
+                                               .is_checked = send.is_checked,
+                                               .ack_flushed = acks_disk,
+                                               .epoch = 7,
+                                               .next_offset = offset,
+                                               .acked_offset = -1,
+                                               .border = border};
+    if (rmq_pump_send(master->pump, &send, &master->link, &err) != RMQ_OK)
         die("send", &err);
-    if (rmq_ha_pump_receive(slave->pump, &receive, &slave->link, &err) != RMQ_OK)
+    if (rmq_pump_receive(slave->pump, &receive, &slave->link, &err) != RMQ_OK)
         die("receive", &err);
 }
 
@@ -179,42 +179,42 @@ static void connect_sides(struct side *master, struct side *slave, int64_t borde
 static void follow(struct side *master, int64_t offset)
 {
     struct rmq_error err;
-    struct rmq_ha_report report;
-    struct rmq_ha_progress progress = {.acked_offset = -1};
+    struct rmq_pump_report report;
+    struct rmq_link_progress progress = {.acked_offset = -1};
     int64_t until_ms = rmq_monotonic_ms() + PATIENCE_MS;
     while (progress.acked_offset < offset) {
-        struct pollfd wanted = {.fd = rmq_ha_pump_notice_fd(master->pump), .events = POLLIN};
+        struct pollfd wanted = {.fd = rmq_pump_notice_fd(master->pump), .events = POLLIN};
         check("nothing moves", rmq_monotonic_ms() < until_ms);
         (void)poll(&wanted, 1, 20);
-        while (rmq_ha_pump_poll(master->pump, &report) == RMQ_OK)
-            check("an end nobody asked for", report.end == RMQ_HA_ACKED);
-        if (rmq_ha_pump_progress(master->pump, master->link, &progress, &err) != RMQ_OK)
+        while (rmq_pump_poll(master->pump, &report) == RMQ_OK)
+            check("an end nobody asked for", report.end == RMQ_PUMP_ACKED);
+        if (rmq_pump_progress(master->pump, master->link, &progress, &err) != RMQ_OK)
             die("progress", &err);
-        (void)rmq_ha_pump_heartbeat(master->pump, master->link, &err);
+        (void)rmq_pump_heartbeat(master->pump, master->link, &err);
     }
 }
 
 static int64_t stop_link(struct side *side)
 {
     struct rmq_error err;
-    struct rmq_ha_report report;
-    if (rmq_ha_pump_stop(side->pump, side->link, &report, &err) != RMQ_OK)
+    struct rmq_pump_report report;
+    if (rmq_pump_stop(side->pump, side->link, &report, &err) != RMQ_OK)
         die("stop", &err);
-    check("another end", report.end == RMQ_HA_STOPPED || report.end == RMQ_HA_CLOSED);
-    rmq_ha_report_finish(&report);
+    check("another end", report.end == RMQ_PUMP_STOPPED || report.end == RMQ_PUMP_CLOSED);
+    rmq_pump_report_finish(&report);
     return report.progress.border;
 }
 
 static void compare(struct side *master, struct side *slave)
 {
-    int64_t end = rmq_file_queue_end(&master->store->log.files);
-    check("ends differ", end == rmq_file_queue_end(&slave->store->log.files));
+    int64_t end = rmq_store_end(master->store);
+    check("ends differ", end == rmq_store_end(slave->store));
     for (int64_t at = 0; at < end; at += 1 << 18) {
         struct rmq_mapped_file *ours, *theirs;
         struct rmq_error err;
         size_t size = (size_t)(end - at < 1 << 18 ? end - at : 1 << 18);
-        if (rmq_file_queue_pin(&master->store->log.files, at, &ours, &err) != RMQ_OK ||
-            rmq_file_queue_pin(&slave->store->log.files, at, &theirs, &err) != RMQ_OK)
+        if (rmq_store_pin(master->store, at, &ours, &err) != RMQ_OK ||
+            rmq_store_pin(slave->store, at, &theirs, &err) != RMQ_OK)
             die("pin", &err);
         check("logs differ",
               memcmp(rmq_mapped_file_base(ours), rmq_mapped_file_base(theirs), size) == 0);
@@ -226,7 +226,7 @@ static void compare(struct side *master, struct side *slave)
 static void close_side(struct side *side)
 {
     struct rmq_error err;
-    rmq_ha_pump_close(side->pump, false);
+    rmq_pump_close(side->pump, false);
     rmq_gate_close(side->gate);
     rmq_gate_release(side->gate);
     if (rmq_store_close(side->store, &err) != RMQ_OK)
@@ -266,7 +266,7 @@ int main(int argc, char **argv)
         if (is_last)
             for (int i = 0; i < WRITERS; ++i)
                 pthread_join(threads[i], NULL);
-        int64_t end = rmq_file_queue_end(&master.store->log.files);
+        int64_t end = rmq_store_end(master.store);
         follow(&master, end);
         if (round % 2 == 0)
             (void)stop_link(&master);
@@ -279,8 +279,8 @@ int main(int argc, char **argv)
     }
     check("writers wait", atomic_load(&running) == 0);
     compare(&master, &slave);
-    printf("%" PRId64 "\n", rmq_file_queue_end(&slave.store->log.files));
-    rmq_ha_pump_close(master.pump, false);
+    printf("%" PRId64 "\n", rmq_store_end(slave.store));
+    rmq_pump_close(master.pump, false);
     rmq_ack_board_freeze(board);
     rmq_ack_board_abandon(board);
     rmq_ack_board_detach(board);

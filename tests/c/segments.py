@@ -60,6 +60,7 @@ class Reading:
             batch_bytes=self.batch_bytes,
             large_binary=False,
         )
+
         scan = core.SegmentScan(
             selection if rows else None,
             start=self.start if begin is None else begin,
@@ -68,6 +69,7 @@ class Reading:
             by_topic=self.choices is not None,
             **options,
         )
+
         if self.positions is not None:
             scan.visit(array("q", self.positions))
         return scan
@@ -149,6 +151,7 @@ def messages_of(found: Record) -> list[Row]:
     if not found.sys_flag & record.INNER_BATCH or found.sys_flag & record.COMPRESSED:
         return [whole]
     base = int(whole["properties"].get(properties.INNER_BASE, found.queue_offset))
+
     rows = []
     for number, message in enumerate(batch.decode(found.body)):
         inner = replace(
@@ -160,6 +163,7 @@ def messages_of(found: Record) -> list[Row]:
         )
         kept = {name: whole[name] for name in ("size", "body_crc", "body_crc_ok", "record")}
         rows.append({**row(inner), **kept})
+
     return rows
 
 

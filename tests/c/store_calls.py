@@ -1,14 +1,19 @@
-"""A store driven through the functions of csrc/store.h and read.h, with a file door of choice."""
+"""A store driven through csrc/store/store.h and csrc/store/read.h, with a file door of choice."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 LOG_FILE_SIZE = 4096
 QUEUE_FILE_SIZE = 160
 FIND_MAX = 64
+EVERY = 1 << 40
+"""All calls fail, so that the order of the threads does not matter."""
 ANY, OPEN, READ, WRITE, RESIZE, ALLOCATE, ZERO, SYNC, MAP, RENAME, UNLINK, DIRECTORY = range(12)
 
 
@@ -39,10 +44,14 @@ class Put(NamedTuple):
 class Calls:
     """One struct rmq_store. Every method raises Failed for a status other than RMQ_OK."""
 
+    alive: ClassVar[set[Calls]] = set()
+    """Stores that were neither closed nor abandoned."""
+
     def __init__(self, core: Any, root: Path, vfs: Any = None, **settings: Any) -> None:
         self.ffi, self.lib = core
         self.error = self.ffi.new("struct rmq_error *")
         self.root = self.ffi.new("char[]", bytes(root))
+
         options = self.ffi.new("struct rmq_store_options *")
         options.vfs = vfs if vfs is not None else self.ffi.NULL
         options.root = self.root
@@ -53,16 +62,20 @@ class Calls:
         options.batch_queue_file_size = 460
         options.ext_file_size = 4096
         options.index_slot_count, options.index_entry_count = 8, 16
+
         options.log.limits.body_size_max = 2000
         options.log.limits.record_size_max = 4000
         options.flush.log_interval_ms = options.flush.log_thorough_ms = 60_000
         options.flush.queue_interval_ms = options.flush.queue_thorough_ms = 60_000
+
         for name, value in settings.items():
             *outer, last = name.split(".")
             setattr(reduce(getattr, outer, options), last, value)
+
         out = self.ffi.new("struct rmq_store **")
         self.check(self.lib.rmq_store_open(options, out, self.error))
         self.store = out[0]
+        self.alive.add(self)
 
     def check(self, status: int) -> None:
         if status != self.lib.RMQ_OK:
@@ -75,17 +88,20 @@ class Calls:
         properties = b"KEYS\x01k" + body[:8] + b"\x02"
         kept = [self.ffi.new("char[]", topic), self.ffi.from_buffer(body)]
         kept.append(self.ffi.new("char[]", properties))
+
         message.topic, message.topic_size = kept[0], len(topic)
         message.body, message.body_size = kept[1], len(body)
         message.properties, message.properties_size = kept[2], len(properties)
         message.born_host.size = message.store_host.size = 4
         message.born_timestamp = 1
         message.queue_id = queue_id
+
         receipt = self.ffi.new("struct rmq_receipt *")
         stored = self.ffi.new("size_t *")
         status = self.lib.rmq_store_put(self.store, message, 1, False, receipt, stored, self.error)
         self.check(status)
         assert stored[0] == 1
+
         return Put(queue_id, receipt.queue_offset, receipt.physical_offset, receipt.size, body)
 
     def wait_flushed(self, offset: int, timeout_ms: int = 5000) -> None:
@@ -106,10 +122,23 @@ class Calls:
 
     def close(self) -> None:
         """Close; the store is gone whatever the result."""
+        self.alive.discard(self)
         self.check(self.lib.rmq_store_close(self.store, self.error))
 
     def abandon(self) -> None:
+        self.alive.discard(self)
         self.lib.rmq_store_abandon(self.store)
+
+    @contextmanager
+    def no_rounds(self) -> Iterator[None]:
+        """Keep the thread of the flusher from its rounds; syncs led by puts continue."""
+        lock = int(self.ffi.cast("intptr_t", self.ffi.addressof(self.store.flusher, "round_lock")))
+        libc = ctypes.CDLL(None)
+        libc.pthread_mutex_lock(ctypes.c_void_p(lock))
+        try:
+            yield
+        finally:
+            libc.pthread_mutex_unlock(ctypes.c_void_p(lock))
 
     @property
     def end_offset(self) -> int:
@@ -126,14 +155,17 @@ class Calls:
         request.topic, request.topic_size = kept, len(topic)
         request.queue_id, request.offset = queue_id, offset
         request.max_bytes, request.max_count, request.check_crc = 1 << 20, 1, True
+
         found = self.ffi.new("struct rmq_found *")
         result = self.ffi.new("struct rmq_get_result *")
         self.check(self.lib.rmq_store_get(self.store, request, found, result, self.error))
+
         if result.count != 1:
             raise LookupError(
                 f"queue {queue_id} offset {offset}: status {result.status}, "
                 f"bounds {result.min_offset} to {result.max_offset}"
             )
+
         record = self.ffi.new("struct rmq_record *")
         status = self.lib.rmq_record_decode(
             found.data, found.size, found.physical_offset, 0, record, self.error
@@ -141,6 +173,7 @@ class Calls:
         self.check(status)
         body = bytes(self.ffi.buffer(record.body, record.body_size))
         self.lib.rmq_found_release(found, 1)
+
         return int(found.physical_offset), body
 
     def find(self, key: bytes, *, topic: bytes = b"orders") -> list[int]:
@@ -148,6 +181,7 @@ class Calls:
         kept = self.ffi.new("char[]", topic), self.ffi.new("char[]", key)
         found = self.ffi.new("struct rmq_found[]", FIND_MAX)
         count = self.ffi.new("size_t *")
+
         status = self.lib.rmq_store_query(
             self.store,
             {"data": kept[0], "size": len(topic)},
@@ -160,6 +194,7 @@ class Calls:
             count,
             self.error,
         )
+
         self.check(status)
         offsets = [int(found[i].physical_offset) for i in range(count[0])]
         self.lib.rmq_found_release(found, count[0])

@@ -13,10 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "columns.h"
+#include "columns/columns.h"
 #include "rmq.h"
+#include "store/store_view.h"
+#include "store/walk.h"
 #include "stress_board.h"
-#include "walk.h"
 
 #define WRITERS 3
 #define BODY_SIZE 200
@@ -102,8 +103,8 @@ static void put(struct shared *shared, int writer, int64_t number)
         exit(1);
     }
     if (number % 64 == 0 &&
-        rmq_flusher_wait(&shared->store->flusher, receipt.physical_offset + receipt.size,
-                         PATIENCE_MS, &err) != RMQ_OK)
+        rmq_store_wait_flushed(shared->store, receipt.physical_offset + receipt.size, PATIENCE_MS,
+                               &err) != RMQ_OK)
         die("flush", &err);
 }
 
@@ -143,7 +144,7 @@ static size_t get_some(struct rmq_store *store, int queue, int64_t *offset)
                                       .max_bytes = 1 << 20,
                                       .check_crc = true};
     if (rmq_store_get(store, &request, found, &result, &err) != RMQ_OK)
-        die(store->read_only ? "get beside" : "get", &err);
+        die(rmq_store_is_read_only(store) ? "get beside" : "get", &err);
     for (size_t i = 0; i < result.count; ++i)
         check_found(&found[i]);
     rmq_found_release(found, result.count);
@@ -247,7 +248,7 @@ static void *read_beside(void *argument)
         if (rmq_store_refresh(store, &err) != RMQ_OK)
             die("refresh", &err);
         for (int queue = 0; queue < WRITERS; ++queue) {
-            struct rmq_queue *found = rmq_queue_table_find(&store->queues, "stress", 6, queue);
+            struct rmq_queue *found = rmq_store_find_queue(store, "stress", 6, queue);
             int64_t offset = found ? rmq_queue_max(found) - 20 : 0;
             if (offset > 0)
                 atomic_fetch_add(&shared->read_beside, (int64_t)get_some(store, queue, &offset));
@@ -267,9 +268,9 @@ static void *tend(void *argument)
         if (rmq_store_flush(shared->store, &err) != RMQ_OK)
             die("flush all", &err);
         /* Half of what is there goes; what is not dispatched yet stays. */
-        int64_t start = rmq_file_queue_start(&shared->store->log.files);
-        int64_t dispatched = atomic_load(&shared->store->dispatcher.dispatched_offset);
-        int64_t files = (dispatched - start) / shared->store->log.files.options.file_size;
+        int64_t start = rmq_store_start(shared->store);
+        int64_t dispatched = rmq_store_dispatched(shared->store);
+        int64_t files = (dispatched - start) / rmq_store_log_file_size(shared->store);
         if (files > 4 && rmq_store_expire(shared->store, (size_t)(files / 2), &err) != RMQ_OK)
             die("expire", &err);
     }
@@ -282,8 +283,8 @@ static void cut_and_go_on(struct shared *shared)
     struct rmq_error err;
     struct rmq_get_result result;
     struct rmq_found found;
-    struct rmq_queue *queue = rmq_queue_table_find(&shared->store->queues, "stress", 6, 0);
-    int64_t end = rmq_file_queue_end(&shared->store->log.files);
+    struct rmq_queue *queue = rmq_store_find_queue(shared->store, "stress", 6, 0);
+    int64_t end = rmq_store_end(shared->store);
     if (rmq_store_wait_dispatched(shared->store, end, PATIENCE_MS, &err) != RMQ_OK)
         die("dispatch", &err);
     int64_t offset = rmq_queue_max(queue) - 5;
@@ -349,8 +350,8 @@ static void open_again(const char *directory, bool was_closed, int64_t end,
                        struct rmq_store **store)
 {
     *store = open_store(directory, false);
-    int64_t found = rmq_file_queue_end(&(*store)->log.files);
-    if (found == end && (*store)->recovery.was_closed == was_closed)
+    int64_t found = rmq_store_end(*store);
+    if (found == end && rmq_store_recovery(*store)->was_closed == was_closed)
         return;
     fprintf(stderr, "reopened at %" PRId64 ", ended at %" PRId64 "\n", found, end);
     exit(1);
@@ -368,7 +369,7 @@ int main(int argc, char **argv)
     write_and_read(&shared);
     cut_and_flush(&shared);
     int64_t acknowledged = stress_board(shared.store, shared.messages / 10);
-    int64_t end = rmq_file_queue_end(&shared.store->log.files);
+    int64_t end = rmq_store_end(shared.store);
     if (rmq_store_close(shared.store, &err) != RMQ_OK)
         die("close", &err);
     struct rmq_store *again;

@@ -1,8 +1,8 @@
 /* stress_board.c -- one acknowledgement board under everybody who may touch it, for the sanitizers.
  *
  * Writers put and wait, one producer hears of its puts through an inbox, two replicas follow the
- * log by their wakeups and acknowledge, and whoever decides freezes, changes the rule, takes a
- * third replica in and out, and now and then ends the role. Whoever is told PUT_OK finds the
+ * log by their wakeups and acknowledge, and one thread freezes, changes the rule, takes a
+ * third replica in and out, and now and then ends the role. A caller that gets PUT_OK finds the
  * message confirmed; nobody is forgotten.
  */
 #include "stress_board.h"
@@ -59,13 +59,13 @@ static int64_t append(struct stage *stage, struct rmq_ack_need *need)
     return receipt.physical_offset + receipt.size;
 }
 
-static void judge(struct stage *stage, int status, int32_t copies, int64_t end_offset)
+static void check(struct stage *stage, int status, int32_t copies, int64_t end_offset)
 {
     if (status == RMQ_PUT_FLUSH_SLAVE_TIMEOUT)
         return; /* The role ended. */
     if (status != RMQ_PUT_OK || copies < COPIES)
         fail("a status that nothing here can cause");
-    if (rmq_dispatcher_confirmed(&stage->store->dispatcher) < end_offset)
+    if (rmq_store_confirmed(stage->store) < end_offset)
         fail("told before it was confirmed");
     atomic_fetch_add(&stage->acknowledged, 1);
 }
@@ -80,7 +80,7 @@ static void *write_all(void *argument)
         int status = rmq_ack_board_wait(stage->board, &need, end_offset, PATIENCE_MS, &copies);
         if (rmq_monotonic_ms() - began_ms >= PATIENCE_MS)
             fail("a put was forgotten");
-        judge(stage, status, copies, end_offset);
+        check(stage, status, copies, end_offset);
     }
     atomic_fetch_sub(&stage->writing, 1);
     return NULL;
@@ -113,7 +113,7 @@ static void *produce(void *argument)
             if (!waiter)
                 fail("an inbox was forgotten");
             for (; waiter; waiter = waiter->after, --in_flight)
-                judge(stage, waiter->status, waiter->copies, waiter->end_offset);
+                check(stage, waiter->status, waiter->copies, waiter->end_offset);
         }
     }
     rmq_ack_inbox_close(&inbox);
@@ -134,7 +134,7 @@ static int64_t await_append(struct stage *stage, struct rmq_wakeup *wakeup, int6
         (void)poll(&wanted, 1, 20);
         rmq_wakeup_clear(wakeup);
     }
-    return rmq_file_queue_end(&stage->store->log.files);
+    return rmq_store_end(stage->store);
 }
 
 static void *follow(void *argument)
@@ -144,7 +144,7 @@ static void *follow(void *argument)
     struct rmq_error err;
     struct rmq_wakeup wakeup;
     int64_t seen = 0;
-    if (rmq_wakeup_open(&wakeup, &stage->store->wakeups, &err) != RMQ_OK)
+    if (rmq_wakeup_open(&wakeup, rmq_store_wakeups(stage->store, RMQ_GREW), &err) != RMQ_OK)
         fail(err.detail);
     while (atomic_load(&stage->writing)) {
         seen = await_append(stage, &wakeup, seen);
@@ -171,7 +171,7 @@ static void *decide(void *argument)
                                 .timeout_ms = PATIENCE_MS};
     struct rmq_wakeup wakeup;
     int64_t seen = 0;
-    if (rmq_wakeup_open(&wakeup, &stage->store->wakeups, &err) != RMQ_OK)
+    if (rmq_wakeup_open(&wakeup, rmq_store_wakeups(stage->store, RMQ_GREW), &err) != RMQ_OK)
         fail(err.detail);
     for (int64_t round = 0; atomic_load(&stage->writing); ++round) {
         int32_t third = -1;
@@ -199,7 +199,7 @@ int64_t stress_board(struct rmq_store *store, int64_t puts)
     struct replica replicas[REPLICAS];
     pthread_t threads[WRITERS + 2 + REPLICAS];
     int count = 0;
-    stage.board = rmq_ack_board_create(store);
+    stage.board = rmq_ack_board_create(rmq_ack_log_of_store(store));
     for (int i = 0; i < REPLICAS; ++i)
         if (rmq_ack_board_open_slot(stage.board, &stage.slots[i], &err) != RMQ_OK)
             fail(err.detail);

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.c.store_calls import Calls, Failed
-from tests.waiting import spin_until
+from tests.support.waiting import spin_until
 
 OK, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE = 0, 2, 3
 SERVICE_NOT_AVAILABLE, OS_PAGE_CACHE_BUSY, IN_SYNC_REPLICAS_NOT_ENOUGH = 4, 8, 10
@@ -22,11 +22,16 @@ LIMIT_MS = 60_000
 class Board:
     """A board of a store with 500 bytes in its log, and what it is told."""
 
-    def __init__(self, core: Any, root: Path) -> None:
+    def __init__(self, core: Any, root: Path, model: Any = None) -> None:
         self.ffi, self.lib = core
         self.calls = Calls(core, root)
         self.end = self.calls.put(b"m" * 400).end_offset
-        self.board = self.lib.rmq_ack_board_create(self.calls.store)
+        log = (
+            self.lib.rmq_ack_log_of_store(self.calls.store)
+            if model is None
+            else self.lib.rmq_ack_log_of_model(model)
+        )
+        self.board = self.lib.rmq_ack_board_create(log)
         self.waiters: list[Any] = []
         self.has_begun = False
 
@@ -194,18 +199,23 @@ def test_confirm_offset_is_the_end_of_so_many_copies_and_only_rises(board: Board
 def test_whoever_is_waited_for_holds_the_confirm_offset(board: Board) -> None:
     held, outside = board.open_slot(), board.open_slot()
     board.freeze()
+
     start = board.end
     board.end = board.calls.put(b"n" * 300).end_offset
     board.thaw([held], [held])
     board.ack(outside, board.end)
     assert board.confirm_offset == start
+
     board.ack(held, start + 5)
     assert board.confirm_offset == start + 5
+
     board.close_slot(held)
     board.ack(outside, start)
     assert board.confirm_offset == start + 5
+
     board.thaw([], [], is_missing=True)
     assert board.confirm_offset == start + 5
+
     board.thaw([], [])
     assert board.confirm_offset == board.end
 
@@ -246,7 +256,7 @@ def test_board_without_a_rule_refuses_and_holds(core: Any, tmp_path: Path) -> No
     status, need = board.admit()
     assert (status, board.reason(status, need)) == (
         SERVICE_NOT_AVAILABLE,
-        "this store is no master yet",
+        "this store is not a master yet",
     )
     assert board.admit(is_replicated=False)[0] == OK
     board.close()
@@ -270,19 +280,23 @@ def test_one_pass_tells_an_inbox_in_the_order_of_the_log(board: Board, inbox: An
     board.thaw([slot])
     ends = [40, 10, 30, 30, 20, 500]
     waiters = [board.begin(inbox, end) for end in ends]
+
     assert board.has_begun
     assert board.lib.rmq_ack_board_withdraw(board.board, waiters[2])
     assert (waiters[2].status, waiters[2].copies) == (FLUSH_SLAVE_TIMEOUT, 1)
+
     board.ack(slot, 40)
     assert board.taken(inbox) == [(end, OK, 2) for end in (10, 20, 30, 40)]
     assert not board.lib.rmq_ack_board_withdraw(board.board, waiters[0])
     assert board.waiting == 1
     assert not select.select([inbox.fd], [], [], 0)[0]
+
     at_once = board.begin(inbox, 40)
     assert not board.has_begun
     assert select.select([inbox.fd], [], [], 0)[0]
     assert board.taken(inbox) == [(40, OK, 2)]
     assert at_once.is_resolved
+
     board.lib.rmq_ack_board_abandon(board.board)
     assert board.taken(inbox) == [(500, FLUSH_SLAVE_TIMEOUT, 1)]
 
@@ -339,16 +353,19 @@ def test_admission_says_why_not(board: Board, inbox: Any) -> None:
     board.thaw([], status=IN_SYNC_REPLICAS_NOT_ENOUGH, reason=board.ffi.new("char[]", b"x" * 999))
     status, need = board.admit()
     assert (status, board.reason(status, need)) == (IN_SYNC_REPLICAS_NOT_ENOUGH, "x" * 239)
+
     board.thaw([], present=2)
     assert board.admit(2)[0] == OK
     status, need = board.admit(3)
     assert status == IN_SYNC_REPLICAS_NOT_ENOUGH
     assert board.reason(status, need) == "2 of the 3 replicas needed are in sync"
+
     waiter = board.begin(inbox, board.end)
     board.thaw([], waiting_max=1)
     status, need = board.admit()
     assert status == OS_PAGE_CACHE_BUSY
     assert board.reason(status, need) == "1 puts wait for replicas; slow down"
+
     board.thaw([], available=1)
     assert board.lib.rmq_ack_board_withdraw(board.board, waiter)
     assert waiter.status == SLAVE_NOT_AVAILABLE
@@ -385,6 +402,29 @@ def test_waiter_that_runs_out_of_time_leaves_the_line(board: Board) -> None:
     board.thaw([slot], timeout_ms=1)
     assert board.wait(board.end) == (FLUSH_SLAVE_TIMEOUT, 1)
     assert board.waiting == 0
+
+
+def test_board_on_a_model_goes_by_its_offsets_and_its_time(core: Any, tmp_path: Path) -> None:
+    ffi, lib = core
+    model = ffi.new("struct rmq_ack_model *")
+    lib.rmq_ack_model_init(model, 100, 0, 50)
+    board = Board(core, tmp_path, model)
+
+    slot = board.open_slot()
+    assert board.freeze() == 50
+    board.thaw([slot], is_flushed=True, lease_end_ms=10)
+
+    lib.rmq_ack_model_append(model, 200)
+    board.ack(slot, 200)
+    assert board.confirm_offset == 50
+    lib.rmq_ack_model_flush(model, 150)
+    assert (board.confirm_offset, board.admit()[0]) == (150, OK)
+
+    model.now_ms = 10
+    assert board.admit()[0] == SERVICE_NOT_AVAILABLE
+
+    board.close()
+    lib.rmq_ack_model_destroy(model)
 
 
 # -- wakeups

@@ -48,6 +48,7 @@ def split(core: Any, body: Any, size: int) -> tuple[int, list[Message], int]:
 def join(core: Any, messages: list[Message]) -> bytes:
     ffi, lib = core
     joined = b""
+
     for message in messages:
         body = ffi.new("uint8_t[]", message.body or 1)
         properties = ffi.new("char[]", message.property_bytes)
@@ -61,10 +62,12 @@ def join(core: Any, messages: list[Message]) -> bytes:
                 "flag": message.flag,
             },
         )
+
         out = ffi.new("uint8_t[]", len(message.body) + len(message.property_bytes) + 22)
         size = lib.rmq_batch_put(out, item)
         assert size == len(out)
         joined += bytes(ffi.buffer(out))
+
     return joined
 
 

@@ -82,6 +82,7 @@ class Queue:
                 self.queue, queue_offset, units, capacity, count, self.error
             )
         )
+
         return [
             Unit(
                 unit.physical_offset,
@@ -132,7 +133,7 @@ def test_empty_queue_has_min_minus_one_and_max_zero(core: Any, tmp_path: Path) -
 
 
 def test_file_size_that_cuts_a_unit_is_refused(core: Any, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="no multiple of 46"):
+    with pytest.raises(AssertionError, match="not a multiple of 46"):
         Queue(core, tmp_path, file_size=FILE_SIZE + 1)
 
 
@@ -258,7 +259,7 @@ def test_unit_out_of_order_is_not_handed_out_and_the_next_one_can_be_found(
     core: Any, tmp_path: Path
 ) -> None:
     units = units_of([2, 1, 3, 1])
-    # A reader that went on where it says would begin anew, for ever.
+    # A reader that went on where it says would begin anew, forever.
     write(tmp_path / "0", [units[0], units[1], replace(units[2], base_offset=0, count=1), units[3]])
     with Queue(core, tmp_path / "0") as queue:
         assert queue.recover()[:2] == (0, 7)
@@ -275,6 +276,7 @@ def test_golden_queues_have_the_bounds_and_units_that_java_reports(
     file_size = case.spec["store"]["mapperFileSizeBatchConsumeQueue"]
     lines = [line for line in case.expected_of("queue") if line["queueType"] == "BatchCQ"]
     assert len(lines) == 2
+
     for line in lines:
         units = [
             Unit(
@@ -289,12 +291,14 @@ def test_golden_queues_have_the_bounds_and_units_that_java_reports(
             for entry in record["consumeQueues"]
             if (entry["topic"], entry["queueId"]) == (line["topic"], line["queueId"])
         ]
+
         path = case.root / "batchconsumequeue" / line["topic"] / str(line["queueId"])
         before = files(path)
         with Queue(core, path, file_size=file_size) as queue:
             assert queue.recover()[:2] == (line["minOffset"], line["maxOffset"])
             assert queue.read(0) == units
         assert files(path) == before
+
         with Queue(core, tmp_path / "again" / path.name, file_size=file_size) as queue:
             queue.extend(units)
         assert files(tmp_path / "again" / path.name) == before

@@ -54,6 +54,7 @@ class Builder:
         self.error = self.ffi.new("struct rmq_error *")
         self.columns = self.ffi.new("struct rmq_columns *")
         self.numbers = self.ffi.new("uint8_t[]", [NAMES.index(name) for name in names])
+
         options = self.ffi.new(
             "struct rmq_columns_options *",
             {
@@ -66,6 +67,7 @@ class Builder:
                 "all_nullable": all_nullable,
             },
         )
+
         self.status = self.lib.rmq_columns_open(self.columns, options, self.error)
 
     def __enter__(self) -> Builder:
@@ -104,7 +106,7 @@ class Builder:
         return schema, array
 
     def take(self) -> pa.RecordBatch:
-        """Return the rows so far, judged by pyarrow."""
+        """Return the rows so far, validated by pyarrow."""
         schema, array = self.batch()
         batch = pa.RecordBatch._import_from_c(
             int(self.ffi.cast("intptr_t", array)), int(self.ffi.cast("intptr_t", schema))
@@ -163,6 +165,7 @@ def test_schema_has_the_documented_types(core: Any, large: bool) -> None:
     binary = pa.large_binary() if large else pa.binary()
     text = dict.fromkeys(("topic", "born_host", "store_host", "message_id"), pa.string())
     nullable = dict.fromkeys(("tags", "keys", "unique_key"), pa.string())
+
     other = {
         "queue_offset": pa.int64(),
         "physical_offset": pa.int64(),
@@ -176,9 +179,11 @@ def test_schema_has_the_documented_types(core: Any, large: bool) -> None:
         "body_crc_ok": pa.bool_(),
     }
     types = {**text, **nullable, **other}
+
     with Builder(core, large=large) as builder:
         builder.append([one()])
         schema = builder.take().schema
+
     assert {field.name: field.type for field in schema} == {
         name: types.get(name, pa.int32()) for name in NAMES
     }

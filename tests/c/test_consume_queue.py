@@ -237,11 +237,14 @@ def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
     again = units_of(count_again)
     if changed is not None and changed < count_again:
         again[changed] = Unit(again[changed].physical_offset, 100, 77)
+
     results = []
     for verb in ("recover", "rewind"):
         path = tmp_path_factory.mktemp("q")
+
         with Queue(core, path) as queue:
             queue.extend(units_of(count))
+
         with Queue(core, path) as queue:
             bounds = queue.call(verb, log_end)
             kept = bounds[1]
@@ -251,6 +254,7 @@ def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
             units = queue.read(0)
             queue.flush()
         results.append((bounds, end, units, files(path)))
+
     assert results[0] == results[1]
 
 
@@ -476,6 +480,7 @@ def test_failure_at_any_step_of_a_cut_leaves_a_queue_that_recovers(
     _, lib = core
     count = log_end // 100
     expected = (10, count, log_end if count > 10 else -1)
+
     for step in range(100):
         path = tmp_path / str(step)
         with Queue(core, path, vfs=faulty) as queue:
@@ -485,10 +490,13 @@ def test_failure_at_any_step_of_a_cut_leaves_a_queue_that_recovers(
             status = lib.rmq_consume_queue_truncate(queue.queue, log_end, queue.error)
             assert queue.bounds == expected
             lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, 0, 0, 0, 0)
+
         with Queue(core, path) as queue:
             assert queue.recover(log_end) == expected
+
         if status == lib.RMQ_OK:
             break
+
     assert 0 < step < 99
 
 
@@ -510,16 +518,19 @@ def test_agrees_with_the_reference_for_every_cut(
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     units = [Unit(at, size, -size) for at, size in zip(starts, sizes, strict=True)]
     kept = [unit for unit in units if unit.physical_offset < log_end]
+
     with Queue(core, path) as queue:
         queue.extend(units, first=first)
         queue.call("truncate", log_end)
         bounds = queue.bounds
+
     with Queue(core, path) as queue:
         assert queue.recover() == bounds
         if kept:
             end = kept[-1].physical_offset + kept[-1].size
             assert bounds == (first, first + len(kept), end)
             assert queue.read(first) == kept
+
         queue.call("expire", log_start)
         live = [unit for unit in kept if unit.physical_offset >= log_start]
         assert queue.bounds[1] - queue.bounds[0] == len(live)
@@ -550,6 +561,7 @@ def test_golden_queue_has_the_bounds_and_units_that_java_reports(
     units = simple_units(unpacked)
     lines = [x for x in unpacked.expected_of("queue") if x["queueType"] == "SimpleCQ"]
     assert lines
+
     for line in lines:
         key = line["topic"], line["queueId"]
         path = unpacked.root / "consumequeue" / key[0] / str(key[1])

@@ -194,12 +194,15 @@ def test_recovery_ends_after_the_last_whole_unit_for_every_torn_byte(
 ) -> None:
     units = units_of(20, 60)
     whole, _ = reference.encode(units[:1], file_size=FILE_SIZE)
+
     with Extension(core, tmp_path) as ext:
         addresses = [ext.append(unit) for unit in units]
+
     file = tmp_path / ("0" * 20)
     data = bytearray(file.read_bytes())
     data[40 + cut : 120] = bytes(80 - cut)
     file.write_bytes(data)
+
     with Extension(core, tmp_path) as ext:
         # From byte 20 on the sizes agree and only the bitmap is torn, which nothing can tell.
         end = 120 if cut >= 20 else 40
@@ -208,6 +211,7 @@ def test_recovery_ends_after_the_last_whole_unit_for_every_torn_byte(
         assert (ext.get(addresses[1]) is None) == (end == 40)
         assert file.read_bytes() == data
         ext.cut(end)
+
     assert whole == [ADDRESS_BASE]
     assert file.read_bytes()[end:] == bytes(FILE_SIZE - end)
 
@@ -241,13 +245,16 @@ def test_golden_extension_is_read_and_written_again_byte_for_byte(
 ) -> None:
     case = golden_cases.copy(release, case_name, into=tmp_path)
     file_size = case.spec["store"]["mappedFileSizeConsumeQueueExt"]
+
     units: dict[tuple[str, int], dict[int, Unit]] = {}
     for line in case.manifest:
         for entry in line["consumeQueues"]:
             bitmap = bytes.fromhex(entry["bitMap"])
             unit = Unit(entry["tagsCode"], line["storeTimestamp"], bitmap)
             units.setdefault((entry["topic"], entry["queueId"]), {})[entry["extAddress"]] = unit
+
     assert len(units) == 3
+
     for (topic, queue_id), by_address in units.items():
         path = case.root / "consumequeue_ext" / topic / str(queue_id)
         before = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -255,6 +262,7 @@ def test_golden_extension_is_read_and_written_again_byte_for_byte(
             ext.recover()
             assert {address: ext.get(address) for address in by_address} == by_address
         assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
         again = tmp_path / "again" / topic / str(queue_id)
         with Extension(core, again, file_size=file_size) as ext:
             assert [ext.append(unit) for unit in by_address.values()] == list(by_address)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.c import library
-from tests.waiting import WAIT_S
+from tests.support.waiting import WAIT_S
 
 FOREVER = -1
 

@@ -242,9 +242,9 @@ def test_zero_length_last_file_is_left_alone_by_a_reader(core: Any, tmp_path: Pa
         ({name(0): SIZE, name(SIZE): SIZE - 1}, f"has {SIZE - 1} bytes, expected {SIZE}"),
         ({name(0): SIZE, name(SIZE): 2 * SIZE}, f"has {2 * SIZE} bytes, expected {SIZE}"),
         ({name(0): SIZE, name(2 * SIZE): SIZE}, f"{name(SIZE)} is missing before"),
-        ({name(0): SIZE, name(SIZE + 1): SIZE}, "no multiple of the file size"),
-        ({name(0): SIZE, "notes.txt": 3}, "notes.txt is no file of a store; move it away"),
-        ({name(0): SIZE, "9" * 30: SIZE}, "is no file of a store"),
+        ({name(0): SIZE, name(SIZE + 1): SIZE}, "not a multiple of the file size"),
+        ({name(0): SIZE, "notes.txt": 3}, "notes.txt is not a file of a store; move it away"),
+        ({name(0): SIZE, "9" * 30: SIZE}, "is not a file of a store"),
         ({name(0): SIZE, "0": SIZE}, "hold the same offsets"),
     ],
 )

@@ -1,12 +1,13 @@
-"""The gate between a store and those who read it without knowing it."""
+"""The gate between a store and readers that do not know it."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 import warnings
 from typing import Any
+
+from tests.support.waiting import spin_until
 
 
 def test_closed_gate_lets_nobody_in(core: Any) -> None:
@@ -45,9 +46,7 @@ def test_closing_waits_until_the_last_one_has_left(core: Any) -> None:
 
     closer = threading.Thread(target=close)
     closer.start()
-    deadline = time.monotonic() + 60
-    while not lib.rmq_gate_is_closed(gate):
-        assert time.monotonic() < deadline
+    spin_until(lambda: lib.rmq_gate_is_closed(gate), "the gate is closed")
     assert not lib.rmq_gate_enter(gate)
     lib.rmq_gate_leave(gate)
     assert not closed.is_set()

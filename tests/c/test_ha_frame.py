@@ -1,4 +1,4 @@
-"""Frames of the replication streams: head codec, judgement, and the parser that is fed in pieces.
+"""Frames of the replication streams: head codec, validation, and the parser that is fed in pieces.
 
 docs/protocols.md.
 """
@@ -129,7 +129,7 @@ def test_head_sizes_are_those_of_the_reference(core: Any) -> None:
 
 
 def test_kinds_and_streams_have_the_order_of_the_reference() -> None:
-    header = (SOURCES / "ha_frame.h").read_text()
+    header = (SOURCES / "format" / "ha_frame.h").read_text()
 
     def names(enum: str) -> list[str]:
         body = re.search(rf"enum {enum} \{{(.*?)\}}", header, re.DOTALL)
@@ -187,13 +187,16 @@ def test_one_wrong_byte_is_judged_as_the_reference_does(
     data = bytearray(joined(frames))
     if at < len(data):
         data[at] = value
+
     expected, place, is_bad = reference.walk(stream, bytes(data))
     parser = Parser(core, stream)
     lib, found, status = parser.lib, [], None
+
     with GuardedMemory(4096) as memory:
         for piece in pieces_of(bytes(data), cuts):
             more, status = parser.feed(memory, piece)
             found += more
+
     assert found == expected
     assert parser.parser.position == place
     if is_bad:

@@ -32,6 +32,7 @@ class Native:
         self.error = self.ffi.new("struct rmq_error *")
         self.index = self.ffi.new("struct rmq_index *")
         self.now_ms = T0
+
         directory = self.ffi.new("char[]", bytes(path))
         native = self.ffi.new(
             "struct rmq_index_options *",
@@ -44,6 +45,7 @@ class Native:
                 "tag_keys": options.get("tag_keys", False),
             },
         )
+
         skipped = self.ffi.new("size_t *")
         self.check(self.lib.rmq_index_open(self.index, native, skipped, self.error))
         self.skipped = skipped[0]
@@ -77,6 +79,7 @@ class Native:
                 "store_timestamp": timestamp,
             },
         )
+
         self.rolled = self.ffi.new("int64_t *", -1)
         status: int = self.lib.rmq_index_put(
             self.index, request, self.now_ms, self.rolled, self.error
@@ -94,6 +97,7 @@ class Native:
         keep: list[Any] = []
         offsets = self.ffi.new("int64_t[]", max(limit, 1))
         count = self.ffi.new("size_t *")
+
         self.check(
             self.lib.rmq_index_query(
                 self.index,
@@ -173,6 +177,7 @@ def test_agrees_with_the_reference(
     path = tmp_path_factory.mktemp("index")
     model = Index(slot_count=slots, entry_count=entries)
     now = T0
+
     with Native(core, path, slots=slots, entries=entries, tag_keys=tag_keys) as index:
         for n, (topic, unique_key, keys, tags, step) in enumerate(records):
             now += step
@@ -187,6 +192,7 @@ def test_agrees_with_the_reference(
                     store_timestamp=now,
                 )
             )
+
         assert contents(path) == [file.encode() for file in model.files]
         for topic, key in (("T", "u1"), ("T", "a"), ("Ünï🚀", "🚀"), ("T", "T#TAG"), ("T", "x")):
             for begin_ms, end_ms in ((0, EVER), (T0, now), (T0 + 1, T0 + 3000), (now, now)):
@@ -386,7 +392,7 @@ def test_foreign_name_is_corrupt_and_left_out_when_read_only(
         fill(index, 3)
     (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(AssertionError, match="no index file; move it away"):
+    with pytest.raises(AssertionError, match="not an index file; move it away"):
         Native(core, tmp_path)
     with Native(core, tmp_path, read_only=True) as index:
         assert (index.skipped, index.query("T", "u1")) == (1, [100])

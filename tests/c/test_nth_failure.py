@@ -16,7 +16,7 @@ import pytest
 from tests.c.every_call import ACTS, STATES, Act, History
 from tests.c.more_calls import Store, body_of
 from tests.c.store_calls import ANY, MAP, OPEN, RESIZE, SYNC, WRITE, Failed, FaultyDoor
-from tests.effort import is_long
+from tests.support.effort import is_long
 
 CALLS_MAX = 1000
 """More inner calls than any act makes."""
@@ -112,18 +112,20 @@ def check_clear(failure: Failed) -> None:
 
 
 def check_usable(store: Store, history: History, *, read_only: bool) -> None:
-    """Calls no longer fail: the store goes on, or says why not."""
+    """Calls no longer fail: the store continues, or reports its failure.
+
+    A thread of the store can meet its failure during the act and report it during any call here.
+    """
     body = body_of(90)
     try:
         history.add([store.put(body)])
+        store.wait_flushed(store.end_offset)
+        history.check(store.check_agreement())
     except Failed as failure:
         lib = store.lib
         check_clear(failure)
         refusals = lib.RMQ_READ_ONLY if read_only else lib.RMQ_NOT_WRITABLE
         assert failure.status == refusals, failure  # noqa: PT017 - going on is right too
-        return
-    store.wait_flushed(store.end_offset)
-    history.check(store.check_agreement())
 
 
 def check_reopened(core: Any, root: Path, history: History) -> None:

@@ -115,12 +115,15 @@ def test_every_kind_of_record_gets_the_bytes_of_its_place(
         {"topic_bytes": b"t" * 200},
         {"size": 1900},
     ]
+
     records = [message(number, **kinds[number % len(kinds)]) for number in range(60)]
     records = [replace(each, version=record.derive(each).version) for each in records]
+
     store.store.log.options.limits.append_property_crc = property_crc
     run = place(store, run_of(records, property_crc=property_crc))
     assert run.records == len(records)
     assert store.end_offset > 3 * LOG_FILE_SIZE
+
     expected = placed_log(records, property_crc=property_crc, store_timestamp=NOW_MS)
     assert bytes_of_log(store, tmp_path) == expected
     store.wait_dispatched(store.end_offset)
@@ -263,21 +266,26 @@ def test_full_disk_leaves_whole_records_from_the_first_on(
     call: int, core: Any, tmp_path: Path
 ) -> None:
     records = [message(number, size=1500) for number in range(40)]
+
     door = FaultyDoor(core)
     store = Calls(core, tmp_path, door.vfs)
     store.store.clock.fixed_ms = NOW_MS
     place(store, run_of(records[:3]))
+
     door.arm(call, 0, errno.ENOSPC, count=1 << 40)
     with pytest.raises(Failed) as caught:
         place(store, run_of(records[3:]))
     assert caught.value.status == store.lib.RMQ_NO_SPACE
+
     door.disarm()
     store.abandon()
+
     store = Calls(core, tmp_path, door.vfs)
     expected = placed_log(records, store_timestamp=NOW_MS)
     found = bytes_of_log(store, tmp_path)
     assert 3 * 1500 < len(found) < len(expected)
     assert expected.startswith(found)
+
     store.close()
     door.free()
 
@@ -286,20 +294,25 @@ def test_process_that_dies_while_it_places_leaves_whole_records_to_recovery(
     core: Any, tmp_path: Path
 ) -> None:
     records = [message(number, size=700) for number in range(200)]
+
     store = Calls(core, tmp_path)
     store.store.clock.fixed_ms = NOW_MS
     data = run_of(records)
+
     run = store.ffi.new("struct rmq_run *")
     kept = store.ffi.from_buffer(data)
     run.data, run.size = kept, len(data)
     log_of_store = store.ffi.addressof(store.store, "log")
-    store.check(store.lib.rmq_run_judge(run, log_of_store, store.error))
+    store.check(store.lib.rmq_run_validate(run, log_of_store, store.error))
     store.check(store.lib.rmq_run_place(run, log_of_store, store.error))
+
     placed = int(run.records)
     assert 0 < placed < len(records)
     store.abandon()
+
     store = Calls(core, tmp_path)
     assert store.recovery.was_closed == 0
+
     expected = placed_log(records[:placed], store_timestamp=NOW_MS)
     assert bytes_of_log(store, tmp_path) == expected
     store.wait_dispatched(store.end_offset)

@@ -71,6 +71,7 @@ def test_scan_finds_what_dispatch_needs(core: Any, text: bytes) -> None:
     kept = ffi.new("char[]", text)
     out = ffi.new("struct rmq_dispatch_properties *")
     lib.rmq_properties_scan(kept, len(text), out)
+
     expected = reference.decode(text)
     for field, name in [
         ("tags", reference.TAGS),
@@ -81,6 +82,7 @@ def test_scan_finds_what_dispatch_needs(core: Any, text: bytes) -> None:
     ]:
         found = slice_of(ffi, getattr(out, field))
         assert (found and found.decode()) == expected.get(name), field
+
     int32 = (-(1 << 31), (1 << 31) - 1)
     assert out.delay_level == number(expected.get("DELAY"), *int32, 0)
     assert out.inner_num == number(expected.get("INNER_NUM"), *int32, -1)

@@ -110,7 +110,7 @@ class Encoder:
             },
         )
 
-    def judge(self, record: Record, more_properties: bytes = b"") -> int:
+    def validate(self, record: Record, more_properties: bytes = b"") -> int:
         message = self.message(record, more_properties)
         status: int = self.lib.rmq_record_plan(message, self.limits, self.plan, self.error)
         return status
@@ -119,6 +119,7 @@ class Encoder:
         message = self.message(record, more_properties)
         status = self.lib.rmq_record_plan(message, self.limits, self.plan, self.error)
         assert status == self.lib.RMQ_OK, self.ffi.string(self.error.detail)
+
         placement = self.ffi.new(
             "struct rmq_placement *",
             {
@@ -128,9 +129,11 @@ class Encoder:
                 "body_crc": reference.crc(record.body),
             },
         )
+
         size = self.plan.total_size
         out = self.ffi.new("uint8_t[]", size + 8)
         self.ffi.memmove(out + size, b"untouched"[:8], 8)
+
         self.lib.rmq_record_encode(out, message, self.plan, placement)
         assert bytes(self.ffi.buffer(out + size, 8)) == b"untouche"
         return bytes(self.ffi.buffer(out, size))
@@ -264,19 +267,19 @@ def test_limits_are_exact(
     core: Any, fields: dict[str, bytes], options: dict[str, Any], status: str
 ) -> None:
     encoder = Encoder(core, **options)
-    assert encoder.judge(some_record(**fields)) == getattr(core[1], f"RMQ_{status}")
+    assert encoder.validate(some_record(**fields)) == getattr(core[1], f"RMQ_{status}")
 
 
 @pytest.mark.parametrize(("more_size", "status"), [(17, "OK"), (18, "PROPERTIES_TOO_LARGE")])
 def test_added_properties_count_against_the_limit(core: Any, more_size: int, status: str) -> None:
     encoder = Encoder(core)
     own = some_record(property_bytes=b"p" * (32767 - 18))
-    assert encoder.judge(own, b"m" * more_size) == getattr(core[1], f"RMQ_{status}")
+    assert encoder.validate(own, b"m" * more_size) == getattr(core[1], f"RMQ_{status}")
 
 
 def test_refusal_names_limit_and_size(core: Any) -> None:
     encoder = Encoder(core, body_size_max=64)
-    encoder.judge(some_record(body=b"b" * 70))
+    encoder.validate(some_record(body=b"b" * 70))
     detail = core[0].string(encoder.error.detail)
     assert detail == b"body has 70 bytes, the limit is 64 (maxMessageSize)"
 
@@ -422,23 +425,27 @@ def test_damaged_records_are_judged_as_by_the_reference(
 ) -> None:
     ffi, lib = core
     data = bytearray(Encoder(core).encode(record))
+
     for at, value in changes:
         if at < len(data):
             data[at] = value
     if size is not None and size >= 8:
         data[0:4] = size.to_bytes(4, "big")
+
     decoder = Decoder(core)
     with GuardedMemory(PAGE) as memory:
         buffer = ffi.cast("uint8_t *", memory.put_last(bytes(data)))
         status = decoder.run(buffer, len(data), checks=BODY_CRC | PROPERTY_CRC)
         fits = decoder.record.total_size > 0
         found = decoder.found() if status == lib.RMQ_OK else None
+
     try:
         expected = reference.decode(bytes(data), 0)
     except BadRecord:
         assert status == lib.RMQ_CORRUPT
         assert not fits
         return
+
     assert fits
     assert found is None or found == expected
     assert (found is not None) == reference.body_crc_is_right(expected)
@@ -451,11 +458,14 @@ def test_golden_records_are_decoded_and_encoded_again(
     case = golden_cases.copy(release, case_name, into=tmp_path)
     has_crc = bool(case.spec["store"].get("enabledAppendPropCRC"))
     encoder, decoder = Encoder(core, crc=has_crc), Decoder(core)
+
     ffi, lib = core
     delays = ffi.new("int64_t[]", properties.DELAYS_MS)
     dispatch = ffi.new("struct rmq_dispatch_properties *")
     id_text = ffi.new("char[]", lib.RMQ_MESSAGE_ID_SIZE_MAX)
+
     count = 0
+
     for start, data in log.files(case.root / "commitlog"):
         kept = ffi.new("uint8_t[]", data)
         at = 0
@@ -463,20 +473,24 @@ def test_golden_records_are_decoded_and_encoded_again(
         while decoder.run(kept + at, len(data) - at, place=start + at, checks=checks) == lib.RMQ_OK:
             record, size = decoder.found(), decoder.record.total_size
             assert record == reference.decode(data, at)
+
             text = record.property_bytes
             own = text[:-20] if has_crc else text
             encoder.kept.clear()
             assert encoder.encode(replace(record, property_bytes=own)) == data[at : at + size]
+
             lib.rmq_properties_scan(
                 decoder.record.properties, decoder.record.properties_size, dispatch
             )
             tags_code = lib.rmq_record_tags_code(decoder.record, dispatch, delays, len(delays))
             assert tags_code == record.tags_code
+
             host = ffi.addressof(decoder.record, "store_host")
             lib.rmq_message_id(host, start + at, id_text)
             assert ffi.string(id_text).decode() == record.message_id
             at += size
             count += 1
+
     assert count == sum(not line.get("damaged", False) for line in case.manifest)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import rounds
 from tests.reference import record
+from tests.support.effort import rounds
 
 RECORD_SIZE_MAX = 40_000
 COLUMNS = (
@@ -79,16 +79,20 @@ def test_any_buffers_give_whole_records_or_a_refusal(
         "BODY": (0, None, [0] * 4, None),
         **columns,
     }
+
     rows = new_rows(ffi, count)
     error = ffi.new("struct rmq_error *")
     kept = fill(ffi, lib, rows, columns)
+
     if lib.rmq_rows_check(rows, error) != lib.RMQ_OK:
         assert error.status == lib.RMQ_INVALID
         return
+
     row, used = ffi.new("int64_t *"), ffi.new("size_t *")
     out = ffi.new("uint8_t[]", RECORD_SIZE_MAX)
     status = lib.rmq_rows_encode(rows, row, 0, 5, out, RECORD_SIZE_MAX, used, error)
     data = bytes(ffi.buffer(out, used[0]))
+
     at = encoded = 0
     while at < len(data):
         found = record.decode(data, at)
@@ -96,6 +100,7 @@ def test_any_buffers_give_whole_records_or_a_refusal(
         assert found.physical_offset == at
         at += found.size
         encoded += 1
+
     assert encoded == row[0]
     if status == lib.RMQ_OK:
         assert encoded == count

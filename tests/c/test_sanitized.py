@@ -12,7 +12,7 @@ import pytest
 from tests.c.library import COMPILER, ROOT, is_sanitized
 
 HERE = Path(__file__).parent
-BUILT_ALONE = ("test_ha_pump.py", "test_stress.py")
+BUILT_ALONE = ("test_pump.py", "test_stress.py")
 """They make programs of their own for each sanitizer, which bear no other one beside them."""
 
 
@@ -21,8 +21,10 @@ def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() 
     asan = subprocess.run(
         [*COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
+
     if not os.path.isabs(asan):
         pytest.skip("the compiler has no libasan.so; install its sanitizer runtime")
+
     environment = {
         **os.environ,
         "RMQ_SANITIZE": "1",
@@ -31,6 +33,7 @@ def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() 
         "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONMALLOC": "malloc",
     }
+
     others = [path for path in sorted(HERE.glob("test_*.py")) if path.name not in BUILT_ALONE]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, others)],

@@ -39,14 +39,17 @@ def opened(core: Any, path: Path) -> Iterator[Any]:
     name = ffi.new("char[]", bytes(path))
     options = ffi.new("struct rmq_file_queue_options *")
     directories = ffi.new("char *[1]", [name])
+
     options.vfs = lib.rmq_vfs_posix()
     options.directories = ffi.cast("const char *const *", directories)
     options.directory_count = 1
     options.file_size = FILE_SIZE
     options.window = 4096
     options.read_only = True
+
     files = ffi.new("struct rmq_file_queue *")
     assert lib.rmq_file_queue_open(files, options, error) == 0, ffi.string(error.detail)
+
     try:
         yield files
     finally:

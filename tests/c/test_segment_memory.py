@@ -41,13 +41,16 @@ def work(core: Any, segment: Any, step: Callable[..., int], error: Any) -> list[
     ranges = ffi.new(
         "struct rmq_queue_range[]", [(number, 0, 1 << 40, 0, 1 << 60) for number in range(3)]
     )
+
     rows: list[int] = []
+
     for _ in range(STEPS_MAX):
         check(core, step(segment, state, error), error)
         if state[0] == lib.RMQ_SEGMENT_TOPIC:
             put = lib.rmq_topic_filter_put
             check(core, put(ffi.addressof(segment.topics), segment.topic, ranges, 3, error), error)
             continue
+
         assert state[0] in (lib.RMQ_SEGMENT_FULL, lib.RMQ_SEGMENT_OVER)
         if segment.columns.rows > 0:
             columns = ffi.addressof(segment.columns)
@@ -55,8 +58,10 @@ def work(core: Any, segment: Any, step: Callable[..., int], error: Any) -> list[
             places = array.children[NAMES.index("physical_offset")].buffers[1]
             rows += [int(ffi.cast("int64_t *", places)[i]) for i in range(array.length)]
             array.release(array)
+
         if state[0] == lib.RMQ_SEGMENT_OVER:
             return rows
+
     raise AssertionError("the scan does not end")
 
 
@@ -65,14 +70,18 @@ def read(core: Any, *, sums: bool) -> tuple[list[int], int, int]:
     ffi, lib = core
     error = ffi.new("struct rmq_error *")
     segment = ffi.new("struct rmq_segment *")
+
     data = ffi.from_buffer(FILE.data)
     numbers = ffi.new("uint8_t[]", list(range(len(NAMES))))
     columns = ffi.new("struct rmq_columns_options *", [numbers, len(NAMES), 7, 1 << 20])
+
     options = ffi.new("struct rmq_segment_options *")
     options.stop = options.file_end = len(FILE.data)
     options.unwrap = options.by_topic = True
     options.begin_ms, options.end_ms = -(2**63), 2**63 - 1
+
     step = lib.rmq_segment_summarize if sums else lib.rmq_segment_fill
+
     try:
         check(core, lib.rmq_segment_open(segment, options, columns, error), error)
         check(core, lib.rmq_segment_feed(segment, data, len(FILE.data), 0, error), error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tests.c.store_calls import (
     ALLOCATE,
     ANY,
     DIRECTORY,
+    EVERY,
     MAP,
     OPEN,
     RESIZE,
@@ -30,7 +30,7 @@ from tests.c.store_calls import (
     Put,
 )
 from tests.reference import checkpoint
-from tests.waiting import WAIT_S, spin_until
+from tests.support.waiting import WAIT_S, spin_until
 
 CALLS_MAX = 2000
 """More calls of a kind than the scenario makes."""
@@ -49,15 +49,18 @@ class Scenario:
         self.acknowledged: list[Put] = []
         self.failure: Failed | None = None
         self.was_closed = False
+
         try:
             self.store = Calls(core, root, door.vfs)
         except Failed as failure:
             self.failure = failure
             return
+
         try:
             self.run()
         except Failed as failure:
             self.failure = failure
+
         try:
             self.store.close()
             self.was_closed = True
@@ -151,20 +154,41 @@ def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
     store.close()
 
 
+def hold_the_dispatcher(store: Calls, door: FaultyDoor) -> None:
+    """Return once the dispatcher of *store* is held while it makes the folder of a queue."""
+    store.wait_dispatched(store.put(body(0)).end_offset)
+    door.hold(DIRECTORY)
+    store.put(body(0), topic=b"first")
+    spin_until(lambda: door.held, "the dispatcher makes a folder")
+
+
 def test_put_to_a_new_queue_does_not_wait_for_the_folder_of_another(
     core: Any, door: FaultyDoor, tmp_path: Path
 ) -> None:
     store = Calls(core, tmp_path, door.vfs)
-    store.wait_dispatched(store.put(body(0)).end_offset)
     with ThreadPoolExecutor() as threads:
-        door.hold(DIRECTORY)
-        store.put(body(0), topic=b"first")
-        spin_until(lambda: door.held, "the dispatcher makes a folder")
+        hold_the_dispatcher(store, door)
         putting = threads.submit(store.put, body(1), topic=b"second")
         is_free = not wait([putting], timeout=WAIT_S).not_done
         door.release()
         putting.result()
     assert is_free
+    store.wait_dispatched(store.end_offset)
+    store.close()
+
+
+def test_wait_for_dispatching_that_begins_late_times_out_at_once(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    with ThreadPoolExecutor() as threads:
+        hold_the_dispatcher(store, door)
+        waiting = threads.submit(store.wait_dispatched, store.end_offset, timeout_ms=-1_999)
+        is_over = not wait([waiting], timeout=WAIT_S).not_done
+        door.release()
+        with pytest.raises(Failed, match="in -1999 ms"):
+            waiting.result()
+    assert is_over
     store.wait_dispatched(store.end_offset)
     store.close()
 
@@ -178,12 +202,15 @@ def test_bytes_in_the_place_of_a_lost_tail_that_was_confirmed_are_not_shown(
     at = other.physical_offset
     master.check(master.lib.rmq_store_copy(master.store, at, data, other.size, master.error))
     master.close()
+
     assert slave.put(body(1)).end_offset == kept.end_offset
     slave.flush()
     slave.abandon()
+
     path = tmp_path / "slave" / "checkpoint"
     fields = checkpoint.decode(path.read_bytes())
     path.write_bytes(replace(fields, confirm_offset=other.end_offset).encode())
+
     slave = Calls(core, tmp_path / "slave", keep_confirm_offset=True)
     slave.check(slave.lib.rmq_store_append_raw(slave.store, at, data, other.size, slave.error))
     slave.wait_dispatched(other.end_offset)
@@ -200,15 +227,18 @@ def test_failing_sync_turns_the_store_read_only_for_good(
     store.wait_flushed(safe.end_offset)
     unsafe = store.put(body(2))
     store.wait_dispatched(store.end_offset)
-    door.arm(SYNC, 0, errno.EIO)
+
+    door.arm(SYNC, 0, errno.EIO, count=EVERY)
     acts: dict[str, Callable[[], None]] = {
         "flush": store.flush,
         "wait": lambda: store.wait_flushed(unsafe.end_offset),
     }
+
     with pytest.raises(Failed) as caught:
         acts[how]()
     door.disarm()
     assert caught.value.status in (store.lib.RMQ_NOT_WRITABLE, store.lib.RMQ_IO)
+
     for _ in range(3):
         with pytest.raises(Failed, match="read-only after a failure") as caught:
             store.put(body(3))
@@ -217,10 +247,12 @@ def test_failing_sync_turns_the_store_read_only_for_good(
             store.wait_flushed(unsafe.end_offset)
         with pytest.raises(Failed):
             store.flush()
+
     store.check_holds([safe])
     with pytest.raises(Failed):
         store.close()
     assert (tmp_path / "abort").exists()
+
     store = Calls(core, tmp_path)
     assert not store.recovery.was_closed
     store.check_holds([safe])
@@ -256,25 +288,27 @@ def test_one_sync_ends_the_wait_of_everybody_who_queued_up(
     store = Calls(core, tmp_path, door.vfs)
     puts = [store.put(body(number)) for number in range(8)]
     store.wait_dispatched(puts[-1].end_offset)
-    if is_failing:
-        door.arm(SYNC, 0, errno.EIO)
-    store.store.flusher.syncing = True
     flusher = store.ffi.addressof(store.store, "flusher")
-    with ThreadPoolExecutor(len(puts)) as pool:
+
+    with store.no_rounds(), ThreadPoolExecutor(len(puts)) as pool:
+        if is_failing:
+            door.arm(SYNC, 0, errno.EIO)
+        store.store.flusher.syncing = True
         waits = [
             pool.submit(store.lib.rmq_flusher_wait, flusher, put.end_offset, 60_000, store.ffi.NULL)
             for put in puts
         ]
-        deadline = time.monotonic() + 60
-        while waiting(store) < len(puts):
-            assert time.monotonic() < deadline
+
+        spin_until(lambda: waiting(store) == len(puts), "every put waits")
         before = door.count(SYNC)
         store.store.flusher.syncing = False
         statuses = {store.lib.rmq_flusher_wait(flusher, store.end_offset, 60_000, store.ffi.NULL)}
         statuses |= {wait.result() for wait in waits}
+
     assert door.count(SYNC) == before + 1
     assert statuses == {store.lib.RMQ_NOT_WRITABLE if is_failing else store.lib.RMQ_OK}
     assert waiting(store) == 0
+
     door.disarm()
     if is_failing:
         store.abandon()
@@ -289,17 +323,23 @@ def test_checkpoint_of_a_store_whose_sync_failed_names_nothing_later(
     for number in range(4):
         store.put(body(number))
     store.wait_dispatched(store.end_offset)
+
     store.flush()
     before = (tmp_path / "checkpoint").read_bytes()
+
     for number in range(4, 8):
         store.put(body(number))
     store.wait_dispatched(store.end_offset)
+
+    # The sync of the log alone fails; syncs of the queues would succeed.
     door.arm(SYNC, 0, errno.EIO)
     with pytest.raises(Failed):
         store.flush()
+
     door.disarm()
     with pytest.raises(Failed):
         store.close()
+
     assert (tmp_path / "checkpoint").read_bytes() == before
 
 
@@ -309,26 +349,32 @@ def test_log_that_cannot_grow_says_so_and_goes_on_once_there_is_space(
 ) -> None:
     store = Calls(core, tmp_path, door.vfs)
     puts = [store.put(body(0))]
-    door.arm(call, 0, errno.ENOSPC, count=1 << 40)
+
+    door.arm(call, 0, errno.ENOSPC, count=EVERY)
     refused = None
+
     for number in range(1, 100):
         try:
             puts.append(store.put(body(number)))
         except Failed as failure:
             refused = failure
             break
+
     assert refused is not None
     assert refused.status == store.lib.RMQ_NO_SPACE
     assert refused.os_errno == errno.ENOSPC
+
     end = store.end_offset
     with pytest.raises(Failed):
         store.put(body(100))
     assert store.end_offset == end
+
     door.disarm()
     puts += [store.put(body(number)) for number in range(50, 60)]
     assert [put.queue_offset for put in puts] == list(range(len(puts)))
     store.check_holds(puts)
     store.close()
+
     store = Calls(core, tmp_path)
     assert store.recovery.was_closed
     store.check_holds(puts)
@@ -342,9 +388,10 @@ def test_short_write_of_the_checkpoint_leaves_a_store_that_opens(
         root = tmp_path / str(short)
         store = Calls(core, root, door.vfs)
         puts = [store.put(body(number)) for number in range(20)]
-        store.wait_flushed(store.end_offset)
+        store.flush()
+        puts.append(store.put(body(20)))
         store.wait_dispatched(store.end_offset)
-        door.arm(WRITE, 0, errno.EIO, short=short)
+        door.arm(WRITE, 0, errno.EIO, count=EVERY, short=short)
         with pytest.raises(Failed):
             store.flush()
         door.disarm()
@@ -362,10 +409,11 @@ def test_checkpoint_that_finds_no_space_leaves_the_store_usable(
     store = Calls(core, tmp_path, door.vfs)
     puts = [store.put(body(number)) for number in range(20)]
     store.wait_dispatched(store.end_offset)
-    door.arm(WRITE, 0, errno.ENOSPC)
+    door.arm(WRITE, 0, errno.ENOSPC, count=EVERY)
     with pytest.raises(Failed) as caught:
         store.flush()
     assert caught.value.status == store.lib.RMQ_NO_SPACE
+    door.disarm()
     puts.append(store.put(body(20)))
     store.flush()
     store.abandon()

@@ -7,40 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.c.library import COMPILER, SOURCES, WARNINGS
-from tests.effort import rounds
+from tests.c import library
+from tests.support.effort import rounds
 
 MESSAGES_PER_WRITER = rounds(20_000, 400_000)
 CUTS = rounds(50, 2000)
-# The thread sanitizer does not understand fences; they only spare sleepers a wait of bounded time.
-FLAGS = (
-    "-std=c11",
-    "-O1",
-    "-g",
-    "-D_GNU_SOURCE",
-    "-UNDEBUG",
-    "-pthread",
-    "-fno-sanitize-recover=all",
-)
-SANITIZERS = {
-    "threads": ("-fsanitize=thread", "-Wno-tsan"),
-    "memory": ("-fsanitize=address,undefined",),
-}
 
 
-@pytest.fixture(params=SANITIZERS)
-def stress(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    program = tmp_path / "stress"
-    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-    sources += [str(path) for path in sorted(Path(__file__).parent.glob("stress*.c"))]
-    command = [*COMPILER, *FLAGS, *WARNINGS, *SANITIZERS[request.param], f"-I{SOURCES}"]
-    done = subprocess.run(
-        [*command, "-o", str(program), *sources],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return program
+@pytest.fixture(params=library.SANITIZED_PROGRAMS)
+def stress(request: pytest.FixtureRequest) -> Path:
+    sources = sorted(Path(__file__).parent.glob("stress*.c"))
+    return library.program(sources[0], library.SANITIZED_PROGRAMS[request.param], sources[1:])
 
 
 def test_every_verb_at_once_leaves_no_race_and_no_gap(stress: Path, tmp_path: Path) -> None:

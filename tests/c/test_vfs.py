@@ -128,6 +128,7 @@ def test_descriptors_do_not_reach_other_programs(door: Door, tmp_path: Path) -> 
 def test_missing_names_are_not_found(door: Door, tmp_path: Path) -> None:
     gone = tmp_path / "no" / "f"
     fd, info = door.ffi.new("int *"), door.ffi.new("struct rmq_file_info *")
+
     calls: list[tuple[Any, ...]] = [
         ("open", gone, WRITE | CREATE, fd),
         ("open", tmp_path / "f", WRITE, fd),
@@ -137,9 +138,11 @@ def test_missing_names_are_not_found(door: Door, tmp_path: Path) -> None:
         ("remove_directory", gone),
         ("sync_directory", gone),
     ]
+
     for name, *arguments in calls:
         assert door.call(name, *arguments) == door.lib.RMQ_NOT_FOUND, name
         assert (door.error.status, door.error.os_errno) == (door.lib.RMQ_NOT_FOUND, errno.ENOENT)
+
     assert door.names(gone)[0] == door.lib.RMQ_NOT_FOUND
     assert str(gone) in door.detail
 
@@ -351,6 +354,7 @@ def test_disk_usage_is_that_of_the_system(door: Door, tmp_path: Path) -> None:
 def test_lock_of_another_process_is_refused_with_its_pid(door: Door, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"")
+
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(path)],
         stdin=subprocess.PIPE,
@@ -365,6 +369,7 @@ def test_lock_of_another_process_is_refused_with_its_pid(door: Door, tmp_path: P
         assert holder[0] == other.pid
         assert str(other.pid) in door.detail
         other.communicate()
+
     door.check("lock", fd, holder)
     door.check("close", fd)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.c.test_vfs import CREATE, WRITE, Door
-from tests.crash.disk_model import Effect, Kind, Recorder
+from tests.support.disk_model import Effect, Kind, Recorder
 
 
 class RecordingDoor(Door):
@@ -44,6 +44,7 @@ def test_effects_are_kept_in_their_order(door: RecordingDoor, tmp_path: Path) ->
     door.check("sync_directory", tmp_path / "d")
     door.check("unlink", tmp_path / "d" / "g")
     door.check("remove_directory", tmp_path / "d" / "e")
+
     assert door.taken() == [
         Effect(Kind.MAKE_DIRECTORY, path="d/e"),
         Effect(Kind.CREATE, 0, path="d/f"),

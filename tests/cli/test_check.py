@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqstore
-from rmqstore import Durability, repair
+from rmqstore import Durability
+from rmqstore.check import Kind, Level, repair, verify
 from rmqstore.errors import StoreError, StoreLockedError
 from rmqstore.replication import Master, Quorum
-from rmqstore.verify import Kind, Level, verify
 from tests.cli.conftest import ROOT, Run
-from tests.cli.damage import DAMAGES
 from tests.golden import RELEASES, GoldenCase, every_case
 from tests.reference import record as reference
+from tests.support.damage import DAMAGES
 
 GoldenCopy = Callable[[str, str], GoldenCase]
 
@@ -48,10 +48,12 @@ def test_a_torn_tail_is_found_and_the_lost_message_named(
     release: str, case_name: str, golden_case: GoldenCopy, run: Run
 ) -> None:
     case = golden_case(release, case_name)
-    told = run("verify", case.root, "--json")
-    assert told.code == 1
+    reply = run("verify", case.root, "--json")
+    assert reply.code == 1
     torn = case.manifest[-1]
-    damage = {(line["kind"], line["offset"]) for line in told.json if line.get("level") == "damage"}
+    damage = {
+        (line["kind"], line["offset"]) for line in reply.json if line.get("level") == "damage"
+    }
     assert damage == {("log", torn["phyOffset"]), ("queue", torn["queueOffset"])}
 
 
@@ -64,10 +66,10 @@ def test_damage_is_found_and_nothing_is_written(
     DAMAGES[name].do(case)
     before = {path: path.stat().st_mtime_ns for path in case.root.rglob("*")}
     assert run("verify", "--full", case.root).code == 1
-    told = run("repair", case.root)
-    assert told.code == 1
-    assert "would be done:" in told.out
-    assert "--yes" in told.err
+    reply = run("repair", case.root)
+    assert reply.code == 1
+    assert "would be done:" in reply.out
+    assert "--yes" in reply.err
     assert {path: path.stat().st_mtime_ns for path in case.root.rglob("*")} == before
 
 
@@ -78,8 +80,10 @@ def test_after_a_repair_every_unharmed_message_is_there(
 ) -> None:
     case = golden_case(release, "plain")
     harmed = DAMAGES[name].do(case)
-    told = run("repair", "--yes", case.root)
-    assert told.code == 0, told.out + told.err
+
+    reply = run("repair", "--yes", case.root)
+    assert reply.code == 0, reply.out + reply.err
+
     kept = [line for line in case.manifest if line["phyOffset"] not in harmed]
     with rmqstore.open(case.root) as store:
         assert store.recovery.was_closed
@@ -87,8 +91,10 @@ def test_after_a_repair_every_unharmed_message_is_there(
             record = store.get(line["topic"], queue=line["queueId"], offset=line["queueOffset"])
             assert record.physical_offset == line["phyOffset"]
             assert record.message_id == line["msgId"]
+
         receipt = store.put(kept[-1]["topic"], b"after the repair", queue=kept[-1]["queueId"])
         assert store.get(receipt.topic, queue=receipt.queue, offset=receipt.queue_offset)
+
     report = verify(case.root, full=True)
     assert report.damage == ()
     assert report.units == len(kept) + 1
@@ -99,13 +105,16 @@ def test_bytes_that_a_repair_overwrites_are_kept(name: str, golden_case: GoldenC
     case = golden_case("5.3.3", "plain")
     DAMAGES[name].do(case)
     before = _log_bytes(case.root)
+
     outcome = repair.apply(repair.plan(case.root))
     after = _log_bytes(case.root)
+
     copies = {
         int(path.name): path.read_bytes()
         for path in (outcome.cut or case.root).glob("commitlog/*")
         if path.name.isdecimal()
     }
+
     for start, data in before.items():
         now = after.get(start, b"").ljust(len(data), b"\0")
         changed = [
@@ -127,18 +136,22 @@ def test_a_rebuild_gives_queues_and_index_back_as_they_were(
 ) -> None:
     case = golden_case(release, case_name)
     before = verify(case.root, full=True)
+
     assert run("repair", "--rebuild", "--yes", case.root).code == 0
     after = verify(case.root, full=True)
+
     assert (after.records, after.units, after.queues) == (
         before.records,
         before.units,
         before.queues,
     )
     assert after.is_sound
+
     wanted = {
         (queue["topic"], queue["queueId"]): queue["maxOffset"]
         for queue in case.expected_of("queue")
     }
+
     with rmqstore.open(case.root, read_only=True) as store:
         assert {(each.topic, each.number): each.end for each in store.queues()} == wanted
 
@@ -223,28 +236,32 @@ def test_queue_entries_that_a_crash_left_out_are_a_note(tmp_path: Path) -> None:
 def test_what_a_replica_holds_back_is_a_note_and_what_it_lacks_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "replica.store"
     keyed = [rmqstore.Message("t", b"x", keys=[f"key-{number}"]) for number in range(10)]
+
     with rmqstore.open(path) as store:
         store.put_many(keyed)
         with Master(store, listen=("127.0.0.1", 0), quorum=Quorum(total=2, in_sync=2)):
             store.put_many(keyed, durability=Durability.MEMORY)
+
     report = verify(path, full=True)
     (finding,) = report.findings
     assert (finding.level, finding.place) == (Level.NOTE, "t/0")
     assert "units 10 to 19 are not built yet" in finding.text
     assert not report.bad_queues
+
     (units,) = (path / "consumequeue" / "t" / "0").iterdir()
     with units.open("r+b") as file:
         file.seek(9 * 20)
         file.write(bytes(20))
+
     (finding,) = verify(path).findings
     assert (finding.level, finding.place) == (Level.DAMAGE, "t/0")
     assert "units 9 to 19 are missing" in finding.text
 
 
 def test_a_sound_store_gives_an_empty_plan(small: Path, run: Run) -> None:
-    told = run("repair", "--yes", small)
-    assert told.code == 0
-    assert "nothing to repair" in told.out
+    reply = run("repair", "--yes", small)
+    assert reply.code == 0
+    assert "nothing to repair" in reply.out
     assert not (small / "cut").exists()
 
 
@@ -268,8 +285,8 @@ def test_the_only_log_file_cut_is_mended_when_its_size_is_told(small: Path, run:
         kept = store.get("orders", queue=0, offset=5).physical_offset
     with log.open("r+b") as file:
         file.truncate(kept + 50)
-    told = run("repair", "--yes", "--log-file-size", 1 << 20, small)
-    assert told.code == 0
+    reply = run("repair", "--yes", "--log-file-size", 1 << 20, small)
+    assert reply.code == 0
     assert log.stat().st_size == 1 << 20
     with rmqstore.open(small) as store:
         assert [queue.end for queue in store.queues()] == [5, 5]
@@ -295,6 +312,7 @@ def test_on_a_terminal_repair_shows_progress_and_asks(
 ) -> None:
     case = golden_case("5.3.3", "crash-torn")
     screen, terminal = os.openpty()
+
     process = subprocess.Popen(
         [sys.executable, "-m", "rmqstore", "repair", str(case.root)],
         cwd=ROOT,
@@ -304,6 +322,7 @@ def test_on_a_terminal_repair_shows_progress_and_asks(
         stderr=terminal,
     )
     os.close(terminal)
+
     shown = b""
     with process, open(screen, "r+b", buffering=0) as keys:
         while b"Do this?" not in shown:
@@ -314,6 +333,7 @@ def test_on_a_terminal_repair_shows_progress_and_asks(
             while data := keys.read(4096):
                 shown += data
         assert process.wait(timeout=60) == code, shown.decode()
+
     assert b"verifying" in shown
     assert b"Traceback" not in shown
     assert (case.root / "cut").exists() == (code == 0)
@@ -323,8 +343,8 @@ def test_a_wrong_topics_file_is_named_and_left_alone(small: Path, run: Run) -> N
     topics = small / "config" / "topics.json"
     topics.parent.mkdir(exist_ok=True)
     topics.write_text("{ no json")
-    told = run("verify", small)
-    assert told.code == 1
-    assert "topics.json" in told.out
+    reply = run("verify", small)
+    assert reply.code == 1
+    assert "topics.json" in reply.out
     run("repair", "--yes", small)
     assert topics.read_text() == "{ no json"

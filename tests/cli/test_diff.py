@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.cli.logs import LogBytes, first_difference, holder
+from rmqstore.check.log_bytes import LogBytes, first_difference, holder
 from tests.cli.conftest import Run
 from tests.golden import GoldenCase, every_case, wire
 
@@ -40,9 +40,9 @@ def pair(small: Path, tmp_path: Path) -> tuple[Path, Path]:
 def test_a_store_and_its_copy_are_equal(
     release: str, case_name: str, golden_case: GoldenCopy, run: Run
 ) -> None:
-    told = run("diff", golden_case(release, case_name).root, golden_case(release, case_name).root)
-    assert told.code == 0
-    assert told.lines[-1].startswith("equal: ")
+    answer = run("diff", golden_case(release, case_name).root, golden_case(release, case_name).root)
+    assert answer.code == 0
+    assert answer.lines[-1].startswith("equal: ")
 
 
 @pytest.mark.parametrize("name", wire.NAMES)
@@ -68,10 +68,10 @@ def test_recorded_java_replicas_differ_as_their_recorder_says(
 def test_a_fork_is_found_in_the_record_where_it_began(name: str, tmp_path: Path, run: Run) -> None:
     case = wire.unpack(name, tmp_path)
     fork_at = json.loads((case / "case.json").read_bytes())["verdict"]["forkAt"]
-    told = run("diff", case / "a-before-truncation", case / "b", "--json")
-    assert told.code == 1
-    (found,) = [line for line in told.json if line["type"] == "difference"]
-    summary = told.json[-1]
+    answer = run("diff", case / "a-before-truncation", case / "b", "--json")
+    assert answer.code == 1
+    (found,) = [line for line in answer.json if line["type"] == "difference"]
+    summary = answer.json[-1]
     assert found["kind"] == "records"
     assert found["a"]["startOffset"] == found["b"]["startOffset"] == fork_at
     assert found["a"]["epoch"] != found["b"]["epoch"]
@@ -124,16 +124,16 @@ def test_a_changed_byte_is_named_with_the_record_of_the_sound_side(
         record = store.get("orders", queue=1, offset=4)
     at = record.physical_offset + (within if within >= 0 else record.size + within)
     flip(pair[1], at)
-    told = run("diff", *pair, "--json")
-    assert told.code == 1
-    (found,) = [line for line in told.json if line["type"] == "difference"]
+    answer = run("diff", *pair, "--json")
+    assert answer.code == 1
+    (found,) = [line for line in answer.json if line["type"] == "difference"]
     assert found["offset"] == at
     assert found["a"] | {"kind": "record", "topic": "orders", "queueId": 1} == found["a"]
     assert found["a"]["queueOffset"] == 4
     # No CRC guards times and properties: with others in it, a record stays one.
     kind = "record" if within in (60, -1) else "nothing"
     assert (found["b"]["kind"], found["b"]["startOffset"]) == (kind, record.physical_offset)
-    assert told.json[-1]["firstDifferentRecord"] == at
+    assert answer.json[-1]["firstDifferentRecord"] == at
 
 
 def test_a_difference_in_what_fills_a_file_up_hides_no_difference_behind_it(
@@ -147,10 +147,10 @@ def test_a_difference_in_what_fills_a_file_up_hides_no_difference_behind_it(
     ends = [each.physical_offset + each.size for each in records]
     filler = max(end for end in ends if end <= 1 << 16) + 8
     flip(roots[1], filler)
-    told = run("diff", *roots, "--json")
-    assert told.code == 1
-    assert told.json[2]["kind"] == "filler"
-    assert told.json[-1]["firstDifferentRecord"] is None
+    answer = run("diff", *roots, "--json")
+    assert answer.code == 1
+    assert answer.json[2]["kind"] == "filler"
+    assert answer.json[-1]["firstDifferentRecord"] is None
     assert "no message" in run("diff", *roots).lines[-1]
 
     flip(roots[1], records[70].physical_offset + 60)
@@ -166,16 +166,16 @@ def test_a_log_that_goes_on_is_told_with_its_range_and_common_exits_with_0(
         start = store.end_offset
         store.put("orders", b"one more")
         end = store.end_offset
-    told = run("diff", *pair, "--json")
-    assert told.code == 1
-    (only,) = [line for line in told.json if line["type"] == "only"]
+    answer = run("diff", *pair, "--json")
+    assert answer.code == 1
+    (only,) = [line for line in answer.json if line["type"] == "only"]
     assert (only["side"], only["startOffset"], only["endOffset"]) == ("a", start, end)
-    (queue,) = [line for line in told.json if line["type"] == "queue"]
+    (queue,) = [line for line in answer.json if line["type"] == "queue"]
     assert (queue["topic"], queue["queueId"], queue["endA"], queue["endB"]) == ("orders", 0, 11, 10)
     assert run("diff", "--common", *pair).code == 0
-    told = run("diff", *pair)
-    assert f"only in A: {start} to {end}, {end - start} bytes" in told.lines
-    assert "orders\t0\t11\t10" in told.lines
+    answer = run("diff", *pair)
+    assert f"only in A: {start} to {end}, {end - start} bytes" in answer.lines
+    assert "orders\t0\t11\t10" in answer.lines
 
 
 def test_a_queue_whose_messages_were_all_cut_off_is_as_good_as_none(
@@ -196,9 +196,9 @@ def test_a_log_that_begins_later_is_equal_in_common(tmp_path: Path, run: Run) ->
     shutil.copytree(*roots)
     with rmqstore.open(roots[1]) as store:
         store.expire_files(2)
-    told = run("diff", *roots, "--json")
-    assert told.code == 1
-    (only,) = [line for line in told.json if line["type"] == "only"]
+    answer = run("diff", *roots, "--json")
+    assert answer.code == 1
+    (only,) = [line for line in answer.json if line["type"] == "only"]
     assert (only["side"], only["startOffset"], only["endOffset"]) == ("a", 0, 2 << 16)
     assert run("diff", "--common", *roots).code == 0
 
@@ -210,12 +210,12 @@ def test_logs_without_a_byte_in_common_exit_with_1(tmp_path: Path, run: Run) -> 
             store.put_many([b"x" * 1000] * size, topic="t")
     with rmqstore.open(roots[0]) as store:
         store.expire_files(1)
-    told = run("diff", *roots)
-    assert told.code == 1
-    assert told.lines[-1] == "different: the two logs have no byte in common"
-    told = run("diff", "--common", *roots)
-    assert told.code == 1
-    assert "no byte in common" in told.err
+    answer = run("diff", *roots)
+    assert answer.code == 1
+    assert answer.lines[-1] == "different: the two logs have no byte in common"
+    answer = run("diff", "--common", *roots)
+    assert answer.code == 1
+    assert "no byte in common" in answer.err
 
 
 def test_log_files_of_different_sizes_are_compared_by_physical_offset(
@@ -230,9 +230,9 @@ def test_log_files_of_different_sizes_are_compared_by_physical_offset(
         for place, raw in records:
             if place + len(raw) <= (1 << 16) - 8:
                 store.append_raw(place, raw)
-    told = run("diff", *roots, "--json")
-    assert told.json[-1]["firstDifference"] is None
-    assert 50_000 < told.json[-1]["commonEnd"] < 1 << 16
+    answer = run("diff", *roots, "--json")
+    assert answer.json[-1]["firstDifference"] is None
+    assert 50_000 < answer.json[-1]["commonEnd"] < 1 << 16
     assert run("diff", "--common", *roots).code == 0
 
 
@@ -250,9 +250,9 @@ def test_half_a_record_behind_the_end_is_told_and_compared(
         file.write(half)
     if turned:
         flip(pair[1], receipt.physical_offset + 5)
-    told = run("diff", *pair)
-    (line,) = [each for each in told.lines if each.startswith("behind the end of B: ")]
-    assert f" {len(half)} bytes that are no whole record{told_of_it}" in line
+    answer = run("diff", *pair)
+    (line,) = [each for each in answer.lines if each.startswith("after the end of B: ")]
+    assert f" {len(half)} bytes that are not a whole record{told_of_it}" in line
     wanted = receipt.physical_offset + 5 if turned else None
     assert run("diff", "--json", *pair).json[-1]["tailDifference"] == wanted
     assert run("diff", "--common", *pair).code == 0
@@ -273,8 +273,8 @@ def test_epochs_that_promise_more_than_the_logs_hold_are_told(
     flip(pair[1], 100)
     for root in pair:
         (root / "epochFileCheckpoint").write_text("1\n0\n1-0\n")
-    told = run("diff", *pair)
-    (line,) = [each for each in told.lines if each.startswith("by their epochs")]
+    answer = run("diff", *pair)
+    (line,) = [each for each in answer.lines if each.startswith("by their epochs")]
     assert line.endswith("which is not so: do not join them")
 
 
@@ -309,13 +309,13 @@ def test_a_master_at_work_and_a_store_that_follows_it_are_equal_in_common(
             thread.start()
         try:
             assert begun.wait(30)
-            told = [run("diff", "--common", "--json", *roots) for _ in range(5)]
+            answer = [run("diff", "--common", "--json", *roots) for _ in range(5)]
         finally:
             stop.set()
             for thread in threads:
                 thread.join()
-    assert [each.code for each in told] == [0] * 5
-    assert told[0].json[-1]["commonEnd"] < told[-1].json[-1]["commonEnd"]
+    assert [each.code for each in answer] == [0] * 5
+    assert answer[0].json[-1]["commonEnd"] < answer[-1].json[-1]["commonEnd"]
 
 
 def test_a_file_that_is_deleted_meanwhile_is_an_error_that_names_it(tmp_path: Path) -> None:

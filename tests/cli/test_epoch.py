@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.replication.epoch import EpochEntry, format_epochs
+from rmqstore.epochs import EpochEntry, format_epochs
 from tests.cli.conftest import Run
 from tests.golden import GoldenCase, every_case, wire
 
@@ -39,9 +39,9 @@ def test_a_list_of_the_java_store_is_sound_and_shown_with_the_log_as_its_end(
     release: str, case_name: str, golden_case: GoldenCopy, run: Run
 ) -> None:
     case = golden_case(release, case_name)
-    told = run("epoch", case.root, "--json")
-    assert told.code == 0
-    *rows, note, summary = told.json
+    answer = run("epoch", case.root, "--json")
+    assert answer.code == 0
+    *rows, note, summary = answer.json
     (wanted,) = case.expected_of("epochs")
     shown = [[row["epoch"], row["startOffset"]] for row in rows]
     assert shown == [[each["epoch"], each["startOffset"]] for each in wanted["entries"]]
@@ -49,7 +49,7 @@ def test_a_list_of_the_java_store_is_sound_and_shown_with_the_log_as_its_end(
     ends = [*(row["startOffset"] for row in rows[1:]), last["phyOffset"] + last["size"]]
     assert [row["endOffset"] for row in rows] == ends
     assert sum(row["bytes"] for row in rows) == ends[-1]
-    # The Java store's copy is the file of before.
+    # The Java store's copy is the previous file.
     assert (note["level"], note["place"]) == ("note", str(case.root / COPY))
     assert (summary["sound"], summary["epochs"]) == (True, len(rows))
 
@@ -60,10 +60,10 @@ def test_lists_of_recorded_java_replicas_are_sound(name: str, tmp_path: Path, ru
     roots = sorted(path.parent for path in case.glob(f"*/{FILE}"))
     assert roots
     for root in roots:
-        told = run("epoch", root, "--json")
-        assert told.code == 0, told.out
+        answer = run("epoch", root, "--json")
+        assert answer.code == 0, answer.out
         lines = (root / FILE).read_text().splitlines()
-        summary = told.json[-1]
+        summary = answer.json[-1]
         assert (summary["epochs"], summary["crc"]) == (int(lines[0]), lines[1])
 
 
@@ -75,22 +75,22 @@ def test_bytes_before_the_first_epoch_are_a_note(tmp_path: Path, run: Run) -> No
 
 
 def test_a_sound_list_is_a_table_and_a_verdict(small: Path, ends: list[int], run: Run) -> None:
-    told = run("epoch", small)
-    assert told.code == 0
-    assert told.lines[:-1] == [
+    answer = run("epoch", small)
+    assert answer.code == 0
+    assert answer.lines[:-1] == [
         "epoch\tstart\tend\tbytes",
         f"1\t0\t{ends[4]}\t{ends[4]}",
         f"2\t{ends[4]}\t{ends[9]}\t{ends[9] - ends[4]}",
         f"7\t{ends[9]}\t{ends[-1]}\t{ends[-1] - ends[9]}",
     ]
-    assert "sound: 3 epochs" in told.lines[-1]
+    assert "sound: 3 epochs" in answer.lines[-1]
 
 
 DAMAGED = {
     "count": ("3\n", "4\n", "there are 3 entries"),
     "crc": ("7-", "8-", "the CRC of the entries"),
-    "form": ("1-0\n", "1:0\n", "is no epoch and offset"),
-    "first lines": ("3\n", "three\n", "not a count and a CRC"),
+    "form": ("1-0\n", "1:0\n", "is not EPOCH-OFFSET"),
+    "first lines": ("3\n", "three\n", "instead of a count and a CRC"),
 }
 
 
@@ -101,9 +101,9 @@ def test_a_damaged_file_is_told_and_its_copy_shown(
     old, new, fault = DAMAGED[name]
     text = (small / FILE).read_text()
     (small / FILE).write_text(text.replace(old, new, 1))
-    told = run("epoch", small, "--json")
-    assert told.code == 1
-    *rows, finding, summary = told.json
+    answer = run("epoch", small, "--json")
+    assert answer.code == 1
+    *rows, finding, summary = answer.json
     assert [row["epoch"] for row in rows] == [1, 2, 7]
     assert (finding["level"], finding["place"]) == ("damage", str(small / FILE))
     assert fault in finding["text"]
@@ -115,10 +115,10 @@ def test_where_file_and_copy_are_damaged_the_lines_that_can_be_read_are_shown(
 ) -> None:
     for name in (FILE, COPY):
         (small / name).write_text((small / name).read_text().replace("2-", "two-"))
-    told = run("epoch", small, "--json")
-    assert told.code == 1
-    assert [line["epoch"] for line in told.json if line["type"] == "epoch"] == [1, 7]
-    assert told.json[-1]["damage"] == 2
+    answer = run("epoch", small, "--json")
+    assert answer.code == 1
+    assert [line["epoch"] for line in answer.json if line["type"] == "epoch"] == [1, 7]
+    assert answer.json[-1]["damage"] == 2
 
 
 def test_epochs_out_of_order_are_damage_that_names_both(
@@ -126,25 +126,25 @@ def test_epochs_out_of_order_are_damage_that_names_both(
 ) -> None:
     for name in (FILE, COPY):
         (small / name).write_text(f"2\n0\n3-0\n2-{ends[4]}\n")
-    told = run("epoch", small)
-    assert told.code == 1
-    assert f"epoch 2 at {ends[4]} follows epoch 3 at 0" in told.out
+    answer = run("epoch", small)
+    assert answer.code == 1
+    assert f"epoch 2 at {ends[4]} follows epoch 3 at 0" in answer.out
 
 
 def test_a_missing_file_is_damage_when_its_copy_is_there(
     small: Path, ends: list[int], run: Run
 ) -> None:
     (small / FILE).unlink()
-    told = run("epoch", small)
-    assert told.code == 1
-    assert "is missing" in told.out
-    assert "3 epochs" in told.out
+    answer = run("epoch", small)
+    assert answer.code == 1
+    assert "is missing" in answer.out
+    assert "3 epochs" in answer.out
 
 
 def test_a_store_without_epochs_exits_with_1(small: Path, run: Run) -> None:
-    told = run("epoch", small)
-    assert (told.code, told.out) == (1, "")
-    assert "never part of a group" in told.err
+    answer = run("epoch", small)
+    assert (answer.code, answer.out) == (1, "")
+    assert "part of a group with epochs" in answer.err
 
 
 def test_a_folder_without_a_store_exits_with_3(tmp_path: Path, run: Run) -> None:
@@ -156,20 +156,20 @@ def test_an_epoch_behind_the_end_of_the_log_is_damage(
     small: Path, ends: list[int], run: Run
 ) -> None:
     (small / FILE).write_text(text_of((1, 0), (2, ends[-1]), (3, ends[-1] + 1)))
-    told = run("epoch", small, "--json")
-    assert told.code == 1
-    (found,) = [line for line in told.json if line.get("level") == "damage"]
+    answer = run("epoch", small, "--json")
+    assert answer.code == 1
+    (found,) = [line for line in answer.json if line.get("level") == "damage"]
     assert found["offset"] == ends[-1] + 1
-    assert "behind the end of the log" in found["text"]
+    assert "after the end of the log" in found["text"]
 
 
 def test_an_epoch_that_begins_amid_a_record_is_damage(
     small: Path, ends: list[int], run: Run
 ) -> None:
     (small / FILE).write_text(text_of((1, 0), (2, ends[3] + 7), (3, ends[5])))
-    told = run("epoch", small, "--json")
-    assert told.code == 1
-    (found,) = [line for line in told.json if line.get("level") == "damage"]
+    answer = run("epoch", small, "--json")
+    assert answer.code == 1
+    (found,) = [line for line in answer.json if line.get("level") == "damage"]
     assert found["offset"] == ends[3] + 7
 
 
@@ -192,9 +192,9 @@ def test_epochs_whose_bytes_are_deleted_and_empty_ones_are_notes(tmp_path: Path,
         store.expire_files(1)
         border = next(iter(store.scan_log())).physical_offset
     (tmp_path / FILE).write_text(text_of((1, 0), (2, 500), (3, border), (4, border)))
-    told = run("epoch", tmp_path, "--json")
-    assert told.code == 0
-    notes = [(line["level"], line["offset"]) for line in told.json if line["type"] == "finding"]
+    answer = run("epoch", tmp_path, "--json")
+    assert answer.code == 0
+    notes = [(line["level"], line["offset"]) for line in answer.json if line["type"] == "finding"]
     assert notes == [("note", 0), ("note", border)]
 
 
@@ -220,12 +220,12 @@ def test_a_store_that_is_written_to_is_sound_at_every_look(tmp_path: Path, run: 
         writer.start()
         try:
             assert begun.wait(30)
-            told = [run("epoch", tmp_path, "--json") for _ in range(10)]
+            answer = [run("epoch", tmp_path, "--json") for _ in range(10)]
         finally:
             stop.set()
             writer.join()
-    assert [each.code for each in told] == [0] * 10
-    assert told[0].json[-1]["epochs"] < told[-1].json[-1]["epochs"]
+    assert [each.code for each in answer] == [0] * 10
+    assert answer[0].json[-1]["epochs"] < answer[-1].json[-1]["epochs"]
 
 
 def test_looking_writes_nothing(small: Path, ends: list[int], run: Run) -> None:

@@ -58,35 +58,35 @@ def test_what_is_no_directory_cannot_be_opened(
         path.write_text("x")
     elif kind == "loop":
         path.symlink_to(path)
-    told = run(command, path)
-    assert told.code == 3, told.err
-    assert str(path) in told.err
+    answer = run(command, path)
+    assert answer.code == 3, answer.err
+    assert str(path) in answer.err
 
 
 @pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
 def test_closed_standard_streams_leave_the_exit_code_alone(
     closed: tuple[int, ...], small: Path, tmp_path: Path
 ) -> None:
-    told = python("-m", "rmqstore", "ls", small, closed=closed)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    answer = python("-m", "rmqstore", "ls", small, closed=closed)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert python("-m", "rmqstore", "ls", tmp_path / "none", closed=closed).returncode == 3
 
 
 def test_interrupt_while_the_commands_are_imported_is_silent() -> None:
-    told = python("-c", INTERRUPTED_IMPORT)
-    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
+    answer = python("-c", INTERRUPTED_IMPORT)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
 
 
 def test_missing_extra_is_wrong_usage_and_not_damage() -> None:
-    told = python("-c", WITHOUT_TYPER)
-    assert told.returncode == 2
-    assert "rmqstore[cli]" in told.stderr
+    answer = python("-c", WITHOUT_TYPER)
+    assert answer.returncode == 2
+    assert "rmqstore[cli]" in answer.stderr
 
 
 def test_damage_met_on_the_way_is_answered_with_the_path_given(run: Run, small: Path) -> None:
-    told = run("get", small, "--at", "3")
-    assert told.code == 1
-    assert told.err.rstrip().endswith(f"rmqstore verify {small}")
+    answer = run("get", small, "--at", "3")
+    assert answer.code == 1
+    assert answer.err.rstrip().endswith(f"rmqstore verify {small}")
 
 
 def test_repair_always_prints_json_where_that_is_asked_for(

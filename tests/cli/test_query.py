@@ -43,9 +43,9 @@ def test_get_body_prints_the_bytes_alone(small: Path, run: Run) -> None:
 def test_get_of_what_is_not_there_exits_with_1(
     small: Path, run: Run, arguments: tuple[object, ...]
 ) -> None:
-    told = run("get", small, *arguments)
-    assert (told.code, told.out) == (1, "")
-    assert told.err.startswith("rmqstore: ")
+    answer = run("get", small, *arguments)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("rmqstore: ")
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_get_with_wrong_arguments_exits_with_2(
 
 
 def test_tail_prints_the_last_of_each_queue(small: Path, run: Run) -> None:
-    told = run("tail", small, "orders", "-n", 2, "--json")
-    assert [line["body"] for line in told.json] == ["body 16", "body 18", "body 17", "body 19"]
+    answer = run("tail", small, "orders", "-n", 2, "--json")
+    assert [line["body"] for line in answer.json] == ["body 16", "body 18", "body 17", "body 19"]
 
 
 def test_tail_of_one_queue_leaves_the_others_out(small: Path, run: Run) -> None:
-    told = run("tail", small, "orders", "-n", 1, "-q", 1, "--json")
-    assert [line["body"] for line in told.json] == ["body 19"]
+    answer = run("tail", small, "orders", "-n", 1, "-q", 1, "--json")
+    assert [line["body"] for line in answer.json] == ["body 19"]
 
 
 @every_case("keys-index")
@@ -77,15 +77,15 @@ def test_grep_by_key_finds_what_the_manifest_has(
         for key in set((line["keys"] or "").split()):
             wanted[line["topic"], key] = wanted.get((line["topic"], key), 0) + 1
     for (topic, key), count in sorted(wanted.items())[:8]:
-        told = run("grep", case.root, "-t", topic, "-k", key, "-c")
-        assert (told.code, told.out) == (0, f"{count}\n")
+        answer = run("grep", case.root, "-t", topic, "-k", key, "-c")
+        assert (answer.code, answer.out) == (0, f"{count}\n")
         scanned = run("grep", case.root, "-k", key, "--json").json
         assert sum(line["topic"] == topic for line in scanned) == count
 
 
 def test_grep_by_tag_and_queue_reads_the_queue(small: Path, run: Run) -> None:
-    told = run("grep", small, "-t", "orders", "-g", "us", "-q", 0, "--json")
-    assert [line["body"] for line in told.json] == ["body 0", "body 6", "body 12", "body 18"]
+    answer = run("grep", small, "-t", "orders", "-g", "us", "-q", 0, "--json")
+    assert [line["body"] for line in answer.json] == ["body 0", "body 6", "body 12", "body 18"]
 
 
 def test_grep_by_time_takes_the_first_and_leaves_the_last(tmp_path: Path, run: Run) -> None:
@@ -95,7 +95,7 @@ def test_grep_by_time_takes_the_first_and_leaves_the_last(tmp_path: Path, run: R
             store._set_clock(1_700_000_000_000 + number * 1000)
             store.put("t", b"%d" % number)
     for topic in (("-t", "t"), ()):
-        told = run(
+        answer = run(
             "grep",
             path,
             *topic,
@@ -105,7 +105,7 @@ def test_grep_by_time_takes_the_first_and_leaves_the_last(tmp_path: Path, run: R
             1_700_000_003_000,
             "--json",
         )
-        assert [line["body"] for line in told.json] == ["1", "2"]
+        assert [line["body"] for line in answer.json] == ["1", "2"]
 
 
 def test_grep_that_finds_nothing_exits_with_1(small: Path, run: Run) -> None:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self, cast
 import pytest
 
 import rmqstore
-from rmqstore.cli.replica import _take_proposals
-from rmqstore.cli.traffic import body_of
+from rmqstore.measure.traffic import body_of
 from rmqstore.replication import Proposal, ReplicatedStore
+from rmqstore.replication.watch import accept_last_proposal
 from tests.cli.conftest import Run
 
 TIMEOUT_S = 60.0
@@ -127,18 +127,22 @@ def test_a_slave_gets_all_that_its_master_puts_and_both_end_cleanly(
     a, b = tmp_path / "a", tmp_path / "b"
     with rmqstore.open(a) as store:
         store.put_many([b"before"] * 10, topic="traffic")
+
     master = start(
         "master", a, *LISTEN, "--protocol", protocol, "--put", 1000, "--size", 300, "--in-sync", 2
     )
     slave = start("slave", b, "--master", address_of(master), "--protocol", protocol)
+
     done = master.until(lambda line: line["put"]["acknowledged"] == 1000)
     assert (done["role"], done["inSync"], done["put"]["late"]) == ("master", 2, 0)
-    told = slave.until(lambda line: holds(line, done["endOffset"]))
-    assert (told["role"], told["master"]["state"]) == ("slave", "TRANSFER")
+    answer = slave.until(lambda line: holds(line, done["endOffset"]))
+    assert (answer["role"], answer["master"]["state"]) == ("slave", "TRANSFER")
+
     assert slave.end(signal.SIGINT) == 0
     assert master.end(signal.SIGTERM) == 0
     assert (master.err(), slave.err()) == ("", "")
     assert bodies_in(b)[10:] == [body_of(number, size_bytes=300) for number in range(1000)]
+
     assert run("diff", a, b).code == 0
     for root in (a, b):
         assert run("verify", root, "--full").code == 0
@@ -175,23 +179,29 @@ def test_status_shows_set_learner_and_lag(tmp_path: Path, start: Start) -> None:
         "--set-epoch", 40, "--all-ack", "--put", 100, "--allow", "127.0.0.0/8",
     )  # fmt: skip
     address = address_of(master)
+
     slave = start("slave", tmp_path / "b", "--master", address, "--broker-id", 2)
     learner = start("slave", tmp_path / "c", "--master", address, "--broker-id", 3, "--learner")
+
     done = master.until(
         lambda line: (
             line["put"]["acknowledged"] == 100
             and {each["ackOffset"] for each in line["replicas"]} == {line["endOffset"]}
-            and len(line["replicas"]) == 2
+            and {each["brokerId"]: each["isCounted"] for each in line["replicas"]}
+            == {2: True, 3: False}
         )
     )
+
     assert (done["brokerId"], done["epoch"]) == (1, 7)
     assert (done["syncStateSet"], done["syncStateSetEpoch"]) == ([1, 2], 40)
     assert done["confirmOffset"] == done["endOffset"] > 0
+
     shown = {
         each["brokerId"]: (each["state"], each["isLearner"], each["isCounted"], each["lagBytes"])
         for each in done["replicas"]
     }
     assert shown == {2: ("TRANSFER", False, True, 0), 3: ("TRANSFER", True, False, 0)}
+
     for side in (slave, learner, master):
         assert side.end() == 0
 
@@ -221,7 +231,7 @@ def test_of_several_proposals_the_last_is_taken_and_voids_the_others() -> None:
         def set_sync_state_set(self, members: frozenset[int], set_epoch: int) -> None:
             self.taken.append((set(members), set_epoch))
 
-    _take_proposals(cast(ReplicatedStore, Wishing()))
+    accept_last_proposal(cast(ReplicatedStore, Wishing()))
     assert Wishing.taken == [({1}, 5)]
 
 
@@ -251,8 +261,8 @@ def test_a_master_that_was_replaced_is_truncated_when_it_comes_back_as_slave(
     assert second.end() == 0
     assert len(bodies_in(a)) == 300
     assert len(bodies_in(a, "second")) == 20
-    told = run("diff", a, b, "--json")
-    assert (told.code, told.json[-1]["epochsPartAt"]) == (0, done["endOffset"])
+    answer = run("diff", a, b, "--json")
+    assert (answer.code, answer.json[-1]["epochsPartAt"]) == (0, done["endOffset"])
 
 
 def test_logs_that_no_epoch_joins_halt_the_slave_with_4_and_stay_as_they_are(
@@ -295,17 +305,84 @@ def test_nothing_changes_nothing_is_printed(tmp_path: Path, start: Start) -> Non
     ],
 )
 def test_wrong_options_exit_with_2(arguments: tuple[object, ...], tmp_path: Path, run: Run) -> None:
-    told = run("replica", "master", tmp_path / "a", *LISTEN, *arguments)
-    assert told.code == 2
-    assert told.err
+    answer = run("replica", "master", tmp_path / "a", *LISTEN, *arguments)
+    assert answer.code == 2
+    assert answer.err
+
+
+# -- the configuration of a broker
+
+BROKER_FILE = """
+brokerName = broker-a
+haListenPort = 0
+inSyncReplicas = 2
+haSendHeartbeatInterval = 200
+mappedFileSizeCommitLog = 1048576
+maxHashSlotNum = 1000
+maxIndexNum = 4000
+"""
+
+
+def test_the_quorum_of_a_broker_file_is_waited_for(tmp_path: Path, start: Start) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(BROKER_FILE)
+
+    master = start("master", tmp_path / "a", "--config", file, "--put", 3, "--size", 10)
+    address = address_of(master)
+    assert address.startswith("127.0.0.1:")
+
+    file_of_slave = tmp_path / "slave.conf"
+    file_of_slave.write_text(f"{BROKER_FILE}haMasterAddress={address}\nasyncLearner=true\n")
+    slave = start("slave", tmp_path / "b", "--config", file_of_slave, "--no-learner")
+
+    done = master.until(lambda line: line["put"]["acknowledged"] == 3)
+    assert [(each["isLearner"], each["isCounted"]) for each in done["replicas"]] == [(False, True)]
+    assert not [
+        line for line in master.lines if line["put"]["acknowledged"] and not line["replicas"]
+    ]
+
+    assert slave.end() == 0
+    assert master.end() == 0
+    assert "1 key of the configuration has no effect here: brokerName" in master.err()
+
+
+def test_flags_win_over_a_broker_file(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(BROKER_FILE)
+    answer = run(
+        "replica", "master", tmp_path / "a", "--config", file, "--in-sync", 1, "--put", 3,
+        "--once", "--json",
+    )  # fmt: skip
+    assert answer.code == 0
+    assert answer.json[-1]["put"]["acknowledged"] == 3
+
+
+def test_all_mistakes_of_a_broker_file_exit_with_2_and_make_nothing(
+    tmp_path: Path, run: Run
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("inSyncReplicas=0\nhaListenPort=ten\nslaveTimeot=1\n")
+    answer = run("replica", "master", tmp_path / "a", "--config", file)
+    assert answer.code == 2
+    assert f"3 configuration mistakes in {file}" in answer.err
+    for key in ("inSyncReplicas", "haListenPort", "slaveTimeot"):
+        assert f"{key}" in answer.err
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_slave_without_a_master_is_refused(tmp_path: Path, run: Run) -> None:
+    answer = run("replica", "slave", tmp_path / "a")
+    assert answer.code == 2
+    assert "give --master, or --config with haMasterAddress" in " ".join(answer.err.split())
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = run("replica", "master", tmp_path / "a", "--listen", address)
-    assert told.code == 2
-    assert address in told.err
+        answer = run("replica", "master", tmp_path / "a", "--listen", address)
+    assert answer.code == 2
+    assert address in answer.err
 
 
 def test_a_master_that_was_killed_starts_again_with_an_epoch_and_the_word_of_its_caller(
@@ -316,14 +393,17 @@ def test_a_master_that_was_killed_starts_again_with_an_epoch_and_the_word_of_its
     slave = start("slave", b, "--master", address_of(master))
     master.until(lambda line: line["put"]["acknowledged"] == 50)
     master.end(signal.SIGKILL)
+
     again = ("replica", "master", a, *LISTEN, "--once")
     for more in ((), ("--epoch", 2), ("--others-asked",)):
-        told = run(*again, *more)
-        assert told.code == 2
-        assert "--epoch 2 --others-asked" in told.err
-    told = run(*again, "--epoch", 2_000_000, "--others-asked")
-    assert (told.code, "--allow-epoch-jump" in told.err) == (2, True)
+        answer = run(*again, *more)
+        assert answer.code == 2
+        assert "--epoch 2 --others-asked" in answer.err
+
+    answer = run(*again, "--epoch", 2_000_000, "--others-asked")
+    assert (answer.code, "--allow-epoch-jump" in answer.err) == (2, True)
     assert run(*again, "--epoch", 2, "--others-asked").code == 0
+
     # It ended cleanly now.
     assert run(*again).code == 0
     assert slave.end() == 0
@@ -332,13 +412,13 @@ def test_a_master_that_was_killed_starts_again_with_an_epoch_and_the_word_of_its
 
 def test_an_epoch_that_is_over_is_refused(tmp_path: Path, run: Run) -> None:
     for epoch, code in ((5, 0), (4, 4)):
-        told = run("replica", "master", tmp_path / "a", *LISTEN, "--epoch", epoch, "--once")
-        assert told.code == code
-    assert "epoch 4 is over" in told.err
+        answer = run("replica", "master", tmp_path / "a", *LISTEN, "--epoch", epoch, "--once")
+        assert answer.code == code
+    assert "epoch 4 is over" in answer.err
 
 
 def test_a_store_in_use_exits_with_3(small: Path, run: Run) -> None:
     with rmqstore.open(small):
-        told = run("replica", "slave", small, "--master", "127.0.0.1:1")
-    assert told.code == 3
-    assert "open in this process already" in told.err
+        answer = run("replica", "slave", small, "--master", "127.0.0.1:1")
+    assert answer.code == 3
+    assert "open in this process already" in answer.err

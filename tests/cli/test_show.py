@@ -23,9 +23,9 @@ def test_ls_gives_the_bounds_the_java_store_gives(
     release: str, case_name: str, golden_case: GoldenCopy, run: Run
 ) -> None:
     case = golden_case(release, case_name)
-    told = run("ls", case.root, "--json")
-    assert told.code == 0
-    found = {(line["topic"], line["queueId"]): (line["start"], line["end"]) for line in told.json}
+    answer = run("ls", case.root, "--json")
+    assert answer.code == 0
+    found = {(line["topic"], line["queueId"]): (line["start"], line["end"]) for line in answer.json}
     for queue in case.expected_of("queue"):
         if queue["maxOffset"] > queue["minOffset"]:
             # The Java store only moves the lower bound when it next cleans up.
@@ -34,8 +34,8 @@ def test_ls_gives_the_bounds_the_java_store_gives(
 
 
 def test_ls_of_a_topic_that_is_not_there_exits_with_1(small: Path, run: Run) -> None:
-    told = run("ls", small, "nothing")
-    assert (told.code, told.lines) == (1, ["topic\tqueue\tstart\tend\tmessages"])
+    answer = run("ls", small, "nothing")
+    assert (answer.code, answer.lines) == (1, ["topic\tqueue\tstart\tend\tmessages"])
 
 
 def test_piped_ls_prints_fields_between_tabs(small: Path, run: Run) -> None:
@@ -51,7 +51,7 @@ def test_info_tells_where_the_store_ends(small: Path, run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("none", "does not exist"), ("empty", "is not a store"), ("log", "by itself")],
+    [("none", "does not exist"), ("empty", "is not a store"), ("log", "is only a commit log")],
 )
 def test_what_is_no_store_is_named_on_one_line(
     tmp_path: Path, run: Run, name: str, text: str
@@ -60,10 +60,10 @@ def test_what_is_no_store_is_named_on_one_line(
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / f"{0:020}").touch()
     for command in ("ls", "info", "dump", "verify", "repair"):
-        told = run(command, tmp_path / name)
-        assert told.code == 3
-        assert text in told.err
-        assert told.err.count("\n") == 1
+        answer = run(command, tmp_path / name)
+        assert answer.code == 3
+        assert text in answer.err
+        assert answer.err.count("\n") == 1
 
 
 @every_case("plain", "compressed", "transactions", "ipv6")
@@ -71,10 +71,10 @@ def test_dump_prints_the_manifest(
     release: str, case_name: str, golden_case: GoldenCopy, run: Run
 ) -> None:
     case = golden_case(release, case_name)
-    told = run("dump", case.root, "--json")
-    assert told.code == 0
-    assert len(told.json) == len(case.manifest)
-    for line, wanted in zip(told.json, case.manifest, strict=True):
+    answer = run("dump", case.root, "--json")
+    assert answer.code == 0
+    assert len(answer.json) == len(case.manifest)
+    for line, wanted in zip(answer.json, case.manifest, strict=True):
         assert {name: wanted.get(name) for name in line} == line
 
 
@@ -86,8 +86,8 @@ def test_dump_adds_bodies_when_asked(small: Path, run: Run) -> None:
 def test_dump_to_parquet_holds_every_record(small: Path, tmp_path: Path, run: Run) -> None:
     files = pytest.importorskip("pyarrow.parquet", reason="the extra arrow is not installed")
     target = tmp_path / "small.parquet"
-    told = run("dump", small, "--parquet", target)
-    assert (told.code, told.out) == (0, "")
+    answer = run("dump", small, "--parquet", target)
+    assert (answer.code, answer.out) == (0, "")
     assert files.read_table(target).column("body").to_pylist()[3] == b"body 3"
     assert list(tmp_path.glob("*.unfinished")) == []
 
@@ -99,10 +99,10 @@ def test_log_elsewhere_is_named_with_its_option(tmp_path: Path, run: Run) -> Non
     ) as store:
         store.put("orders", b"x")
     (elsewhere / "config" / "rmqstore.properties").unlink()
-    told = run("ls", elsewhere)
-    assert told.code == 3
-    assert "storePathCommitLog" in told.err
-    assert "--config" in told.err
+    answer = run("ls", elsewhere)
+    assert answer.code == 3
+    assert "storePathCommitLog" in answer.err
+    assert "--config" in answer.err
     broker = tmp_path / "broker.conf"
     broker.write_text(f"storePathCommitLog={log}\nmappedFileSizeCommitLog=65536\n")
     assert run("ls", elsewhere, "--config", broker).lines[1:] == ["orders\t0\t0\t1\t1"]
@@ -132,9 +132,9 @@ def harm(small: Path) -> int:
 
 def test_dump_goes_on_after_damage_when_asked(small: Path, run: Run) -> None:
     harm(small)
-    told = run("dump", small, "--on-corrupt", "skip")
-    assert (told.code, len(told.lines)) == (1, 19)
-    assert "skipped 1 corrupt place" in told.err
+    answer = run("dump", small, "--on-corrupt", "skip")
+    assert (answer.code, len(answer.lines)) == (1, 19)
+    assert "skipped 1 corrupt place" in answer.err
 
 
 def test_dump_to_parquet_goes_on_after_damage_when_asked(
@@ -145,18 +145,18 @@ def test_dump_to_parquet_goes_on_after_damage_when_asked(
     target = tmp_path / "small.parquet"
     assert run("dump", small, "--parquet", target).code != 0
     assert not target.exists()
-    told = run("dump", small, "--parquet", target, "--on-corrupt", "skip")
-    assert told.code == 1
-    assert "skipped 1 corrupt place" in told.err
+    answer = run("dump", small, "--parquet", target, "--on-corrupt", "skip")
+    assert answer.code == 1
+    assert "skipped 1 corrupt place" in answer.err
     assert files.read_table(target).num_rows == 19
 
 
 def test_dump_of_a_damaged_log_ends_at_the_damage(small: Path, run: Run) -> None:
     at = harm(small)
-    told = run("dump", small)
-    assert (told.code, len(told.lines)) == (1, 9)
-    assert str(at) in told.err
-    assert "rmqstore verify" in told.err
+    answer = run("dump", small)
+    assert (answer.code, len(answer.lines)) == (1, 9)
+    assert str(at) in answer.err
+    assert "rmqstore verify" in answer.err
 
 
 def test_reading_leaves_no_trace(small: Path, run: Run) -> None:
@@ -178,9 +178,9 @@ def test_a_store_in_use_can_be_read_and_not_be_repaired(small: Path, run: Run) -
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_lock())
         assert run("ls", small).code == 0
         assert run("verify", small).code == 0
-        told = run("repair", "--yes", "--rebuild", small)
-        assert told.code == 3
-        assert "in use" in told.err
+        answer = run("repair", "--yes", "--rebuild", small)
+        assert answer.code == 3
+        assert "in use" in answer.err
     finally:
         os.close(descriptor)
 
@@ -193,6 +193,6 @@ def _whole_lock() -> bytes:
 
 def test_output_for_programs_is_one_object_a_line(small: Path, run: Run) -> None:
     for arguments in (("ls",), ("info",), ("dump",), ("verify",)):
-        told = run(*arguments, small, "--json")
-        assert all(isinstance(json.loads(line), dict) for line in told.lines)
-        assert told.lines
+        answer = run(*arguments, small, "--json")
+        assert all(isinstance(json.loads(line), dict) for line in answer.lines)
+        assert answer.lines

@@ -17,9 +17,8 @@ pytest.importorskip("pyspark", reason="pipelines are Spark's: pip install rmqsto
 from rmqstore.cli import spark as commands
 from rmqstore.spark.pipelines import Report
 from tests.cli.conftest import Run
-from tests.cli.damage import DAMAGES
 from tests.golden import GoldenCase
-from tests.spark import conftest as with_spark
+from tests.support.damage import DAMAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 GoldenCopy = Callable[[str, str], GoldenCase]
 
 # The commands run in the session that is there, and leave it as it is.
-spark = with_spark.spark
 pytestmark = [
     pytest.mark.usefixtures("spark"),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -35,9 +33,9 @@ pytestmark = [
 
 
 def test_count_tells_the_number_of_messages(run: Run, small: Path) -> None:
-    told = run("spark", "count", small)
-    assert told.code == 0, told.err
-    assert told.out == "20 messages in 20 records, 2.4 KiB\n"
+    reply = run("spark", "count", small)
+    assert reply.code == 0, reply.err
+    assert reply.out == "20 messages in 20 records, 2.4 KiB\n"
     assert run("spark", "count", small, "--topic", "orders", "--json").json[-1]["messages"] == 20
     assert run("spark", "count", small, "--until", "1000", "--json").json[-1]["messages"] == 0
 
@@ -46,10 +44,10 @@ def test_statistics_have_a_line_for_each_queue_and_a_picture(
     run: Run, small: Path, tmp_path: Path
 ) -> None:
     picture = tmp_path / "picture.html"
-    told = run("spark", "statistics", small, "--plot", picture)
-    assert told.code == 0, told.err
-    assert [line.partition(":")[0] for line in told.lines[:2]] == ["orders/0", "orders/1"]
-    assert told.lines[2].startswith("20 messages of 1 topics in 2 queues")
+    reply = run("spark", "statistics", small, "--plot", picture)
+    assert reply.code == 0, reply.err
+    assert [line.partition(":")[0] for line in reply.lines[:2]] == ["orders/0", "orders/1"]
+    assert reply.lines[2].startswith("20 messages of 1 topics in 2 queues")
     assert "orders" in picture.read_text()
     queues = run("spark", "statistics", small, "--json").json[:-1]
     assert [queue["messages"] for queue in queues] == [10, 10]
@@ -59,14 +57,14 @@ def test_audit_exits_with_1_for_damage_and_names_its_place(
     run: Run, golden_case: GoldenCopy
 ) -> None:
     case = golden_case("5.3.3", "plain")
-    told = run("spark", "audit", case.root)
-    assert told.code == 0, told.err
-    assert told.lines[-1].startswith(f"sound: {len(case.manifest)} records")
+    reply = run("spark", "audit", case.root)
+    assert reply.code == 0, reply.err
+    assert reply.lines[-1].startswith(f"sound: {len(case.manifest)} records")
     DAMAGES["body of a record in the middle"].do(case)
-    told = run("spark", "audit", case.root, "--json")
-    assert told.code == 1
+    reply = run("spark", "audit", case.root, "--json")
+    assert reply.code == 1
     harmed = case.manifest[150]
-    (damage,) = (line for line in told.json if line["type"] == "damage")
+    (damage,) = (line for line in reply.json if line["type"] == "damage")
     assert (damage["start"], damage["stop"]) == (
         harmed["phyOffset"],
         harmed["phyOffset"] + harmed["size"],
@@ -81,9 +79,9 @@ def test_compare_exits_with_1_for_differences(run: Run, small: Path, tmp_path: P
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    told = run("spark", "compare", small, other, "--by", "crc32")
-    assert told.code == 1
-    assert told.lines[0].startswith("damage 0 to ")
+    reply = run("spark", "compare", small, other, "--by", "crc32")
+    assert reply.code == 1
+    assert reply.lines[0].startswith("damage 0 to ")
 
 
 def test_rebuild_check_exits_with_1_when_a_queue_would_come_out_different(
@@ -91,18 +89,18 @@ def test_rebuild_check_exits_with_1_when_a_queue_would_come_out_different(
 ) -> None:
     case = golden_case("5.3.3", "plain")
     DAMAGES["queue flipped"].do(case)
-    told = run("spark", "rebuild-check", case.root, "--no-index")
-    assert told.code == 1
-    assert told.lines[0].startswith("damage queue ")
-    assert "wrong: place " in told.lines[0]
+    reply = run("spark", "rebuild-check", case.root, "--no-index")
+    assert reply.code == 1
+    assert reply.lines[0].startswith("damage queue ")
+    assert "wrong: place " in reply.lines[0]
 
 
 def test_export_writes_parquet_and_refuses_a_target_that_exists(
     run: Run, small: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     target = tmp_path / "exported"
-    told = run("spark", "export", small, target, "--columns", "body")
-    assert told.out == f"20 messages written to {target}\n"
+    reply = run("spark", "export", small, target, "--columns", "body")
+    assert reply.out == f"20 messages written to {target}\n"
     rows = spark.read.parquet(str(target)).collect()
     assert sorted(bytes(row.body) for row in rows) == sorted(
         f"body {number}".encode() for number in range(20)
@@ -198,8 +196,8 @@ def test_arguments_reach_their_pipeline(
     places: tuple[str, ...],
     settings: dict[str, Any],
 ) -> None:
-    told = run("spark", *arguments.split())
-    assert (told.code, told.out) == (0, "done\n"), told.err
+    reply = run("spark", *arguments.split())
+    assert (reply.code, reply.out) == (0, "done\n"), reply.err
     ((asked, at, found),) = pipelines.asked
     assert (asked, at) == (name, places)
     assert found.items() >= settings.items()
@@ -225,19 +223,19 @@ def test_what_cannot_be_done_is_told_in_a_line(
     run: Run, small: Path, tmp_path: Path, arguments: list[str], code: int, text: str
 ) -> None:
     places = {"PATH": str(small), "TARGET": str(tmp_path / "target")}
-    told = run("spark", *(places.get(each, each) for each in arguments))
-    assert told.code == code, told.err
-    assert text in told.err
-    assert "Traceback" not in told.err
+    reply = run("spark", *(places.get(each, each) for each in arguments))
+    assert reply.code == code, reply.err
+    assert text in reply.err
+    assert "Traceback" not in reply.err
 
 
 def test_without_pyspark_the_extra_is_named(
     run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    told = run("spark", "count", small)
-    assert told.code == 2
-    assert "rmqstore[spark]" in told.err
+    reply = run("spark", "count", small)
+    assert reply.code == 2
+    assert "rmqstore[spark]" in reply.err
 
 
 def test_a_process_of_its_own_starts_spark_and_prints_the_report_alone(

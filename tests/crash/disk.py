@@ -87,7 +87,7 @@ class LoopDisk:
             os.close(descriptor)
 
     def repair(self) -> None:
-        """Mount it anew, after a check."""
+        """Mount it again, after a check."""
         subprocess.run(["umount", str(self.path)], check=True)
         done = subprocess.run(["e2fsck", "-fy", str(self.image)], capture_output=True, check=False)
         assert done.returncode < 4, done.stdout

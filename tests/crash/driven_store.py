@@ -58,14 +58,17 @@ class Driven(Calls):
         messages = self.ffi.new("struct rmq_message[]", len(contents))
         receipts = self.ffi.new("struct rmq_receipt[]", len(contents))
         stored = self.ffi.new("size_t *")
+
         kept = [
             self._fill(each, *content) for each, content in zip(messages, contents, strict=True)
         ]
+
         status = self.lib.rmq_store_put(
             self.store, messages, len(contents), False, receipts, stored, self.error
         )
         self.check(status)
         assert stored[0] == len(contents) == len(kept)
+
         return [
             Record(
                 receipt.physical_offset,
@@ -121,6 +124,7 @@ class Driven(Calls):
         checks = self.lib.RMQ_CHECK_PLACE | self.lib.RMQ_CHECK_BODY_CRC
         start = max(self.start_offset, 0)
         self.lib.rmq_scan_begin(scan, files, start, self.end_offset, checks)
+
         found = []
         while (status := self.lib.rmq_scan_next(scan, raw, self.error)) == self.lib.RMQ_OK:
             assert bytes(self.ffi.buffer(raw.topic, raw.topic_size)) == TOPIC
@@ -134,38 +138,48 @@ class Driven(Calls):
                     bytes(self.ffi.buffer(raw.properties, raw.properties_size)),
                 )
             )
+
         verdict, offset = scan.verdict, scan.offset
         self.lib.rmq_scan_finish(scan)
+
         assert status == self.lib.RMQ_END, status
         assert verdict == self.lib.RMQ_SCAN_LIMIT, (verdict, offset, self.end_offset)
         assert offset == max(self.end_offset, 0), (offset, self.end_offset)
+
         return found
 
     def look(self) -> Seen:
         """Read everything by every way there is; the ways must agree."""
         self.wait_dispatched(self.end_offset)
         records = self.records()
+
         next_offsets = []
         for queue_id in range(QUEUES):
             expected = [each for each in records if each.queue_id == queue_id]
             queue = self.lib.rmq_queue_table_find(self._queues, TOPIC, len(TOPIC), queue_id)
             low = int(self.lib.rmq_queue_min(queue)) if queue else 0
             high = int(self.lib.rmq_queue_max(queue)) if queue else 0
+
             offsets = [each.queue_offset for each in expected]
             assert offsets == list(range(low, high)), (queue_id, low, high, offsets)
+
             for each in expected:
                 found = self.read(queue_id, each.queue_offset)
                 assert found == (each.physical_offset, each.body), (each, found)
+
             next_offsets.append(self.next_offset(queue_id))
             assert not expected or next_offsets[-1] == high, (queue_id, next_offsets, high)
+
         for each in records:
             assert b"\0" not in each.properties, each
             if self.store.has_index:
                 assert self.find(each.key) == [each.physical_offset], each
+
         everything = [each.physical_offset for each in records]
         # The newest 64; each message carries the shared key.
         if self.store.has_index:
             assert self.find(b"all") == everything[-64:], (self.find(b"all"), everything)
+
         return Seen(self.start_offset, self.end_offset, tuple(records), tuple(next_offsets))
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.c.store_calls import Failed
-from tests.crash.disk_model import Disk, Effect, Kind, Recorder, State
 from tests.crash.driven_store import QUEUES, TOPIC, Driven, Record, Seen
+from tests.support.disk_model import Disk, Effect, Kind, Recorder, State
 
 HEAD_SIZE = 88
 """Bytes of a record before its body."""
@@ -49,14 +49,17 @@ class Expected:
             seen.start_offset,
             self.starts,
         )
+
         chain = [each for each in self.chain if each.physical_offset >= seen.start_offset]
         needed = self.needed - (len(self.chain) - len(chain))
         shown = len(seen.records)
+
         assert list(seen.records) == chain[:shown], (
             "shown is what was not put",
             _difference(list(seen.records), chain),
         )
         assert shown >= needed, f"{shown} of {needed} messages known to be durable are there"
+
         expired = len(self.chain) - len(chain)
         for queue_id, found in enumerate(seen.next_offsets):
             # What expired before it was durable may have left a trace in its queue, or none.
@@ -199,26 +202,32 @@ class Workload:
         # Bytes of another log bring their queue offsets along, and these follow what is dispatched.
         self.store.wait_flushed(max(self.store.end_offset, 0))
         self.store.wait_dispatched(self.store.end_offset)
+
         number, body, properties = self._content(120)
         size = HEAD_SIZE + len(body) + 1 + len(TOPIC) + 2 + len(properties)
         end = max(self.store.end_offset, 0)
         left = self._file_size - end % self._file_size
+
         blank = b""
         if size > left - 8:
             blank = left.to_bytes(4, "big") + 0xCBD43194.to_bytes(4, "big") + bytes(left - 8)
+
         at, queue_id = end + len(blank), number % QUEUES
         record = Record(at, size, queue_id, self.store.next_offset(queue_id), body, properties)
         data = blank + self.store.encode(record, number)
         assert len(data) == len(blank) + size
         middle = len(blank) + size // 2
+
         act.puts = [record]
         self.store.append_raw(end, data[:middle])
         self.recorder.mark()
         self.store.append_raw(end + middle, data[middle:])
+
         if self.settings.get("dispatch.limit_to_flushed"):
             # A put waits until such bytes are dispatched, and those wait for the disk.
             self.store.wait_flushed(self.store.end_offset)
             act.flushes = True
+
         self.chain.append(record)
 
     # ---- what follows from it ----
@@ -227,20 +236,25 @@ class Workload:
         """Return what must be there when the power goes after *moment* effects."""
         chain: list[Record] = []
         needed, starts = 0, {-1, 0}
+
         for act in self.acts:
             if act.began >= moment:
                 break
             is_over = 0 <= act.ended <= moment
+
             if act.starts_at is not None:
                 starts = {act.starts_at} if is_over else starts | {act.starts_at}
+
             if act.cut_at is not None:
                 kept = sum(each.physical_offset < act.cut_at for each in chain)
                 needed = min(needed, kept)
                 if is_over:
                     del chain[kept:]
+
             chain += act.puts
             if act.flushes and is_over:
                 needed = len(chain)
+
         return Expected(tuple(chain), needed, frozenset(starts))
 
     def moments(self, since: int) -> list[int]:
@@ -313,13 +327,16 @@ class Verifier:
         """Return what a store shows and how many effects its opening had."""
         store = self._open(root, recorder)
         opened = recorder.mark()
+
         try:
             seen = store.look()
         finally:
             closes = self.chance.random() < 0.5
             store.close() if closes else store.abandon()
+
         recorder.effects()
         store = self._open(root, recorder)
+
         try:
             assert store.look() == seen, "a second opening shows something else"
             properties = b"KEYS\x01after all\x02"
@@ -332,6 +349,7 @@ class Verifier:
         finally:
             store.close()
             recorder.free()
+
         return seen, opened
 
     def _crash_again(

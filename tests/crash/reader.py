@@ -205,15 +205,18 @@ class Reader:
 def main(directory: str, seed: int, stop: str) -> None:
     store = rmqstore.open(directory, read_only=True, **FILES)
     reader = Reader(store, Path(directory).with_name("state.json"), seed)
+
     verbs: list[Callable[[], None]] = [
         *(reader.get, reader.get_many, reader.records, reader.find, reader.scan_log, reader.scan),
         *(reader.follow, reader.arrow, reader.offset_at, reader.open_anew),
     ]
+
     done: Counter[str] = Counter()
     failures = 0
     for _ in range(TRIES_MAX):
         if Path(stop).exists() and all(done[verb.__name__] >= READ_LEAST for verb in verbs):
             break
+
         verb = reader.rng.choice(verbs)
         try:
             if reader.rng.random() < 0.3:
@@ -227,8 +230,10 @@ def main(directory: str, seed: int, stop: str) -> None:
             done[type(error).__name__] += 1
             reader.refresh()
             continue
+
         failures = 0
         done[verb.__name__] += 1
+
     print(json.dumps(done))
 
 

@@ -13,7 +13,6 @@ import os
 import queue
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,11 +24,11 @@ from typing import Any
 
 from rmqstore.errors import StoreError
 from tests.crash import replica_node
+from tests.support.relay import Relay
 
-__all__ = ["Ledger", "Office", "Relay", "Replica", "Trouble"]
+__all__ = ["Ledger", "Office", "Replica", "Trouble"]
 
 PATIENCE_S = 30.0
-_CHUNK_BYTES = 65536
 _TOLD_MAX = 12
 _LINE_MAX = 500
 _ERRORS_MAX = 4000
@@ -37,105 +36,6 @@ _ERRORS_MAX = 4000
 
 class Trouble(StoreError):
     """A replica could not do what it was asked, or ended."""
-
-
-class Relay:
-    """A port of its own for a replica, whatever port that has after a restart.
-
-    *change* is called for each direction of a connection, True for that from the target, and
-    returns what is done to every piece that passes.
-    """
-
-    def __init__(
-        self,
-        target: tuple[str, int] | None = None,
-        change: Callable[[bool], Callable[[bytes], bytes]] = lambda _: bytes,
-    ) -> None:
-        self._change = change
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._listener.getsockname()
-        self.target = target
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._is_cut = False
-        self._thread = threading.Thread(target=self._accept)
-        self._thread.start()
-
-    def cut(self) -> None:
-        """End all connections and take none; on return nothing gets through any more."""
-        with self._lock:
-            self._is_cut = True
-        self.drop()
-
-    def mend(self) -> None:
-        """Take connections again."""
-        with self._lock:
-            self._is_cut = False
-
-    def drop(self) -> None:
-        """End all connections."""
-        with self._lock:
-            for each in self._open:
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """End it all."""
-        self.cut()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            target = self.target
-            if target is None:
-                near.close()
-                continue
-            try:
-                far = socket.create_connection(target, timeout=1.0)
-            except OSError:
-                near.close()
-                continue
-            far.settimeout(None)
-            with self._lock:
-                is_taken = not self._is_cut and self.target == target
-                if is_taken:
-                    self._open |= {near, far}
-            if not is_taken:
-                near.close()
-                far.close()
-                continue
-            ends = [near, far]
-            for one, other in ((near, far), (far, near)):
-                change = self._change(one is far)
-                parts = (one, other, ends, change)
-                threading.Thread(target=self._pass, args=parts, daemon=True).start()
-
-    def _pass(
-        self,
-        one: socket.socket,
-        other: socket.socket,
-        ends: list[socket.socket],
-        change: Callable[[bytes], bytes],
-    ) -> None:
-        with suppress(OSError):
-            while data := one.recv(_CHUNK_BYTES):
-                other.sendall(change(data))
-        with self._lock:
-            for each in (one, other):
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-            ends.pop()
-            if not ends:
-                self._open -= {one, other}
-                one.close()
-                other.close()
 
 
 class Ledger:
@@ -199,23 +99,28 @@ class Ledger:
         """Compare a whole log with what had been promised before it was read."""
         acked, seen = promised
         assert not self.wrongs, self.wrongs[:5]
+
         held = {(on, offset): (physical, number) for physical, on, offset, number in records}
         assert len(held) == len(records), "a queue offset is in the log twice"
         numbers = [(on, number) for _, on, _, number in records]
         assert len(set(numbers)) == len(numbers), "a message is in the log twice"
+
         ends: dict[int, int] = {}
         latest: dict[tuple[int, int], int] = {}
         for _, on, offset, number in sorted(records):
             last = ends.get(on, -1)
             assert offset == last + 1, f"queue {on}: {offset} comes behind {last}"
             ends[on] = offset
-            # A put with a number of the last time in office may come a little late.
+
+            # A put with a number of the last role may come a little late.
             putter = on, number // replica_node.NUMBERS_A_TERM
             last = latest.get(putter, -1)
             assert number > last, f"queue {on}: message {number} comes behind {last}"
             latest[putter] = number
+
         lost = {at: what for at, what in acked.items() if held.get(at) != what}
         assert not lost, f"{len(lost)} acknowledged are lost, as {sorted(lost.items())[:3]}"
+
         gone = {at: it for at, it in seen.items() if held.get(at, (0, None))[1] != it}
         assert not gone, f"{len(gone)} were seen and are gone, as {sorted(gone.items())[:3]}"
 
@@ -253,8 +158,10 @@ class Replica:
         assert self._process is None
         self._is_open.clear()
         self._answers = {}
+
         names = os.pathsep.join(path for path in sys.path if path)
         arguments = [str(self.path), str(self.broker_id), self._variant, str(seed)]
+
         with self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", replica_node.__file__, *arguments],
@@ -263,6 +170,7 @@ class Replica:
                 stderr=errors,
                 env={**os.environ, "PYTHONPATH": names},
             )
+
         self._listener = threading.Thread(target=self._listen, args=(self._process,))
         self._listener.start()
         assert self._is_open.wait(PATIENCE_S), f"{self} did not open: {self.story()}"
@@ -271,7 +179,7 @@ class Replica:
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Have a command done and return its result. Raises Trouble."""
-        answers = self.tell(name, **arguments)
+        answers = self.send(name, **arguments)
         try:
             answer = answers.get(timeout=PATIENCE_S)
         except queue.Empty:
@@ -284,7 +192,7 @@ class Replica:
             raise Trouble(f"{self}, {name}: {answer[1]}")
         return answer[0]
 
-    def tell(self, name: str, **arguments: Any) -> queue.Queue[tuple[Any, str | None] | None]:
+    def send(self, name: str, **arguments: Any) -> queue.Queue[tuple[Any, str | None] | None]:
         """Send a command and return where its answer will be."""
         answers: queue.Queue[tuple[Any, str | None] | None] = queue.Queue()
         with self._writing:
@@ -349,8 +257,8 @@ class Replica:
         were told, and the end of what was written to standard error."""
         ended = "runs" if self.is_running else f"ended with {self._code}"
         errors = self.errors.read_text()[-_ERRORS_MAX:] if self.errors.exists() else ""
-        told = (line[:_LINE_MAX].decode(errors="replace").rstrip() for line in tuple(self._told))
-        return "\n".join((ended, "told last:", *told, "standard error:", errors))
+        reply = (line[:_LINE_MAX].decode(errors="replace").rstrip() for line in tuple(self._told))
+        return "\n".join((ended, "told last:", *reply, "standard error:", errors))
 
     _is_usable = False
 
@@ -371,24 +279,24 @@ class Replica:
                 each.put(None)
         self._is_open.set()
 
-    def _take(self, kind: str, *told: Any) -> None:
+    def _take(self, kind: str, *reply: Any) -> None:
         match kind:
             case "acked":
-                on, offset, physical_offset, number = told
+                on, offset, physical_offset, number = reply
                 self._ledger.ack(repr(self), (on, offset), physical_offset, number)
             case "seen":
-                self._ledger.see(repr(self), *told)
+                self._ledger.see(repr(self), *reply)
             case "wrong":
-                self._ledger.wrong(f"{self}: {told[0]}")
+                self._ledger.wrong(f"{self}: {reply[0]}")
             case "proposal":
-                self.on_proposal(self, *told)
+                self.on_proposal(self, *reply)
             case "open":
-                host, port = told[0]
+                host, port = reply[0]
                 self.relay.target = (host, port)
                 self._is_usable = True
                 self._is_open.set()
             case "answer":
-                number, result, error = told
+                number, result, error = reply
                 self._answers[number].put((result, error))
 
 
@@ -421,31 +329,31 @@ class Office:
             self._is_electing = False
             self.epoch += 1
             self.master = chosen
-            told = {"epoch": self.epoch, "base": self.epoch * replica_node.NUMBERS_A_TERM}
+            reply = {"epoch": self.epoch, "base": self.epoch * replica_node.NUMBERS_A_TERM}
             # Who elects here has asked as many as it takes.
-            told["others_asked"] = True
+            reply["others_asked"] = True
             if not self.has_set:
-                return told | {"members": [], "set_epoch": 0}
+                return reply | {"members": [], "set_epoch": 0}
             assert chosen.broker_id in self.members
             self.set_epoch += 1
             if is_alone:
                 self.members = frozenset((chosen.broker_id,))
-            return told | {"members": sorted(self.members), "set_epoch": self.set_epoch}
+            return reply | {"members": sorted(self.members), "set_epoch": self.set_epoch}
 
-    def judge(self, master: Replica, number: int, members: list[int], set_epoch: int) -> None:
+    def decide(self, master: Replica, number: int, members: list[int], set_epoch: int) -> None:
         """Answer a proposal, at times by a word that it got lost."""
         with self._lock:
             if self._is_electing or master is not self.master:
-                master.tell("refuse", number=number)
+                master.send("refuse", number=number)
                 return
             if set_epoch == self.set_epoch:
                 self.members = frozenset(members)
                 self.set_epoch += 1
                 self._lock.notify_all()
             if self._rng.random() < 0.1:
-                master.tell("lose", number=number)
+                master.send("lose", number=number)
             else:
-                master.tell("set", members=sorted(self.members), set_epoch=self.set_epoch)
+                master.send("set", members=sorted(self.members), set_epoch=self.set_epoch)
 
     def wait_members(self, members: Collection[int]) -> bool:
         """Tell whether, within a bounded while, the set comes to be *members*."""

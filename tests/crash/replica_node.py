@@ -34,13 +34,13 @@ from rmqstore.errors import (
     StoreError,
 )
 from rmqstore.replication import HaOptions, HaState, Quorum, ReplicatedStore
-from rmqstore.replication.sync_state_set import Proposal
-from tests.crash.agreement import FILES
+from rmqstore.replication.group.sync_state_set import Proposal
+from tests.support.agreement import FILES
 
 TOPIC = "ledger"
 QUEUES = 2
 NUMBERS_A_TERM = 1_000_000
-"""Each time in office has numbers of its own, above those of all before."""
+"""Each role has numbers of its own, above all earlier ones."""
 
 VARIANTS = {
     "quorum": Quorum(total=3, in_sync=2, timeout_ms=400),
@@ -66,7 +66,7 @@ def number_of(body: bytes) -> int:
     return number
 
 
-def tell(*what: Any) -> None:
+def report(*what: Any) -> None:
     """Write a line, whole, whichever thread does it."""
     data = json.dumps(what).encode() + b"\n"
     with _TELLING:
@@ -85,13 +85,16 @@ class Node:
         self.is_over = threading.Event()
         self.is_writing = threading.Event()
         self.putting = [threading.Lock() for _ in range(QUEUES)]
+
         self.base = 0
         self.replica: ReplicatedStore | None = None
         self.confirmed = -1
+
         self.threads = [threading.Thread(target=self.read, args=(each,)) for each in range(QUEUES)]
         # What was not confirmed before may not be seen before there is a role either.
         for each in self.threads:
             each.start()
+
         self.replica = ReplicatedStore(
             self.store,
             broker_id=broker_id,
@@ -100,12 +103,14 @@ class Node:
             options=OPTIONS,
             on_proposal=propose,
         )
+
         writers = [
             threading.Thread(target=self.write, args=(queue, random.Random(seed + queue)))
             for queue in range(QUEUES)
         ]
         for each in writers:
             each.start()
+
         self.threads += writers
 
     def close(self) -> None:
@@ -209,7 +214,7 @@ class Node:
                 self.is_over.wait(5 * _PAUSE_S)
             except StoreError as error:
                 if not self.is_over.is_set():
-                    tell("wrong", f"put: {error!r}")
+                    report("wrong", f"put: {error!r}")
                 return
             self.is_over.wait(_PAUSE_S)
 
@@ -227,14 +232,14 @@ class Node:
         if is_waited:
             for receipt, message in zip(receipts, messages, strict=True):
                 number = int(bytes(message.body).partition(b":")[0])
-                tell("acked", queue, receipt.queue_offset, receipt.physical_offset, number)
+                report("acked", queue, receipt.queue_offset, receipt.physical_offset, number)
 
     def read(self, queue: int) -> None:
         try:
             self._read(queue)
         except (StoreError, ValueError) as error:
             if not self.is_over.is_set():
-                tell("wrong", f"read of queue {queue}: {error!r}")
+                report("wrong", f"read of queue {queue}: {error!r}")
 
     def _read(self, queue: int) -> None:
         following = self.store.queue(TOPIC, queue)
@@ -244,14 +249,14 @@ class Node:
             if at < 0:
                 at = start
             if end < at:
-                tell("wrong", f"queue {queue} ended at {at}, and ends at {end}")
+                report("wrong", f"queue {queue} ended at {at}, and ends at {end}")
                 return
             if last >= start and number_of(following.get(at - 1).body) != last:
-                tell("wrong", f"message {last} of queue {queue} at {at - 1} is another")
+                report("wrong", f"message {last} of queue {queue} at {at - 1} is another")
             if end > at:
                 found = following.records(at, min(end, at + _SEEN_MAX))
                 numbers = [number_of(each.body) for each in found]
-                tell("seen", queue, at, numbers)
+                report("seen", queue, at, numbers)
                 at, last = at + len(numbers), numbers[-1]
             self._watch_confirmed()
 
@@ -261,7 +266,7 @@ class Node:
         with _CONFIRMING:
             confirmed = self.replica.confirm_offset
             if confirmed < self.confirmed:
-                tell("wrong", f"the confirm offset went from {self.confirmed} to {confirmed}")
+                report("wrong", f"the confirm offset went from {self.confirmed} to {confirmed}")
             self.confirmed = confirmed
 
 
@@ -271,20 +276,20 @@ _WAITS = ("rest", "wait", "wait_confirmed")
 
 def propose(proposal: Proposal) -> None:
     """Tell what a master wishes."""
-    tell("proposal", proposal.number, sorted(proposal.members), proposal.set_epoch)
+    report("proposal", proposal.number, sorted(proposal.members), proposal.set_epoch)
 
 
 def run(directory: str, broker_id: int, variant: str, seed: int) -> None:
-    """Serve commands until there are no more."""
+    """Serve commands until the last one."""
     node = Node(directory, broker_id, variant, seed)
-    tell("open", node.held.address)
+    report("open", node.held.address)
 
     def serve(number: int, name: str, arguments: dict[str, Any]) -> None:
         doing: Callable[..., Any] = getattr(node, f"do_{name}")
         try:
-            tell("answer", number, doing(**arguments), None)
+            report("answer", number, doing(**arguments), None)
         except StoreError as error:
-            tell("answer", number, None, f"{type(error).__name__}: {error}")
+            report("answer", number, None, f"{type(error).__name__}: {error}")
 
     try:
         for line in sys.stdin:

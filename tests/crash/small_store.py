@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import rmqstore
 from rmqstore import Message, Receipt, Record, Store, StoreError
+from rmqstore.check import verify
 from rmqstore.message import GetStatus
-from rmqstore.verify import verify
 
 BATCH_TOPIC = "batches"
 BATCH_COUNT = 3
@@ -194,6 +194,7 @@ class SmallStore:
                 self._told([shape], error, heard)
             else:
                 self._compare([record], [shape], heard)
+
         try:
             result = store.get_many(topic, queue=number, offset=expected[0].queue_offset)
             if result.status is GetStatus.OFFSET_TOO_SMALL:
@@ -202,6 +203,7 @@ class SmallStore:
             self._told(expected, error, heard)
         else:
             self._compare(result.records, expected, heard)
+
         got: list[Record] = []
         try:
             for record in store.queue(topic, number).records():
@@ -209,6 +211,7 @@ class SmallStore:
         except StoreError as error:
             self._told(expected[len(got) :], error, heard)
             expected = expected[: len(got)]
+
         self._compare(got, expected, heard)
 
     def _listen_to_log(self, store: Store, heard: Heard) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 import rmqstore
 from rmqstore import Durability, Message, aio
 from rmqstore._native.core import place_records
-from tests.crash.agreement import FILES
-from tests.unit.boards import Follower, board_of
+from tests.support.agreement import FILES
+from tests.support.boards import Follower, board_of
 
 LEASE_MS = 20_000
 STOP_MS = 30_000

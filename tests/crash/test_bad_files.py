@@ -13,9 +13,9 @@ import pytest
 
 import rmqstore
 from rmqstore import CorruptionError, StoreError, UnsupportedStoreError
-from rmqstore.spark.layout import Layout
-from rmqstore.verify import verify
-from tests.crash.agreement import FILES, check_agreement
+from rmqstore.check import verify
+from rmqstore.spark.read.layout import Layout
+from tests.support.agreement import FILES, check_agreement
 
 COUNT = 24
 CRC: dict[str, Any] = {"append_property_crc": True, "force_verify_property_crc": True}

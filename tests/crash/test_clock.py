@@ -14,10 +14,10 @@ import pytest
 import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.message import Boundary
-from rmqstore.retention import CommitLogFile, DiskUse, RetentionPolicy, decide
+from rmqstore.store.retention import CommitLogFile, DiskUse, RetentionPolicy, decide
 from tests.c.library import COMPILER, SOURCES, WARNINGS
-from tests.crash.agreement import FILES, check_agreement
-from tests.effort import rounds
+from tests.support.agreement import FILES, check_agreement
+from tests.support.effort import rounds
 
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
@@ -67,15 +67,18 @@ def test_messages_put_over_a_jump_are_all_there_after_closing_and_after_a_crash(
     with rmqstore.open(tmp_path / "closed", **settings) as store:
         put_all(store, jumps)
         check_all(store, jumps)
+
     with rmqstore.open(tmp_path / "closed", **settings) as store:
         assert store.recovery.was_closed
         check_all(store, jumps)
+
     store = rmqstore.open(tmp_path / "crashed", **settings)
     put_all(store, jumps)
     store.wait_dispatched()
     store.flush()
     store.put("orders", b"last", queue=0)
-    store._abandon()
+    store.abandon()
+
     with rmqstore.open(tmp_path / "crashed", **settings) as store:
         assert not store.recovery.was_closed
         assert store.queue("orders", 0).get(BATCH * len(jumps) // 2).body == b"last"
@@ -174,7 +177,7 @@ def test_store_without_retention_deletes_nothing_when_the_clock_jumps(tmp_path: 
     with rmqstore.open(tmp_path / "store", **FILES) as store:
         put_all(store, [0, 30 * YEAR_MS])
         start = store.start_offset
-        store._round(delete=False, manual=False, hour=4, now_ms=NOW_MS + 60 * YEAR_MS)
+        store._cleaner.round(store, deletes=False, hour=4, now_ms=NOW_MS + 60 * YEAR_MS)
         assert store.start_offset == start
 
 
@@ -195,8 +198,8 @@ PUT_WHILE_THE_CLOCK_JUMPS = """
 import mmap, random, struct, sys, time
 import rmqstore
 from rmqstore import Durability
-from tests.crash.agreement import FILES, check_agreement
-from tests.waiting import spin_until
+from tests.support.agreement import FILES, check_agreement
+from tests.support.waiting import spin_until
 
 directory, count = sys.argv[1], int(sys.argv[3])
 settings = {**FILES, "flush_commit_log_interval_ms": 5, "flush_commit_log_thorough_interval_ms": 20}
@@ -229,12 +232,14 @@ def test_waits_and_flushing_go_on_while_the_clock_of_the_process_jumps(tmp_path:
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
     subprocess.run([*COMPILER, *flags, "-o", str(library), str(source)], check=True)
     jump.write_bytes(bytes(8))
+
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "LD_PRELOAD": str(library),
         "JUMPING_CLOCK": str(jump),
     }
+
     count = str(rounds(50, 3000))
     done = subprocess.run(
         [
@@ -245,4 +250,5 @@ def test_waits_and_flushing_go_on_while_the_clock_of_the_process_jumps(tmp_path:
         text=True,
         env=environment,
     )
+
     assert done.returncode == 0, done.stderr[-4000:]

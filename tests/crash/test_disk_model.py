@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.crash.disk_model import BLOCK, Disk, Effect, Kind, State
+from tests.support.disk_model import BLOCK, Disk, Effect, Kind, State
 
 ALL = 1 << 20
 

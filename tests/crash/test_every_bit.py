@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import StoreError, repair
+from rmqstore import StoreError
+from rmqstore.check import Kind, repair, verify
 from rmqstore.message import Boundary
-from rmqstore.verify import Kind, verify
 from tests.crash.small_store import (
     BATCH_TOPIC,
     CLOCK_MS,
@@ -27,8 +27,8 @@ from tests.crash.small_store import (
     listen,
     names_place,
 )
-from tests.effort import rounds
 from tests.reference import checkpoint
+from tests.support.effort import rounds
 
 UNUSED_BYTES = 40
 """Behind what was written, this many bytes of each file are turned too."""
@@ -168,17 +168,21 @@ def test_repair_brings_back_all_messages_but_the_one_that_was_hit(
 
 def test_search_by_time_finds_messages_beside_a_gap(tmp_path: Path) -> None:
     root = tmp_path / "store"
+
     with rmqstore.open(root, **SIZES) as store:
         receipts = []
         for number in range(12):
             store._set_clock(CLOCK_MS + number * 1000)
             receipts.append(store.put("orders", b"message %d" % number))
+
     for harmed in receipts[3:8]:
         path = root / "commitlog" / f"{harmed.physical_offset // 1024 * 1024:020}"
         data = bytearray(path.read_bytes())
         data[harmed.physical_offset % 1024 + 90] ^= 1
         path.write_bytes(data)
+
     repair.apply(repair.plan(root))
+
     with rmqstore.open(root) as store:
         queue = store.queue("orders")
         for number in range(12):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import StoreError, repair
-from rmqstore.verify import Kind, verify
+from rmqstore import StoreError
+from rmqstore.check import Kind, repair, verify
 from tests.crash.small_store import PARTS, Heard, SmallStore, is_told, listen, names_place
-from tests.effort import rounds
+from tests.support.effort import rounds
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["all CRCs", "body CRCs"])

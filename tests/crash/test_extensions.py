@@ -10,8 +10,8 @@ import pytest
 
 import rmqstore
 from rmqstore import Message
+from rmqstore.check import verify
 from rmqstore.message import tags_code
-from rmqstore.verify import verify
 
 SETTINGS: dict[str, Any] = {
     "commit_log_file_size_bytes": 8192,
@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "index_entry_count": 60,
     "enable_consume_queue_ext": True,
 }
-LIGHT: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+LIGHT: dict[str, Any] = {"enable_multi_dispatch": True}
 
 
 def put_busy(store: rmqstore.Store, count: int) -> rmqstore.Receipt:
@@ -55,7 +55,7 @@ def test_store_opens_after_expiry_and_a_cut(tmp_path: Path, is_closed: bool) -> 
     if is_closed:
         store.close()
     else:
-        store._abandon()
+        store.abandon()
     check_reopens(directory)
 
 
@@ -68,7 +68,7 @@ def test_store_opens_after_expiry_and_a_crash(tmp_path: Path, lead: int) -> None
         store.put("quiet", bytes(300), tags="A")
     put_busy(store, 30)
     store.expire_files(1)
-    store._abandon()
+    store.abandon()
     check_reopens(directory)
 
 

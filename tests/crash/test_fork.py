@@ -12,8 +12,8 @@ import pytest
 
 import rmqstore
 from rmqstore.replication import Master
-from tests.crash.agreement import FILES
 from tests.house import tree
+from tests.support.agreement import FILES
 
 HELD = """
 def held():
@@ -31,8 +31,7 @@ PARENT = f"""
 import os, sys, threading, time
 import rmqstore
 from rmqstore.replication import HaOptions, Master, Quorum, Slave
-from tests.crash.agreement import FILES
-from tests.waiting import WAIT_S
+from tests.support.agreement import FILES
 {HELD}
 directory, forks = sys.argv[1], int(sys.argv[2])
 options = HaOptions(reconnect_ms=20)
@@ -60,7 +59,7 @@ for number in range(forks):
         os.close(told)
         os.write(tell, repr([name for name in held() if name not in before]).encode())
         if number == forks - 1:
-            time.sleep(WAIT_S)  # until it is killed
+            os.read(0, 1)  # until the test ends
         os._exit(0)
     os.close(tell)
     print("child", child, os.read(told, 65536).decode(), flush=True)
@@ -72,13 +71,13 @@ is_over.set()
 putting.join()
 assert a.put("orders", b"last", copies=2).copies == 2
 print("port", master.address[1], flush=True)
-time.sleep(WAIT_S)
+os.read(0, 1)  # until the test ends
 """
 CLOSED = """
 import os, socket, sys
 import rmqstore
 from rmqstore.replication import Master
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 ends, lives = os.pipe()
 runs, is_run = os.pipe()
 with rmqstore.open(sys.argv[1], **FILES) as store:
@@ -100,7 +99,7 @@ EXECUTED = f"""
 import os, subprocess, sys
 import rmqstore
 from rmqstore.replication import Master
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 script = '''import os
 {HELD}
 print(held())'''
@@ -114,7 +113,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -152,12 +151,12 @@ def test_child_that_lives_on_holds_neither_lock_nor_port_nor_connection_of_its_p
 
 def test_port_of_a_master_that_was_closed_is_free_while_a_child_lives(tmp_path: Path) -> None:
     with start(CLOSED, str(tmp_path)) as parent:
-        told, _ = parent.communicate(timeout=60)
-    assert (parent.returncode, told) == (0, "free\n")
+        answer, _ = parent.communicate(timeout=60)
+    assert (parent.returncode, answer) == (0, "free\n")
 
 
 def test_executed_child_holds_nothing(tmp_path: Path) -> None:
     with start(EXECUTED, str(tmp_path)) as parent:
-        told, _ = parent.communicate(timeout=60)
+        answer, _ = parent.communicate(timeout=60)
     assert parent.returncode == 0
-    assert told.strip() == "[]"
+    assert answer.strip() == "[]"

@@ -18,8 +18,8 @@ import pytest
 import rmqstore
 from rmqstore import OffsetOutOfRange
 from tests.crash import writer
-from tests.crash.agreement import FILES, check_agreement
-from tests.effort import rounds
+from tests.support.agreement import FILES, check_agreement
+from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 PARTS = 4
@@ -112,8 +112,10 @@ def lines_until_killed(
     timer = threading.Timer(rng.uniform(0, 0.1 if aim is None else 0.004), process.kill)
     deadline = threading.Timer(10, process.kill)
     deadline.start()
+
     is_open = is_aimed = False
     to_pass = rng.randrange(3) if aim in ("closing", "cutting") else 0
+
     try:
         for line in process.stdout:
             if not line.endswith("\n"):
@@ -138,7 +140,9 @@ def run_and_kill(directory: Path, fate: Fate, *, number: int, rng: random.Random
     """Let a writer run for a random while, kill it, learn what it had acknowledged."""
     command = [sys.executable, writer.__file__, str(directory), str(rng.getrandbits(32))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
     fate.begin_run()
+
     with subprocess.Popen(
         [*command, str(number)],
         stdout=subprocess.PIPE,
@@ -150,6 +154,7 @@ def run_and_kill(directory: Path, fate: Fate, *, number: int, rng: random.Random
         for line in lines_until_killed(process, aim=rng.choice(AIMS), rng=rng):
             fate.learn(line)
         complaint = process.stderr.read()
+
     assert process.returncode == -signal.SIGKILL, complaint
     assert not complaint
 
@@ -159,25 +164,31 @@ def test_everything_acknowledged_survives_a_kill(part: int, tmp_path: Path) -> N
     seed = SEED + part
     print(f"RMQ_SEED={seed - part} part {part}")
     rng = random.Random(seed)
+
     directory = tmp_path / "store"
     fate = Fate()
     acts: Counter[str] = Counter()
+
     rmqstore.open(directory, **FILES).close()
     for number in range(ROUNDS):
         run_and_kill(directory, fate, number=number * NUMBERS_A_ROUND, rng=rng)
         acts[fate.act] += 1
+
         with rmqstore.open(directory) as store:
             assert fate.may_be_closed or not store.recovery.was_closed, number
             fate.check(store, whole=number % 10 == 0)
             if number % 5 == 0:
                 check_agreement(store)
+
             store.expire_files(max(0, len(store._files()) - writer.KEPT_FILES))
             if rng.random() < 0.7:
-                store._abandon()
+                store.abandon()
+
     with rmqstore.open(directory) as store:
         fate.begin_run()
         fate.check(store, whole=True)
         check_agreement(store)
+
     print(dict(acts))
     assert len(fate.acknowledged) > 100
     assert len(acts) > 3

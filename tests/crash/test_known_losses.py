@@ -17,9 +17,9 @@ import pytest
 import rmqstore
 from rmqstore import CorruptionError, Message, StoreError
 from tests.c import library, store_calls
-from tests.crash.agreement import FILES, check_agreement, check_keys, walk_log
 from tests.crash.disk import fill_up, small_tmpfs
-from tests.effort import rounds
+from tests.support.agreement import FILES, check_agreement, check_keys, walk_log
+from tests.support.effort import rounds
 
 FILE_SIZE = FILES["commit_log_file_size_bytes"]
 BODY_WITH_CRC_ZERO = b"\x9d\x0a\xd9\x6d"
@@ -35,7 +35,7 @@ def crashed_store(directory: Path, count: int = 60) -> None:
     store = rmqstore.open(directory, **FILES)
     fill(store, count)
     store.wait_dispatched()
-    store._abandon()
+    store.abandon()
 
 
 def last_log_file(directory: Path) -> Path:
@@ -48,7 +48,7 @@ def test_issue_10017_stale_record_behind_the_end_is_not_taken(tmp_path: Path) ->
     store = rmqstore.open(directory, **FILES)
     first = store.put("orders", b"first")
     second = store.put("orders", b"again")
-    store._abandon()
+    store.abandon()
     path = directory / "commitlog" / f"{0:020}"
     data = bytearray(path.read_bytes())
     data[second.end_offset : second.end_offset + first.size] = data[: first.size]
@@ -72,7 +72,7 @@ def test_issue_7437_whole_body_before_zero_properties_is_a_torn_tail(tmp_path: P
     store = rmqstore.open(directory, **FILES)
     store.put("orders", b"whole", keys=["k"])
     torn = store.put("orders", b"torn", keys=["k"], properties={"a": "b" * 50})
-    store._abandon()
+    store.abandon()
     path = directory / "commitlog" / f"{0:020}"
     data = bytearray(path.read_bytes())
     data[torn.end_offset - 40 : torn.end_offset] = bytes(40)
@@ -88,7 +88,7 @@ def test_issue_9121_body_whose_crc_is_zero_survives_a_crash(body: bytes, tmp_pat
     store = rmqstore.open(directory, **FILES)
     store.put("orders", body, keys=["k"])
     store.put("orders", b"behind it")
-    store._abandon()
+    store.abandon()
     with rmqstore.open(directory) as store:
         assert [each.body for each in check_agreement(store)] == [body, b"behind it"]
         assert store.get("orders", offset=0).body_crc == 0
@@ -147,7 +147,7 @@ def test_issue_1456_store_fed_by_a_master_moves_its_checkpoint(tmp_path: Path) -
         copy.wait_dispatched()
         copy.flush()
         assert copy._checkpoint()["logics_physical_offset"] > 0
-        copy._abandon()
+        copy.abandon()
         with rmqstore.open(tmp_path / "copy") as copy:
             assert copy.recovery.start_offset > 0
             assert len(check_agreement(copy)) == 600
@@ -158,20 +158,25 @@ def test_issue_8007_index_is_whole_after_every_one_of_many_crashes(tmp_path: Pat
     """Also #7539: starting over and over makes no index files beyond those the keys need."""
     directory = tmp_path / "store"
     counts = []
+
     for round_number in range(8):
         store = rmqstore.open(directory, compatibility="5.5", **FILES)
+
         # What the checkpoint vouches for spans log files that the index file began before.
         for part in range(4):
             body = bytes(FILE_SIZE // 3)
             store.put("orders", body, keys=[f"round{round_number}-{part}"])
+
         store.wait_dispatched()
         store.flush()
         store.put("orders", b"x", keys=[f"round{round_number}"])
         store.wait_dispatched()
-        store._abandon()
+        store.abandon()
+
         with rmqstore.open(directory) as store:
             check_keys(store, walk_log(store), 100)
         counts.append(len(list((directory / "index").iterdir())))
+
     assert max(counts) == 1
 
 
@@ -200,11 +205,11 @@ def test_issue_7539_opening_on_a_full_disk_over_and_over_makes_no_files(tmp_path
         store = rmqstore.open(disk / "store", **FILES)
         store.put("orders", b"x", keys=["k"])
         store.wait_dispatched()
-        store._abandon()
+        store.abandon()
         fill_up(disk / "ballast")
         for _ in range(10):
             with contextlib.suppress(StoreError):
-                rmqstore.open(disk / "store", **FILES)._abandon()
+                rmqstore.open(disk / "store", **FILES).abandon()
             assert len(file_names(disk / "store" / "index")) <= 1
         (disk / "ballast").unlink()
         with rmqstore.open(disk / "store", **FILES) as store:
@@ -216,20 +221,24 @@ def test_issue_5091_store_of_many_queues_holds_no_descriptor_for_each(tmp_path: 
     count = rounds(60, 5000)
     directory = tmp_path / "store"
     before = len(os.listdir("/proc/self/fd"))
+
     with rmqstore.open(directory, **FILES) as store:
         for number in range(count):
             assert store.put(f"t{number // 50}", b"%d" % number, queue=number % 50)
         store.wait_dispatched(timeout=600)
+
     for how in ("closed", "abandoned"):
         store = rmqstore.open(directory, **FILES)
         assert len(os.listdir("/proc/self/fd")) < before + 20
         assert len(store.queues()) == count
+
         for number in range(0, count, 7):
             queue = store.queue(f"t{number // 50}", number % 50)
             assert queue.get(0).body == b"%d" % number
             assert queue.end == (1 if how == "closed" or number else 2)
+
         assert store.put("t0", b"again").queue_offset == (1 if how == "closed" else 2)
-        store._abandon()
+        store.abandon()
 
 
 def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart(
@@ -238,11 +247,13 @@ def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart
     """Of a replicated log, what the other copies may lack stays unseen, a crash or a stop apart."""
     core: Any = library.load()
     store = store_calls.Calls(core, tmp_path)
+
     puts = [store.put(b"%08d" % number) for number in range(20)]
     confirmed = puts[12].physical_offset
     store.check(core[1].rmq_store_set_confirm_offset(store.store, confirmed, store.error))
     store.flush()
     store.abandon()
+
     for turn in range(3):
         store = store_calls.Calls(core, tmp_path, keep_confirm_offset=True)
         assert store.read(0, 11) == (puts[11].physical_offset, puts[11].body)
@@ -250,14 +261,17 @@ def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart
             store.read(0, 12)
         assert store.find(b"k" + puts[12].body) == []
         assert store.end_offset == puts[-1].end_offset
-        # Their places are taken all the same.
+
+        # Their places are taken nevertheless.
         after = store.put(b"%08d" % (20 + turn))
         assert after.queue_offset == len(puts)
         puts.append(after)
+
         if turn == 1:
             store.close()
         else:
             store.abandon()
+
     store = store_calls.Calls(core, tmp_path, keep_confirm_offset=True)
     everything = store.end_offset
     store.check(core[1].rmq_store_set_confirm_offset(store.store, everything, store.error))
@@ -272,16 +286,20 @@ def test_issue_6703_confirm_offset_names_nothing_behind_a_log_that_lost_its_tail
     directory = tmp_path / "store"
     store = rmqstore.open(directory, compatibility="5.5", **FILES)
     receipts = [store.put("orders", b"%d" % number) for number in range(10)]
+
     store._set_confirm_offset(store.end_offset)
-    store._abandon()
+    store.abandon()
+
     fields = bytearray(4096)
     if (directory / "checkpoint").exists():
         fields[:] = (directory / "checkpoint").read_bytes()
     fields[32:40] = receipts[-1].end_offset.to_bytes(8)
     (directory / "checkpoint").write_bytes(fields)
+
     path = directory / "commitlog" / f"{0:020}"
     end = receipts[kept].physical_offset
     path.write_bytes(path.read_bytes()[:end].ljust(FILE_SIZE, b"\0"))
+
     with rmqstore.open(directory) as store:
         assert store.end_offset == end
         assert store._checkpoint()["confirm_offset"] <= end
@@ -299,7 +317,7 @@ def test_issue_7689_no_queue_offset_is_given_twice_after_a_crash(tmp_path: Path)
     for i in range(1, 10):
         assert store.put("orders", b"%d" % i).queue_offset == i
     assert store.queue("orders").end == 1
-    store._abandon()
+    store.abandon()
     with rmqstore.open(directory, **FILES) as store:
         assert store.put("orders", b"10").queue_offset == 10
         assert [each.body for each in check_agreement(store)] == [b"%d" % i for i in range(11)]
@@ -360,4 +378,4 @@ def test_checkpoint_keeps_up_with_puts_however_fast_they_come(tmp_path: Path) ->
             files = sorted(int(path.name) for path in (directory / "commitlog").iterdir())
             assert sum(start > covered for start in files) <= 9, (covered, files)
     finally:
-        store._abandon()
+        store.abandon()

@@ -41,6 +41,7 @@ def test_no_put_is_acknowledged_by_a_process_that_was_stopped_beyond_its_lease(
     control = tmp_path / "control"
     control.write_bytes(bytes(16))
     arguments = [str(tmp_path / "store"), str(control), verb, durability]
+
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.stopped_putter", *arguments],
         cwd=tree.ROOT,
@@ -49,13 +50,16 @@ def test_no_put_is_acknowledged_by_a_process_that_was_stopped_beyond_its_lease(
         timeout=300,
         check=True,
     )
+
     puts: list[tuple[bool, Any, bool]] = [json.loads(line) for line in done.stdout.splitlines()]
     *stopped, last = puts
     assert last == [False, "acknowledged", True]
+
     # Before the admission, and at the very end: what comes in between is stored as well. How many
     # steps a put takes depends on how long its sync does.
     assert stopped[0] == [True, REFUSED, False]
     assert [True, UNACKNOWLEDGED, True] in stopped
+
     for _, outcome, is_stored in stopped:
         if durability == "DISK" and outcome[0] == "FlushTimeout":
             continue  # Its time was up as well.

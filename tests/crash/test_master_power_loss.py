@@ -13,8 +13,8 @@ from typing import Any
 
 import rmqstore
 from rmqstore.replication import HaOptions, Quorum, ReplicatedStore
-from tests.crash.agreement import FILES
-from tests.waiting import wait_until
+from tests.support.agreement import FILES
+from tests.support.waiting import wait_until
 
 LAZY = {"flush_commit_log_interval_ms": 600_000, "flush_commit_log_thorough_interval_ms": 600_000}
 COUNT = 50

@@ -23,7 +23,7 @@ from rmqstore import (
     StoreClosedError,
     StoreLockedError,
 )
-from tests.crash.agreement import FILES, check_agreement
+from tests.support.agreement import FILES, check_agreement
 
 HOLD = """
 import sys
@@ -37,7 +37,7 @@ FORK = """
 import os, sys
 import rmqstore
 from rmqstore import Durability
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 store = rmqstore.open(sys.argv[1], **FILES)
 store.put("orders", b"from the parent", keys=["k"])
 calls = [
@@ -81,7 +81,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 FORK_AND_EXIT = """
 import os, sys
 import rmqstore
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 store = rmqstore.open(sys.argv[1], **FILES)
 store.put("orders", b"from the parent")
 child = os.fork()
@@ -99,8 +99,8 @@ FORK_WHILE_A_PUT_WAITS = """
 import os, select, sys, threading
 import rmqstore
 from rmqstore.replication import Master, Quorum
-from tests.crash.agreement import FILES
-from tests.waiting import WAIT_S, wait_until
+from tests.support.agreement import FILES
+from tests.support.waiting import WAIT_S, wait_until
 store = rmqstore.open(sys.argv[1], **FILES)
 master = Master(store, listen="127.0.0.1:0", quorum=Quorum(in_sync=2, timeout_ms=60000))
 def put():
@@ -295,12 +295,15 @@ def without_write_permission(directory: Path, scratch: Path) -> Iterator[Path]:
             path.chmod(0o555 if path.is_dir() else 0o444)
         yield directory
         return
+
     scratch.mkdir()
     bind = ["mount", "--bind", str(directory), str(scratch)]
     protect = ["mount", "-o", "remount,bind,ro", str(scratch)]
+
     done = subprocess.run(bind, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no bind mount can be made here: {done.stderr.strip()}")
+
     try:
         subprocess.run(protect, capture_output=True, check=True)
         yield scratch
@@ -351,4 +354,4 @@ def test_put_after_the_log_folder_was_deleted_raises_a_put_error(tmp_path: Path)
         with pytest.raises(rmqstore.PutError) as caught:
             store.put_many(bodies, topic="orders", durability=rmqstore.Durability.DISK)
         assert caught.value.status == "CREATE_MAPPED_FILE_FAILED"
-        store._abandon()
+        store.abandon()

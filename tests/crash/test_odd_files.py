@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.directory import Directory
 from rmqstore.errors import UnsupportedStoreError
 from rmqstore.replication import Master
-from tests.crash.agreement import FILES
+from rmqstore.store.directory import Directory
 from tests.house import tree
+from tests.support.agreement import FILES
 
 OPEN = """
 import sys
@@ -61,7 +61,7 @@ def test_fifo_in_the_place_of_a_file_is_refused_by_name_or_not_looked_at(
     path = directory / place
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", OPEN, str(directory), mode],
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
         stdout=subprocess.PIPE,
@@ -70,7 +70,9 @@ def test_fifo_in_the_place_of_a_file_is_refused_by_name_or_not_looked_at(
         check=True,
     ).stdout
     # Read-only opening looks at some of them only.
-    assert f"{path} is not a regular file" in told or (mode == "read-only" and told == "opened\n")
+    assert f"{path} is not a regular file" in answer or (
+        mode == "read-only" and answer == "opened\n"
+    )
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "index", "consumequeue/t/0"])
@@ -84,7 +86,7 @@ def test_special_file_among_those_of_the_store_hangs_no_opening(
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", OPEN, str(directory), "writing"],
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
         stdout=subprocess.PIPE,
@@ -92,23 +94,28 @@ def test_special_file_among_those_of_the_store_hangs_no_opening(
         timeout=60,
         check=True,
     ).stdout
-    assert told == "opened\n" or str(path.parent) in told
+    assert answer == "opened\n" or str(path.parent) in answer
 
 
 def test_index_file_of_any_size_and_content_costs_a_bounded_look(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path, **FILES) as store:
         for number in range(20):
             store.put("t", b"x", keys=[f"k{number}"])
+
     known = Directory.inspect(tmp_path)
+    assert known.index_slot_count, "the entries tell how many slots there are"
     path = next((tmp_path / "index").iterdir())
     size = path.stat().st_size
+
     for grown in (size + 20 * 7, 40 << 20, 400 << 20, 8 << 30):
         os.truncate(path, grown)
         facts = Directory.inspect(tmp_path)
         # Whole entries more: the slots are found as before, whatever the size.
         expected = known.index_slot_count if (grown - size) % 20 == 0 else None
         assert facts.index_slot_count == expected
-    data = bytearray(path.read_bytes()[: 4 << 20])
+
+    with path.open("rb") as file:
+        data = bytearray(file.read(4 << 20))
     data[40:] = b"\0\0\0\1" * ((len(data) - 40) // 4)
     path.write_bytes(data)
     assert Directory.inspect(tmp_path).index_slot_count is None

@@ -14,7 +14,6 @@ import pytest
 
 import rmqstore
 from tests.c import library
-from tests.crash.disk_model import Kind
 from tests.crash.power_loss import (
     STEPS,
     Expected,
@@ -24,7 +23,8 @@ from tests.crash.power_loss import (
     crash,
     materialise,
 )
-from tests.effort import is_long, rounds
+from tests.support.disk_model import Kind
+from tests.support.effort import is_long, rounds
 
 SEED = int(os.environ.get("RMQ_SEED") or (random.randrange(1 << 32) if is_long() else 20_251))
 LETTERS = "".join(letter for letter in STEPS if letter != "b")
@@ -85,6 +85,7 @@ class Bench:
         verifier = self.verifiers.setdefault(
             str(settings), Verifier(self.core, self.folder, self.chance, **settings)
         )
+
         workload = Workload(self.core, self.folder / "work", **settings)
         try:
             for letter in before:
@@ -94,8 +95,10 @@ class Bench:
                 workload.step(letter)
         finally:
             workload.finish()
+
         if without is not None:
             workload.forget(without)
+
         try:
             crash(workload, verifier, since=since, states=states, again=again)
         except PowerLost as failure:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from tests.crash.agreement import FILES, check_agreement
 from tests.crash.disk import LoopDisk, unmount
+from tests.support.agreement import FILES, check_agreement
 
 DISK_BYTES = 64 << 20
 
@@ -23,7 +23,7 @@ PUT_UNTIL_REFUSED = """
 import json, sys
 import rmqstore
 from rmqstore import Durability, NotWritable
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 
 directory, size, durability = sys.argv[1], int(sys.argv[2]), Durability[sys.argv[3]]
 store = rmqstore.open(directory, **FILES)
@@ -81,6 +81,7 @@ def test_failing_file_system_refuses_puts_lets_reads_go_on_and_keeps_what_was_du
 ) -> None:
     directory = disk.path / "store"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
     with subprocess.Popen(
         [sys.executable, "-c", PUT_UNTIL_REFUSED, str(directory), str(size), durability],
         stdin=subprocess.PIPE,
@@ -94,13 +95,16 @@ def test_failing_file_system_refuses_puts_lets_reads_go_on_and_keeps_what_was_du
         if ready == "ready\n":
             fault(disk)
         printed, complaint = process.communicate("go on\n")
+
     assert process.returncode == 0, f"{process.returncode}\n{complaint}"
-    told = json.loads(printed)
+    answer = json.loads(printed)
     reason = "Read-only file system" if fault is LoopDisk.turn_read_only else "Input/output error"
-    assert reason in told["error"]
-    assert told["closing"]
+    assert reason in answer["error"]
+    assert answer["closing"]
+
     disk.repair()
     with rmqstore.open(directory, **FILES) as store:
         bodies = [each.body for each in check_agreement(store)]
-    assert len(bodies) >= told["kept"] >= 300
+
+    assert len(bodies) >= answer["kept"] >= 300
     assert bodies == [(b"%06d" % number).ljust(size) for number in range(len(bodies))]

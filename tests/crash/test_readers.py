@@ -16,8 +16,8 @@ import pytest
 import rmqstore
 from rmqstore import CorruptionError, Durability, OffsetOutOfRange
 from tests.crash import reader
-from tests.crash.agreement import check_agreement
-from tests.effort import rounds
+from tests.support.agreement import check_agreement
+from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 READERS = 3
@@ -84,9 +84,11 @@ class Writer:
 def test_readers_beside_a_writer_see_whole_records_and_never_what_was_cut(tmp_path: Path) -> None:
     seed = SEED
     print(f"RMQ_SEED={seed}")
+
     writer = Writer(tmp_path / "store", seed)
     for _ in range(20):
         writer.put()
+
     stop = tmp_path / "stop"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     readers = [
@@ -99,12 +101,14 @@ def test_readers_beside_a_writer_see_whole_records_and_never_what_was_cut(tmp_pa
         )
         for i in range(READERS)
     ]
+
     done: Counter[str] = Counter()
     try:
         for _ in range(STEPS):
             writer.step()
             if any(process.poll() is not None for process in readers):
                 break
+
         stop.touch()
         # A follower that waits for the next message gets it.
         while any(process.poll() is None for process in readers):
@@ -118,12 +122,15 @@ def test_readers_beside_a_writer_see_whole_records_and_never_what_was_cut(tmp_pa
     finally:
         stop.touch()
         ended = [process.communicate() for process in readers]
+
     for process, (printed, complaint) in zip(readers, ended, strict=True):
         assert process.returncode == 0, f"{process.returncode}\n{complaint}"
         done += Counter(json.loads(printed))
+
     check_agreement(writer.store)
     writer.store.close()
     print(dict(done))
+
     for verb in ("get", "get_many", "records", "find", "scan_log", "scan", "follow", "arrow"):
         assert done[verb] >= READERS * reader.READ_LEAST, done
 
@@ -226,7 +233,7 @@ def test_file_left_over_from_a_crash_keeps_its_size_under_a_readers_mapping(tmp_
     """The next writer makes another file of that name; a shorter one would kill who looks at it."""
     store = rmqstore.open(tmp_path / "store", **reader.FILES)
     fill(store, b"o", 10)
-    store._abandon()
+    store.abandon()
     size = reader.FILES["commit_log_file_size_bytes"]
     left_over = tmp_path / "store" / "commitlog" / f"{size:020}"
     left_over.write_bytes(bytes(size))

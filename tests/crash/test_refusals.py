@@ -6,38 +6,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 import rmqstore
 from rmqstore import Message, StoreError
-from rmqstore.repair import apply, plan
-from rmqstore.verify import verify
-
-SETTINGS: dict[str, Any] = {
-    "commit_log_file_size_bytes": 4096,
-    "consume_queue_file_size_bytes": 100,
-    "consume_queue_ext_file_size_bytes": 200,
-    "batch_consume_queue_file_size_bytes": 138,
-    "index_slot_count": 7,
-    "index_entry_count": 40,
-    "enable_consume_queue_ext": True,
-    "enable_lmq": True,
-    "enable_multi_dispatch": True,
-    "append_property_crc": True,
-    "force_verify_property_crc": True,
-}
-BATCHES = "batches"
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    """Return the bytes of every file but `lock`, which is taken before anything is read."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != "lock"
-    }
+from rmqstore.check import verify
+from rmqstore.check.repair import apply, plan
+from tests.support.every_file import BATCHES, SETTINGS, tree
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +31,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 store.put_batch([Message(BATCHES, b"x")] * 2)
         store.wait_dispatched()
         store.flush()
-        store._abandon()
+        store.abandon()
     shutil.copytree(root / "closed", root / "crashed")
     rmqstore.open(root / "closed", **SETTINGS).close()
     return {"closed": root / "closed", "crashed": root / "crashed"}
@@ -136,7 +113,9 @@ def torn_end(root: Path) -> None:
 REASONS = {
     "bit in the log": Reason(lambda root: flip(last_of_log(root), 150), "body CRC|CRC property"),
     "log ends before its mark": Reason(torn_end, "records up to"),
-    "impossible size": Reason(lambda root: flip(last_of_log(root), 0), "says|no record"),
+    "impossible size": Reason(
+        lambda root: flip(last_of_log(root), 0), "says|no record|not a record"
+    ),
     **{
         f"{kind} {part}": Reason(make(part), says)
         for part in (LOG, QUEUE, BATCH, EXTENSION)
@@ -144,14 +123,14 @@ REASONS = {
             ("shorter file in", shorten, "bytes, expected"),
             ("empty file in", empty, "is empty, and files follow"),
             ("file lost from", remove, "is missing before"),
-            ("misnamed file in", misname, "no multiple|is missing before"),
+            ("misnamed file in", misname, "not a multiple|is missing before"),
         )
     },
     **{
         f"foreign file in {part}": Reason(add(part, "stray.txt"), "is no")
         for part in (LOG, QUEUE, BATCH, EXTENSION, "index")
     },
-    "short name in the index": Reason(add("index", "17"), "is no index file"),
+    "short name in the index": Reason(add("index", "17"), "is not an index file"),
     "shorter index file": Reason(shorten("index"), "bytes, expected"),
     "empty index file": Reason(empty("index"), "is empty, and files follow"),
     "queues of both kinds": Reason(twin_folder, "bytes, expected|under batchconsumequeue"),
@@ -200,17 +179,21 @@ def test_empty_files_at_the_end_outlive_a_refusal_and_not_an_opening(
         files[-1].with_name(f"{int(files[-1].name) + files[-1].stat().st_size:020}")
         for files in (files_of(directory, part) for part in (LOG, QUEUE, BATCH, EXTENSION))
     ]
+
     empties.append(directory / "index" / "99990101000000000")
     for each in empties:
         each.touch()
+
     data = files_of(directory, LOG)[0].read_bytes()
     flip(files_of(directory, LOG)[0], 150)
     (directory / "abort").touch()
     (directory / "checkpoint").unlink()
     before = tree(directory)
+
     with pytest.raises(rmqstore.CorruptionError):
         rmqstore.open(directory, **SETTINGS)
     assert tree(directory) == before
+
     files_of(directory, LOG)[0].write_bytes(data)
     with rmqstore.open(directory, **SETTINGS) as store:
         assert all(not each.exists() or each.stat().st_size for each in empties)

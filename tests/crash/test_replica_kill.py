@@ -1,6 +1,6 @@
 """Three replicas under load whose processes are killed, stopped, cut off and given other roles.
 
-What was acknowledged is in the log of whoever is master, once and in order; what a reader was given
+What was acknowledged is in the log of the master, once and in order; what a reader was given
 stays; and once all are back the three logs are the same.
 """
 
@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.cli.compare import compare
-from rmqstore.directory import EPOCH_FILE
-from rmqstore.replication.epoch import EpochEntry, parse_epochs
-from rmqstore.verify import verify
-from tests.crash.agreement import check_agreement
+from rmqstore.check import verify
+from rmqstore.check.compare import compare
+from rmqstore.epochs import EpochEntry, parse_epochs
+from rmqstore.store.directory import EPOCH_FILE
 from tests.crash.replica_group import PATIENCE_S, Ledger, Office, Replica, Trouble
 from tests.crash.replica_node import VARIANTS
-from tests.effort import rounds
+from tests.support.agreement import check_agreement
+from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 SEEDS = rounds(1, int(os.environ.get("RMQ_SEEDS", "20")))
@@ -50,7 +50,7 @@ class Group:
             (1, 2, 3), has_set=variant != "quorum", rng=random.Random(self.rng.random())
         )
         for each in self.replicas:
-            each.on_proposal = self.office.judge
+            each.on_proposal = self.office.decide
 
     def note(self, text: str) -> None:
         self.acts.append(f"{time.monotonic() - self.began:7.3f} s  {text}")
@@ -83,9 +83,9 @@ class Group:
         if chosen is None:
             self.office.elect_nobody()
             return None
-        told = self.office.elect(chosen, is_alone=self.rng.random() < 0.5)
-        self.note(f"promote {chosen.broker_id} of {[e.broker_id for e in asked]} {told}")
-        return chosen, told
+        answer = self.office.elect(chosen, is_alone=self.rng.random() < 0.5)
+        self.note(f"promote {chosen.broker_id} of {[e.broker_id for e in asked]} {answer}")
+        return chosen, answer
 
     def choose(self, asked: list[Replica]) -> Replica | None:
         """Choose by the documented rule."""
@@ -95,22 +95,22 @@ class Group:
         if self.variant == "quorum":
             fit, needed = asked, 2
         else:
-            # A put has a copy on two of the members, whoever they are.
+            # A put has a copy on two of the members.
             fit = [each for each in asked if each.broker_id in self.office.members]
             needed = max(len(self.office.members) - 1, 1)
         if len(fit) < needed:
             return None
-        told = {each: each.ask("status") for each in fit}
-        return max(fit, key=lambda each: (told[each]["epoch"], told[each]["end"]))
+        answer = {each: each.ask("status") for each in fit}
+        return max(fit, key=lambda each: (answer[each]["epoch"], answer[each]["end"]))
 
     def promote(self, asked: list[Replica], *, others_follow: bool = True) -> bool:
         """Give one of those *asked* the master's role, the others of them that of a slave."""
         elected = self.elect(asked)
         if elected is None:
             return False
-        chosen, told = elected
+        chosen, answer = elected
         chosen.relay.mend()
-        chosen.ask("master", **told)
+        chosen.ask("master", **answer)
         if others_follow:
             for each in asked:
                 if each is not chosen:
@@ -258,13 +258,13 @@ class Group:
         elected = self.elect(self.slaves)
         if elected is None:
             return
-        chosen, told = elected
+        chosen, answer = elected
         chosen.relay.mend()
-        chosen.tell("master", **told)
+        chosen.send("master", **answer)
         others = [each for each in self.replicas if each is not chosen]
         host, port = chosen.relay.address
         for each in others:
-            each.tell("slave", host=host, port=port)
+            each.send("slave", host=host, port=port)
         self.look(self.rng.randint(0, 3))
         self.rng.choice((chosen, *others)).kill()
 
@@ -317,9 +317,11 @@ class Group:
         """The three directories hold the same log, the same epochs, and queues that fit."""
         logs = [log_of(each.path) for each in self.replicas]
         assert logs[0] == logs[1] == logs[2]
+
         for name in (EPOCH_FILE, EPOCH_FILE + ".bak"):
             first, *others = (epochs_of(each.path / name) for each in self.replicas)
             assert [first, first] == others, name
+
         with ExitStack() as stack:
             first_store, *other_stores = (
                 stack.enter_context(rmqstore.open(each.path, read_only=True))
@@ -328,6 +330,7 @@ class Group:
             for other in other_stores:
                 found = compare(first_store, other)
                 assert found.is_equal, found
+
         for each in self.replicas:
             errors = each.errors.read_text()
             assert "Traceback" not in errors, errors[-4000:]

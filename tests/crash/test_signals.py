@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 import rmqstore
-from tests.crash.agreement import FILES
 from tests.house import tree
-from tests.service.test_stalled_disk import Disk
-from tests.waiting import WAIT_S, spin_until
+from tests.support.agreement import FILES
+from tests.support.stalled_disk import StalledDisk
+from tests.support.waiting import WAIT_S, spin_until
 
 STALLED_DISPATCH = ("wait_dispatched", "get")
 """The dispatcher hangs in the sync of a new queue file."""
 STALLED = ("disk", "wait_flushed", "slow", "flush", "close", *STALLED_DISPATCH)
+SLOW_SYNC_S = 0.2
+"""Four times the duration from which the store reports a sync as slow."""
 VERBS = (
     *STALLED,
     "copies",
@@ -39,8 +41,8 @@ import rmqstore
 from rmqstore import Durability
 from rmqstore.config import FlushDiskType
 from rmqstore.replication import Master, Quorum, Slave
-from tests.crash.agreement import FILES
-from tests.unit.boards import board_of
+from tests.support.agreement import FILES
+from tests.support.boards import board_of
 
 directory, verb, act = sys.argv[1:]
 LONG_S = 600
@@ -56,12 +58,12 @@ store.put("t", b"x")
 store.flush()
 
 
-def tell(*words):
+def report(*words):
     print(json.dumps(words), flush=True)
 
 
 def handler(number, frame):
-    tell("handled")
+    report("handled")
     if act == "raise":
         raise SystemExit(5)
     if act == "close":
@@ -88,7 +90,7 @@ def half():
 
 
 def ready(what):
-    tell("ready", what)
+    report("ready", what)
     sys.stdin.readline()
 
 
@@ -140,17 +142,17 @@ WAITS = {
 }
 signal.signal(signal.SIGTERM, handler)
 try:
-    tell("waits")
+    report("waits")
     found = WAITS[verb]()
-    tell("returned", getattr(found, "copies", None))
+    report("returned", getattr(found, "copies", None))
 except SystemExit as error:
-    tell("raised", error.code)
+    report("raised", error.code)
 except rmqstore.PutError as error:
-    tell("failed", type(error).__name__, error.stored, store.closed)
+    report("failed", type(error).__name__, error.stored, store.closed)
 sys.stdin.readline()
 if not store.closed:
     store.close()
-tell("closed")
+report("closed")
 os._exit(0)
 """
 
@@ -158,7 +160,7 @@ os._exit(0)
 class Child:
     """A process whose main thread waits."""
 
-    def __init__(self, disk: Disk, directory: Path, verb: str, act: str) -> None:
+    def __init__(self, disk: StalledDisk, directory: Path, verb: str, act: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(directory), verb, act],
             stdin=subprocess.PIPE,
@@ -167,7 +169,7 @@ class Child:
             text=True,
         )
 
-    def told(self) -> list[Any]:
+    def answer(self) -> list[Any]:
         """Return what the child says next."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -202,47 +204,53 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def disk(stack: ExitStack, tmp_path: Path) -> Disk:
-    made = Disk(tmp_path)
+def disk(stack: ExitStack, tmp_path: Path) -> StalledDisk:
+    made = StalledDisk(tmp_path)
     stack.callback(made.go_on)
     return made
 
 
-def waiting(verb: str, act: str, stack: ExitStack, disk: Disk, directory: Path) -> Child:
+def waiting(verb: str, act: str, stack: ExitStack, disk: StalledDisk, directory: Path) -> Child:
     """Return a child whose main thread waits, and has just been sent a signal."""
     child = Child(disk, directory, verb, act)
     stack.callback(child.end)
-    assert child.told() == ["ready", "stall"]
+    assert child.answer() == ["ready", "stall"]
+
     if verb in STALLED:
         disk.stall()
     child.go_on()
+
     if verb == "slow":
         spin_until(lambda: disk.waiting, "the first sync hangs")
-        time.sleep(0.2)  # A slow sync is one that takes time; nothing else can be waited for.
+        begun = time.monotonic()
+        spin_until(lambda: time.monotonic() > begun + SLOW_SYNC_S, "the sync lasts long")
         disk.go_on()
-        assert child.told() == ["ready", "stall again"]
+        assert child.answer() == ["ready", "stall again"]
         disk.stall()
         child.go_on()
-    assert child.told() == ["ready", "signal"]
+
+    assert child.answer() == ["ready", "signal"]
     if verb in ("disk", "wait_flushed", *STALLED_DISPATCH):
         spin_until(lambda: disk.waiting, "the sync of another thread hangs")
+
     child.go_on()
-    assert child.told() == ["waits"]
+    assert child.answer() == ["waits"]
     child.until_asleep()
     child.process.terminate()
+
     return child
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_handler_that_raises_ends_every_kind_of_wait_at_once(
-    verb: str, stack: ExitStack, disk: Disk, tmp_path: Path
+    verb: str, stack: ExitStack, disk: StalledDisk, tmp_path: Path
 ) -> None:
     child = waiting(verb, "raise", stack, disk, tmp_path)
-    assert child.told() == ["handled"]
-    assert child.told() == ["raised", 5]
+    assert child.answer() == ["handled"]
+    assert child.answer() == ["raised", 5]
     disk.go_on()
     child.go_on()
-    assert child.told() == ["closed"]
+    assert child.answer() == ["closed"]
     assert child.process.wait(WAIT_S) == 0
     with rmqstore.open(tmp_path / "a", **FILES) as store:
         # The process may have ended before the closing that was interrupted; and half a record at
@@ -251,11 +259,11 @@ def test_handler_that_raises_ends_every_kind_of_wait_at_once(
 
 
 def test_handler_that_returns_lets_the_wait_go_on(
-    stack: ExitStack, disk: Disk, tmp_path: Path
+    stack: ExitStack, disk: StalledDisk, tmp_path: Path
 ) -> None:
     child = waiting("copies", "acknowledge", stack, disk, tmp_path)
-    assert child.told() == ["handled"]
-    assert child.told() == ["returned", 2]
+    assert child.answer() == ["handled"]
+    assert child.answer() == ["returned", 2]
 
 
 @pytest.mark.parametrize(
@@ -263,14 +271,14 @@ def test_handler_that_returns_lets_the_wait_go_on(
     [("copies", "ReplicaTimeout"), ("copies many", "ReplicaTimeout"), ("slow", "FlushTimeout")],
 )
 def test_handler_may_close_the_store_under_the_put_that_it_interrupts(
-    verb: str, error: str, stack: ExitStack, disk: Disk, tmp_path: Path
+    verb: str, error: str, stack: ExitStack, disk: StalledDisk, tmp_path: Path
 ) -> None:
     child = waiting(verb, "close", stack, disk, tmp_path)
-    assert child.told() == ["handled"]
+    assert child.answer() == ["handled"]
     disk.go_on()
-    assert child.told() == ["failed", error, True, True]
+    assert child.answer() == ["failed", error, True, True]
     child.go_on()
-    assert child.told() == ["closed"]
+    assert child.answer() == ["closed"]
     with rmqstore.open(tmp_path / "a", **FILES) as store:
         assert store.recovery.was_closed
         assert len(store.queue("t")) == (3 if verb == "slow" else 2)

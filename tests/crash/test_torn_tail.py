@@ -11,7 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import CorruptionError, Receipt
-from tests.crash.agreement import FILES, check_agreement
+from tests.support.agreement import FILES, check_agreement
 
 COUNT = 8
 BODY_AT = 88
@@ -42,7 +42,7 @@ def make_store(directory: Path, *, closed: bool) -> list[Receipt]:
         store.close()
     else:
         store.wait_flushed()
-        store._abandon()
+        store.abandon()
     return receipts
 
 
@@ -96,19 +96,24 @@ def test_closed_store_damaged_at_any_byte_is_refused_and_left_as_it_is(
 ) -> None:
     original, receipts = closed
     last = receipts[-1]
+
     directory = tmp_path / "store"
     shutil.copytree(original, directory)
     intact = log_of(directory)
+
     for cut in range(last.physical_offset, last.end_offset):
         damage_log(directory, cut, last.end_offset, damage)
+
         before = log_of(directory)
         with pytest.raises(CorruptionError, match=r"rmqstore (verify|repair)") as caught:
             rmqstore.open(directory, **CRC)
         assert caught.value.physical_offset == last.physical_offset, cut
         assert str(last.physical_offset) in str(caught.value)
         assert log_of(directory) == before, cut
+
         for name, data in intact.items():
             (directory / "commitlog" / name).write_bytes(data)
+
     with rmqstore.open(directory) as store:
         assert len(check_agreement(store)) == COUNT
 
@@ -119,13 +124,16 @@ def test_refused_store_reads_on_read_only(
 ) -> None:
     original, receipts = closed
     last = receipts[-1]
+
     # Behind the body the damage takes the CRC property along, and a record without one is legal.
     body_end = last.physical_offset + BODY_AT + len(body_of(COUNT - 1))
+
     for cut in range(last.physical_offset, body_end, 7):
         directory = tmp_path / str(cut)
         shutil.copytree(original, directory)
         damage_log(directory, cut, last.end_offset, damage)
         before = log_of(directory)
+
         with rmqstore.open(directory, read_only=True) as store:
             for number, receipt in enumerate(receipts[:-1]):
                 record = store.get("orders", queue=receipt.queue, offset=receipt.queue_offset)
@@ -159,7 +167,7 @@ def test_damage_before_what_the_checkpoint_vouches_for_is_refused_after_a_crash(
     with rmqstore.open(directory, **FILES) as store:
         receipts = [store.put("orders", bytes(5000), keys=["k"]) for _ in range(40)]
     store = rmqstore.open(directory)
-    store._abandon()
+    store.abandon()
     damaged = receipts[30]
     path = directory / "commitlog" / f"{damaged.physical_offset // 65536 * 65536:020}"
     data = bytearray(path.read_bytes())

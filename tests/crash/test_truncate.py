@@ -14,14 +14,14 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, OffsetOutOfRange, Receipt
-from tests.crash.agreement import FILES, check_agreement
-from tests.effort import rounds
+from tests.support.agreement import FILES, check_agreement
+from tests.support.effort import rounds
 
 COUNT = 60
 TRUNCATE_AND_DIE = """
 import os, signal, sys
 import rmqstore
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 store = rmqstore.open(sys.argv[1], **FILES)
 store.put("orders", b"first", keys=["k"])
 for _ in range(40):
@@ -71,7 +71,7 @@ def test_cut_at_every_border_stays_cut_after_reopening(
         if how == "closed":
             store.close()
         else:
-            store._abandon()
+            store.abandon()
         with rmqstore.open(directory) as store:
             assert store.recovery.cut_bytes == 0
             assert store.end_offset == receipt.physical_offset
@@ -91,7 +91,7 @@ def test_cut_at_a_file_border_leaves_the_blank_and_no_further_file(
         store = rmqstore.open(directory)
         store.truncate_to(border)
         assert store.end_offset == border
-        store._abandon()
+        store.abandon()
         with rmqstore.open(directory) as store:
             assert store.end_offset == border
             assert len(check_agreement(store)) == sum(
@@ -134,7 +134,7 @@ def test_cut_at_the_start_leaves_an_empty_log_that_goes_on_there(
     store = rmqstore.open(directory)
     store.truncate_to(0)
     assert check_agreement(store) == []
-    store._abandon()
+    store.abandon()
     with rmqstore.open(directory, **FILES) as store:
         assert check_agreement(store) == []
         receipt = store.put("orders", b"first")
@@ -184,7 +184,7 @@ def test_issue_10666_truncated_tail_stays_gone_when_new_data_ends_at_an_old_reco
         new = store.put("orders", b"new %d" % i, keys=["old"])
         assert new.end_offset == old[5 + i].physical_offset
     store.wait_flushed()
-    store._abandon()
+    store.abandon()
     with rmqstore.open(directory) as store:
         bodies = [each.body for each in check_agreement(store)]
         assert bodies == [b"old %d" % i for i in range(4)] + [b"new %d" % i for i in range(gap)]
@@ -207,9 +207,11 @@ def test_rounds_of_flushing_beside_many_cuts_name_nothing_that_is_gone(tmp_path:
         "flush_consume_queue_interval_ms": 1,
         "flush_consume_queue_thorough_interval_ms": 1,
     }
+
     directory = tmp_path / "store"
     store = rmqstore.open(directory, compatibility="5.5", **FILES, **eager)
     store.put("orders", b"first")
+
     for _ in range(rounds(200, 5000)):
         receipts = [store.put("orders", bytes(2000)) for _ in range(20)]
         store.truncate_to(receipts[5].physical_offset)
@@ -217,6 +219,7 @@ def test_rounds_of_flushing_beside_many_cuts_name_nothing_that_is_gone(tmp_path:
         assert store._checkpoint()["logics_physical_offset"] < end
         assert store.failure is None
         store.truncate_to(receipts[0].physical_offset)
-    store._abandon()
+
+    store.abandon()
     with rmqstore.open(directory) as store:
         assert [each.body for each in check_agreement(store)] == [b"first"]

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import rmqstore
 from rmqstore import Durability, Message
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 
 TOPICS = ("orders", "payments", "t" * 140)
 QUEUES = 3
@@ -55,7 +55,7 @@ class Writer:
         self.number = number
         self.locks = [threading.Lock() for _ in range(THREADS)]
         self.may_put = threading.Event()
-        """Whoever puts again at once would have its lock before the main thread has woken."""
+        """A thread that puts again at once would have its lock before the main thread has woken."""
 
         self.printing = threading.Lock()
         self.latest: deque[int] = deque(maxlen=60)
@@ -94,10 +94,12 @@ class Writer:
         durability = rng.choice((Durability.MEMORY,) * 8 + (Durability.DISK,))
         count = rng.choice((1, 1, 1, 2, 40))
         messages = [message(number + i) for i in range(count)]
+
         if count == 1:
             receipts = [self.store.put(messages[0], durability=durability)]
         else:
             receipts = self.store.put_many(messages, durability=durability)
+
         self.say(
             "".join(
                 f"put {each.topic} {each.queue} {each.queue_offset} {each.physical_offset} "
@@ -105,6 +107,7 @@ class Writer:
                 for i, each in enumerate(receipts)
             )
         )
+
         self.latest.extend(each.physical_offset for each in receipts)
         return count
 

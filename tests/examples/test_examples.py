@@ -45,6 +45,7 @@ SAID = {
         "stored: True, retriable: True",
         "epoch 2: [b'paid', b'shipped']",
     ],
+    "14_replicas_on_a_loop.py": ["master of epoch 2", "10 replicas, one loop"],
 }
 NEEDS = {
     "05_columns.py": ("pyarrow",),
@@ -74,7 +75,7 @@ for cell in notebook.cells:
 
 
 def _run(example: Path, cwd: Path, *arguments: str) -> str:
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-W", "error", "-W", EXPECTED_WARNING, str(example), *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(tree.ROOT), "TMPDIR": str(cwd)},
@@ -83,8 +84,8 @@ def _run(example: Path, cwd: Path, *arguments: str) -> str:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
 
 
 def _skip_without(*packages: str) -> None:
@@ -112,16 +113,18 @@ def test_example_runs_says_what_it_should_and_leaves_nothing(example: Path, tmp_
 def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
     _skip_without("pyspark", "pyarrow", "nbclient", "nbformat", "ipykernel")
     _skip_without_java()
+
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     kept = [name for cell in cells for name in ("outputs", "execution_count") if cell.get(name)]
     assert kept == []
-    told = subprocess.run(
+
+    answer = subprocess.run(
         [sys.executable, "-c", RUN_NOTEBOOK, str(NOTEBOOK)],
         cwd=tmp_path,
         env={
             **os.environ,
             "PYTHONPATH": str(tree.ROOT),
-            # Neither settings nor kernels of whoever runs the tests are looked at.
+            # Neither settings nor kernels of the user who runs the tests are used.
             **{name: str(tmp_path) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "TMPDIR")},
             **{name: str(tmp_path) for name in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")},
         },
@@ -130,9 +133,10 @@ def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert "'us': (750, " in told.stdout
-    assert "5000 messages of 2 topics" in told.stdout
+
+    assert answer.returncode == 0, answer.stderr
+    assert "'us': (750, " in answer.stdout
+    assert "5000 messages of 2 topics" in answer.stdout
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])

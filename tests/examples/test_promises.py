@@ -29,7 +29,7 @@ from rmqstore.replication import (
     Slave,
 )
 from tests.house import tree
-from tests.waiting import WAIT_S, wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 SIZES = {
     "commit_log_file_size_bytes": 1 << 16,
@@ -39,7 +39,7 @@ SIZES = {
 
 FORKED = """
 import os, sys, rmqstore
-from tests.waiting import spin_until
+from tests.support.waiting import spin_until
 
 path = sys.argv[1]
 store = rmqstore.open(path, commit_log_file_size_bytes=65536, index_slot_count=11,
@@ -79,7 +79,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_forked_child_can_neither_use_nor_harm_the_store(tmp_path: Path) -> None:
     """Nor does a child that lives on keep the lock of a store its parent has closed."""
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", FORKED, str(tmp_path / "store")],
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
         capture_output=True,
@@ -87,8 +87,8 @@ def test_a_forked_child_can_neither_use_nor_harm_the_store(tmp_path: Path) -> No
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert sorted(told.stdout.split()) == ["201", "refused"]
+    assert answer.returncode == 0, answer.stderr
+    assert sorted(answer.stdout.split()) == ["201", "refused"]
 
 
 def test_a_clock_set_back_loses_nothing(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_clock_set_back_loses_nothing(tmp_path: Path) -> None:
             store.wait_dispatched()
             store.flush()
     store.wait_dispatched()
-    store._abandon()
+    store.abandon()
     with rmqstore.open(tmp_path / "store", **SIZES) as store:
         assert len(store.queue("orders")) == 100
         found = [store.find("orders", f"k{number}") for number in range(100)]
@@ -180,7 +180,7 @@ def test_a_topic_of_few_characters_and_many_bytes_is_read_back(tmp_path: Path) -
     topic = "é" * 100
     store = rmqstore.open(tmp_path / "store", **SIZES)
     store.put(topic, b"x")
-    store._abandon()
+    store.abandon()
     with rmqstore.open(tmp_path / "store") as store:
         record = store.get(topic, offset=0)
         assert (record.topic, record.version) == (topic, 2)
@@ -251,7 +251,7 @@ def _outcome(put: Callable[[], object]) -> tuple[str, bool | None]:
 def test_python_about_replication_runs_in_its_order(name: str, tmp_path: Path) -> None:
     blocks = [each for each in PYTHON.findall(tree.text_of(name)) if "replication" in each]
     assert blocks
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
@@ -260,7 +260,7 @@ def test_python_about_replication_runs_in_its_order(name: str, tmp_path: Path) -
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert answer.returncode == 0, answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -397,15 +397,18 @@ def test_a_slave_that_lost_its_epoch_list_halts_and_goes_on_with_it(
     one, two = stores("one"), stores("two")
     master = Master(one, listen="127.0.0.1:0", broker_id=1)
     former = Slave(two, master=master.address or "", broker_id=2, options=QUICK)
+
     end = one.put("orders", b"of both").end_offset
     former.wait_caught_up(end, timeout=WAIT_S)
     former.become_master(2)
     alone = two.put("orders", b"of one").end_offset
     two.close()
+
     list_of_two = tmp_path / "two" / "epochFileCheckpoint"
     shutil.copy(list_of_two, tmp_path / "kept")
     list_of_two.unlink()
     list_of_two.with_suffix(".bak").unlink()
+
     master.become_master(9)
     two = stores("two")
     with Slave(two, master=master.address or "", broker_id=2, options=QUICK) as slave:
@@ -413,12 +416,14 @@ def test_a_slave_that_lost_its_epoch_list_halts_and_goes_on_with_it(
         assert slave.status().master.state is HaState.SUSPEND
         assert two.end_offset == alone
         assert two.get("orders", offset=0).body == b"of both"
+
     two.close()
     shutil.copy(tmp_path / "kept", list_of_two)
     two = stores("two")
     with Slave(two, master=master.address or "", broker_id=2, options=QUICK) as slave:
         slave.wait_caught_up(end, timeout=WAIT_S)
         assert (two.end_offset, slave.epochs) == (end, master.epochs)
+
     master.close()
 
 

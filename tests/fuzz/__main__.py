@@ -28,18 +28,22 @@ def main() -> int:
     """Return 1 when something was found, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the C core.")
     verbs = parser.add_subparsers(dest="verb", required=True)
+
     run = verbs.add_parser("run", help="fuzz every target, one after the other")
     run.add_argument("--seconds", type=int, default=600, help="for all targets together")
     run.add_argument("--target", action="append", choices=build.TARGETS, help="only these")
     run.add_argument(
         "--driver", choices=("standalone", "libfuzzer"), help="libfuzzer where clang has it"
     )
+
     replay = verbs.add_parser("replay", help="run a target on inputs")
     replay.add_argument("target", choices=build.TARGETS)
     replay.add_argument("files", nargs="+", type=Path)
     arguments = parser.parse_args()
+
     if arguments.verb == "replay":
         return _replay(arguments.target, arguments.files)
+
     targets = tuple(arguments.target or build.TARGETS)
     return _run(targets, seconds=arguments.seconds, driver=arguments.driver)
 
@@ -54,9 +58,11 @@ def _run(targets: Sequence[str], *, seconds: int, driver: str | None) -> int:
     if driver == "libfuzzer" and clang is None:
         print("no clang with libFuzzer was found", file=sys.stderr)
         return 2
+
     program = build.libfuzzer(clang) if clang else build.standalone()
     each = max(1, seconds // len(targets))
     print(f"{'libFuzzer' if clang else 'driver.c'}, {each} s for each of {len(targets)} targets")
+
     failed = []
     for target in targets:
         before = _findings(target)
@@ -64,6 +70,7 @@ def _run(targets: Sequence[str], *, seconds: int, driver: str | None) -> int:
         FINDINGS.mkdir(parents=True, exist_ok=True)
         options = _libfuzzer_options if clang else _standalone_options
         log = build.BUILD / f"{target}.log"
+
         with log.open("wb") as output:
             done = subprocess.run(
                 [str(program), *options(target, each)],
@@ -72,16 +79,20 @@ def _run(targets: Sequence[str], *, seconds: int, driver: str | None) -> int:
                 stderr=subprocess.STDOUT,
                 check=False,
             )
+
         text = log.read_text(errors="replace").rstrip()
         print(f"{target}: {text.splitlines()[-1] if text else ''}", flush=True)
         if done.returncode != 0:
             print(text[-4000:])
+
         for path in sorted(_findings(target) - before):
             print(
                 f"found {path}; replay it:\n  {sys.executable} -m tests.fuzz replay {target} {path}"
             )
+
         if done.returncode != 0:
             failed.append(target)
+
     print(f"findings in: {', '.join(failed)}" if failed else "nothing found")
     return 1 if failed else 0
 

@@ -33,7 +33,7 @@ _CLANG_VERSIONS = range(21, 10, -1)
 
 def replayer() -> Path:
     """Return the program that replays inputs and makes a given number of others."""
-    shared = library.build(options=library.SANITIZERS)
+    shared = library.build(sanitizers=library.SANITIZERS)
     command = [*library.COMPILER, *library.FLAGS, *library.SANITIZERS, *_includes()]
     link = [str(shared), f"-Wl,-rpath,{shared.parent}"]
     return _cached("replay", [*command, *_names(_sources()), str(_DRIVER), *link], [shared])
@@ -42,7 +42,7 @@ def replayer() -> Path:
 def standalone() -> Path:
     """Return the program that mutates towards places it has not reached, made without clang."""
     compiler = [*library.COMPILER, *library.FLAGS, *library.SANITIZERS, *_includes()]
-    core = sorted(library.SOURCES.glob("*.c"))
+    core = sorted(library.SOURCES.rglob("*.c"))
     # What keeps the record must not be in it.
     driver = _cached("driver.o", [*compiler, "-c", str(_DRIVER)], [])
     command = [*compiler, _COVERAGE, *_names([*_sources(), *core])]
@@ -52,7 +52,7 @@ def standalone() -> Path:
 def libfuzzer(clang: str) -> Path:
     """Return the program with libFuzzer in it."""
     flags = [flag for flag in library.FLAGS if flag not in library.WARNINGS]
-    core = sorted(library.SOURCES.glob("*.c"))
+    core = sorted(library.SOURCES.rglob("*.c"))
     engine = "-fsanitize=fuzzer,address,undefined"
     command = [clang, *flags, engine, _SANITIZERS[1], *_includes()]
     return _cached("libfuzzer", [*command, *_names([*_sources(), *core])], [])
@@ -105,19 +105,23 @@ def _includes() -> list[str]:
 def _cached(name: str, command: Sequence[str], inputs: Sequence[Path]) -> Path:
     """Run a compiler command unless its outcome for these sources is there."""
     digest = hashlib.sha256(" ".join(command).encode())
-    sources = [*HERE.glob("*.[ch]"), *library.SOURCES.glob("*.[ch]"), *inputs]
+    sources = [*HERE.glob("*.[ch]"), *library.SOURCES.rglob("*.[ch]"), *inputs]
     for path in sorted(sources):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+
     program = BUILD / f"{digest.hexdigest()[:24]}-{name}"
+
     if not program.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         # Another run may build the same: each has its own place, and the last rename wins.
         with tempfile.TemporaryDirectory(dir=BUILD) as directory:
             made = Path(directory) / program.name
+
             done = subprocess.run(
                 [*command, "-o", str(made)], capture_output=True, text=True, check=False
             )
             if done.returncode:
                 raise RuntimeError(done.stderr)
             made.replace(program)
+
     return program

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "record.h"
-#include "status.h"
+#include "base/status.h"
+#include "format/record.h"
 
 /* Each name is a target, a folder under corpus/ and a function fuzz_NAME. */
 #define FUZZ_TARGET_TABLE(X) \
@@ -29,6 +29,7 @@
     X(index)                 \
     X(properties)            \
     X(record)                \
+    X(remoting)              \
     X(segment)               \
     X(utf8)
 
@@ -65,7 +66,7 @@ uint8_t *fuzz_copy(const uint8_t *data, size_t size);
 
 /* The record lies inside of [data, data + available), and its parts inside of the record. */
 void fuzz_check_record(const struct rmq_record *record, const uint8_t *data, size_t available);
-/* The same record encoded anew has the same bytes, where the format leaves no choice. */
+/* The same record encoded again has the same bytes, where the format leaves no choice. */
 void fuzz_check_encoding(const struct rmq_record *record);
 /* The call succeeded, or failed with a status whose bit (FUZZ_BIT) is in `allowed` and told why. */
 #define FUZZ_BIT(name) (1u << RMQ_##name)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "file_queue.h"
+#include "file/file_queue.h"
 #include "fuzz.h"
 
 #define OPEN_MAX 1024

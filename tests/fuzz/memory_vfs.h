@@ -7,7 +7,7 @@
 #ifndef RMQ_MEMORY_VFS_H
 #define RMQ_MEMORY_VFS_H
 
-#include "vfs.h"
+#include "base/vfs.h"
 
 /* Files larger than this are refused as if the disk were full. */
 #define MEMORY_FILE_SIZE_MAX (4 << 20)

@@ -19,7 +19,7 @@ from typing import Any
 from tests.c import library
 from tests.c.store_calls import Calls
 from tests.fuzz.build import CORPUS
-from tests.golden import GoldenCases, wire
+from tests.golden import GoldenCases, remoting, wire
 from tests.reference import batch, ha_frame, log, properties
 from tests.reference.record import Record, encode
 
@@ -85,6 +85,20 @@ def _properties(golden: Golden) -> Seeds:
     yield "number", b"-9223372036854775808"
 
 
+def _remoting(golden: Golden) -> Seeds:
+    wanted = {"SEND_MESSAGE_V2": 310, "PULL_MESSAGE": 11, "GET_BROKER_EPOCH_CACHE": 1007}
+    for session, is_binary in (("controller", False), ("plain-binary", True)):
+        for exchange in remoting.exchanges(session):
+            if wanted.get(exchange.name) != exchange.code or exchange.number != 0:
+                continue
+            for side, frame in (("request", exchange.request), ("response", exchange.response)):
+                if frame is not None:
+                    header = frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
+                    yield f"{session}-{exchange.code}-{side}", bytes([is_binary]) + header
+    yield "escapes", b'\0{"remark":"\\ud83d\\ude00\\ud800\\n\\u0001","extFields":{"\\"":"\\\\"}}'
+    yield "odd", b'\0 { "language" : 3 , "code":-1,"extFields" :{ } , "version":0 } '
+
+
 def _utf8(golden: Golden) -> Seeds:
     yield "text", "paid € 10 — naïve 試験 \U0001f600".encode()
     yield "surrogate", b"a\xed\xa0\x80b\xed\xbf\xbf"
@@ -140,14 +154,17 @@ def _ha_frame(golden: Golden) -> Seeds:
                 f">{len(pieces)}H", *pieces
             )
             yield f"{stream}-{len(pieces)}", head + stream.data[:2500]
+
     small = struct.pack(">BIB", 3, 100 - 44, 0)
     entries = tuple((epoch, 100 * epoch) for epoch in range(1, 6))
     yield "reply", small + ha_frame.encode(("handshake reply", 900, 5, entries))
     yield "large", small + ha_frame.encode(("transfer", 0, 1, 0, 0, bytes(65)))
+
     for number, frames in enumerate(_with_checks(entries)):
         for speaker in (number + 2, number + 6):
             head = struct.pack(">BIB", speaker, LARGEST_FRAME, 2) + struct.pack(">2H", 30, 21)
             yield f"checks-{speaker}", head + b"".join(map(ha_frame.encode, frames))
+
     yield "descending", small + ha_frame.encode(("handshake reply", 900, 5, entries[::-1]))
 
 
@@ -356,15 +373,18 @@ def _cut_golden(root: Path) -> bytes:
     """Packs what a golden store held when its log had about four thousand bytes."""
     head = struct.pack(">BHH", 0, 0, 3 | 2 << 2)
     _, data = log.read_run(root / "commitlog")
+
     end = 0
     for offset, found in log.walk(root / "commitlog"):
         if offset + found.size > 4000:
             break
         end = offset + found.size
+
     with tempfile.TemporaryDirectory() as directory:
         cut = Path(directory)
         _write(cut / "commitlog" / f"{0:020d}", data[:end].ljust(16384, b"\0"))
         shutil.copy(root / "checkpoint", cut / "checkpoint")
+
         for queue in sorted(path for path in (root / "consumequeue").glob("*/*")):
             units = (queue / f"{0:020d}").read_bytes()
             kept = [units[at : at + 20] for at in range(0, 400, 20)]
@@ -400,6 +420,7 @@ MAKERS: dict[str, Callable[[Golden], Seeds]] = {
     "index": _index,
     "properties": _properties,
     "record": _record,
+    "remoting": _remoting,
     "segment": _segment,
     "utf8": _utf8,
 }

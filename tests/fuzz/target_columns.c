@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrow_export.h"
-#include "columns.h"
+#include "columns/arrow_export.h"
+#include "columns/columns.h"
 #include "fuzz.h"
 
 #define RECORDS_MAX 256

@@ -3,9 +3,9 @@
  * An input: who speaks (1; above 3: with checks that fit), the limit of a frame's size (4), how
  * many pieces come first (1), their sizes (2 each), the stream.
  */
-#include "bytes.h"
-#include "crc32.h"
-#include "ha_frame.h"
+#include "base/bytes.h"
+#include "base/crc32.h"
+#include "format/ha_frame.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint.h"
-#include "crc32.h"
+#include "base/crc32.h"
+#include "file/checkpoint.h"
 #include "fuzz.h"
-#include "index_file.h"
+#include "index/index_file.h"
 #include "memory_vfs.h"
 
 #define FOLDER "/index"
@@ -100,7 +100,7 @@ static void discard(struct subject *subject)
     FUZZ_REQUIRE(rmq_index_discard_unsafe(&subject->index, time_ms, offset, &from, NULL) == RMQ_OK);
     for (size_t i = 0; i < subject->index.count; ++i)
         FUZZ_REQUIRE(rmq_index_header(subject->index.files[i], RMQ_INDEX_END_OFFSET) < offset);
-    /* What was dropped is entered anew. */
+    /* What was dropped is entered again. */
     int64_t last = rmq_index_last_physical_offset(&subject->index);
     subject->offset = last > 0 ? last : 0;
 }

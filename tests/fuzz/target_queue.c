@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch_consume_queue.h"
-#include "consume_queue.h"
-#include "consume_queue_ext.h"
 #include "fuzz.h"
+#include "index/batch_consume_queue.h"
+#include "index/consume_queue.h"
+#include "index/consume_queue_ext.h"
 #include "memory_vfs.h"
 
 #define FOLDER "/queue"

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "crc32.h"
+#include "base/bytes.h"
+#include "base/crc32.h"
 #include "fuzz.h"
 
 /* flags 1, place 8, record. */
@@ -121,7 +121,7 @@ static void check_round_trip(const struct rmq_message *message, const struct rmq
     unsigned checks = RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC | RMQ_CHECK_PLACE |
                       (plan->has_crc_property ? RMQ_NEED_PROPERTY_CRC : 0u);
     int status = rmq_record_decode(out, size, placement->physical_offset, checks, &record, NULL);
-    /* Text that only looks like a CRC property is judged like one. */
+    /* Text that only looks like a CRC property is treated like one. */
     if (status == RMQ_CORRUPT && !plan->has_crc_property)
         status = rmq_record_decode(out, size, placement->physical_offset,
                                    checks & ~(unsigned)RMQ_CHECK_PROPERTY_CRC, &record, NULL);
@@ -135,7 +135,9 @@ static void check_round_trip(const struct rmq_message *message, const struct rmq
     FUZZ_REQUIRE(memcmp(record.properties, message->properties, message->properties_size) == 0);
     FUZZ_REQUIRE(record.queue_offset == placement->queue_offset);
     FUZZ_REQUIRE(record.store_timestamp == placement->store_timestamp);
-    FUZZ_REQUIRE(record.born_timestamp == message->born_timestamp);
+    bool is_born_now = message->born_timestamp == RMQ_BORN_WHEN_STORED;
+    FUZZ_REQUIRE(record.born_timestamp ==
+                 (is_born_now ? placement->store_timestamp : message->born_timestamp));
     FUZZ_REQUIRE(record.queue_id == message->queue_id && record.flag == message->flag);
     FUZZ_REQUIRE(record.reconsume_times == message->reconsume_times);
     FUZZ_REQUIRE(record.sys_flag == plan->sys_flag);

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrow_export.h"
-#include "bytes.h"
-#include "crc32.h"
+#include "base/bytes.h"
+#include "base/crc32.h"
+#include "columns/arrow_export.h"
+#include "columns/segment.h"
 #include "fuzz.h"
-#include "segment.h"
 
 #define STEPS_MAX 1000000
 #define POSITIONS_MAX 16

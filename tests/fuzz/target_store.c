@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "crc32.h"
+#include "base/bytes.h"
+#include "base/crc32.h"
 #include "fuzz.h"
 #include "memory_vfs.h"
-#include "read.h"
-#include "walk.h"
+#include "store/store_view.h"
+#include "store/walk.h"
 
 #define ROOT "/s"
 #define STEPS_MAX 200000
@@ -96,8 +96,8 @@ static void walk_all(struct rmq_store *store, const struct rmq_walk_options *opt
     *seen = (struct seen){0};
     FUZZ_REQUIRE(walk != NULL);
     FUZZ_REQUIRE(rmq_walk_begin(walk, store, options, &err) == RMQ_OK);
-    int64_t start = rmq_file_queue_start(&store->log.files);
-    int64_t end = rmq_file_queue_end(&store->log.files);
+    int64_t start = rmq_store_start(store);
+    int64_t end = rmq_store_end(store);
     int status = RMQ_OK;
     for (int i = 0; status == RMQ_OK; ++i) {
         FUZZ_REQUIRE(i < STEPS_MAX);
@@ -217,13 +217,13 @@ static void look_at_all(struct rmq_store *store, struct seen *seen)
     struct rmq_slice topic = {"orders", 6};
     int left = QUEUES_MAX;
     walk_log(store, seen);
-    for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && left-- > 0;
+    for (struct rmq_queue *queue = rmq_store_first_queue(store); queue && left-- > 0;
          queue = rmq_queue_table_next(queue))
         look_at_queue(store, queue);
     look_by_key(store, topic, (struct rmq_slice){"k1", 2}, false);
     look_by_key(store, topic, (struct rmq_slice){"t1", 2}, true);
     for (int64_t offset = -1; offset < 3; ++offset)
-        look_at(store, rmq_file_queue_start(&store->log.files) + offset);
+        look_at(store, rmq_store_start(store) + offset);
     look_at(store, INT64_MAX);
 }
 
@@ -293,7 +293,7 @@ static bool put_and_check(struct rmq_store *store, struct rmq_receipt *receipt)
     FUZZ_ALLOW(status, &err, FUZZ_BIT(NOT_WRITABLE));
     if (status != RMQ_OK)
         return false;
-    struct rmq_queue *queue = rmq_queue_table_find(&store->queues, "orders", 6, 0);
+    struct rmq_queue *queue = rmq_store_find_queue(store, "orders", 6, 0);
     FUZZ_REQUIRE(queue != NULL);
     if (!queue->is_batch)
         check_queued(store, receipt);
@@ -309,9 +309,9 @@ static void check_again(const struct rmq_store_options *options, struct memory_v
     struct seen before, after;
     int status = open_store(options, vfs, false, &store, &err);
     FUZZ_ALLOW(status, &err, 0);
-    FUZZ_REQUIRE(store->recovery.was_closed);
-    FUZZ_REQUIRE(store->recovery.cut_bytes == 0);
-    int64_t end = rmq_file_queue_end(&store->log.files);
+    FUZZ_REQUIRE(rmq_store_recovery(store)->was_closed);
+    FUZZ_REQUIRE(rmq_store_recovery(store)->cut_bytes == 0);
+    int64_t end = rmq_store_end(store);
     check_stored(store, receipt);
     walk_log(store, &before);
     struct memory_vfs *image = memory_vfs_copy(vfs);
@@ -328,8 +328,8 @@ static void check_again(const struct rmq_store_options *options, struct memory_v
     FUZZ_ALLOW(status, &err, may_refuse ? FUZZ_BIT(CORRUPT) | FUZZ_BIT(IO) : 0);
     if (status != RMQ_OK)
         return;
-    FUZZ_REQUIRE(store->recovery.was_closed == !crash);
-    FUZZ_REQUIRE(rmq_file_queue_end(&store->log.files) == end);
+    FUZZ_REQUIRE(rmq_store_recovery(store)->was_closed == !crash);
+    FUZZ_REQUIRE(rmq_store_end(store) == end);
     check_stored(store, receipt);
     walk_log(store, &after);
     FUZZ_REQUIRE(before.records == after.records && before.digest == after.digest);
@@ -401,7 +401,7 @@ static void cut(struct rmq_store *store, unsigned how, const struct rmq_receipt 
     if (how & 1) {
         status = rmq_store_truncate(store, receipt->physical_offset, &err);
         if (status == RMQ_OK)
-            FUZZ_REQUIRE(rmq_file_queue_end(&store->log.files) == receipt->physical_offset);
+            FUZZ_REQUIRE(rmq_store_end(store) == receipt->physical_offset);
     }
     if (how & 2)
         status = rmq_store_expire(store, 1, &err);
@@ -417,9 +417,8 @@ static void write_to(const struct rmq_store_options *options, struct memory_vfs 
     if (open_store(options, vfs, false, &store, &err) != RMQ_OK)
         return;
     look_at_all(store, &seen);
-    const struct rmq_recovery *recovery = &store->recovery;
-    bool was_walked =
-        !recovery->was_closed && recovery->start_offset == rmq_file_queue_start(&store->log.files);
+    const struct rmq_recovery *recovery = rmq_store_recovery(store);
+    bool was_walked = !recovery->was_closed && recovery->start_offset == rmq_store_start(store);
     bool stored = put_and_check(store, &receipt);
     if (stored && (how & 3)) {
         cut(store, how, &receipt);
@@ -452,13 +451,13 @@ void fuzz_directory(const uint8_t *data, size_t size)
 
 /* Where the records end, counted from the first, that pass these checks and are there as a whole.
  */
-static int64_t walk_until(struct rmq_file_queue *files, unsigned checks, int64_t *records)
+static int64_t walk_until(struct rmq_store *store, unsigned checks, int64_t *records)
 {
     struct rmq_scan scan;
     struct rmq_record record;
-    int64_t end = rmq_file_queue_end(files), at = rmq_file_queue_start(files);
+    int64_t end = rmq_store_end(store), at = rmq_store_start(store);
     *records = 0;
-    rmq_scan_begin(&scan, files, at, end, RMQ_CHECK_PLACE | checks);
+    rmq_store_scan(store, &scan, at, end, RMQ_CHECK_PLACE | checks);
     while (rmq_scan_next(&scan, &record, NULL) == RMQ_OK && scan.offset <= end) {
         at = scan.offset;
         *records += record.store_timestamp < INT64_MAX;
@@ -485,7 +484,7 @@ static void append_all(struct rmq_store *store, struct fuzz_input *input, int64_
         if (status != RMQ_OK)
             return;
         at += (int64_t)taken;
-        FUZZ_REQUIRE(rmq_file_queue_end(&store->log.files) == at);
+        FUZZ_REQUIRE(rmq_store_end(store) == at);
     }
 }
 
@@ -503,16 +502,16 @@ void fuzz_append_raw(const uint8_t *data, size_t size)
     int64_t start = (int64_t)(fuzz_take(&input, 1) & 7) * options.log_file_size;
     FUZZ_REQUIRE(open_store(&options, vfs, false, &store, &err) == RMQ_OK);
     append_all(store, &input, start);
-    int64_t end = walk_until(&store->log.files, 0, &records);
-    (void)walk_until(&store->log.files, RMQ_CHECK_READER, &right);
+    int64_t end = walk_until(store, 0, &records);
+    (void)walk_until(store, RMQ_CHECK_READER, &right);
     int status = rmq_store_wait_dispatched(store, end, WAIT_MS, &err);
     FUZZ_ALLOW(status, &err, FUZZ_BIT(NOT_WRITABLE));
     look_at_all(store, &seen);
     FUZZ_REQUIRE(seen.records >= right);
     rmq_store_abandon(store);
     if (open_store(&options, vfs, false, &store, &err) == RMQ_OK) {
-        end = rmq_file_queue_end(&store->log.files);
-        FUZZ_REQUIRE(end <= start || walk_until(&store->log.files, 0, &records) == end);
+        end = rmq_store_end(store);
+        FUZZ_REQUIRE(end <= start || walk_until(store, 0, &records) == end);
         look_at_all(store, &seen);
         rmq_store_abandon(store);
     }

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
+#include "base/utf8.h"
+#include "format/batch.h"
+#include "format/properties.h"
 #include "fuzz.h"
-#include "properties.h"
-#include "utf8.h"
 
 /* ---- properties ---- */
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import rounds
 from tests.fuzz import build
+from tests.support.effort import rounds
 
 TIMEOUT_S = 600
 CORPUS_SIZE_MAX = 300 * 1024
@@ -30,6 +30,7 @@ def test_no_input_of_the_corpus_or_made_from_it_breaks_the_target(
     inputs = [str(path) for path in sorted((build.CORPUS / target).iterdir())]
     slow = target in {"append_raw", "directory"}
     runs = rounds(200 if slow else 1000, 20_000 if slow else 1_000_000)
+
     command = [str(program), "-mutate", "-runs", str(runs), "-seed", "1"]
     done = subprocess.run(
         [*command, "-findings", str(tmp_path), *inputs],
@@ -39,6 +40,7 @@ def test_no_input_of_the_corpus_or_made_from_it_breaks_the_target(
         timeout=TIMEOUT_S,
         check=False,
     )
+
     assert done.returncode == 0, (
         f"{done.stderr[-4000:]}\nreplay it: python -m tests.fuzz replay {target} {tmp_path}/*"
     )

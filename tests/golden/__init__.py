@@ -98,9 +98,11 @@ def _unpack(release: str, name: str, into: Path) -> GoldenCase:
         # The filter exists from 3.11.4 on and is asked for by later releases.
         packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         packed.extractall(target)
+
     directory = target / name
     for path in directory.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
+
     return GoldenCase(
         release=release,
         name=name,

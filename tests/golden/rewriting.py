@@ -93,11 +93,13 @@ def _form(case: GoldenCase, found: Record, *, in_batch: bool) -> Form:
         text = text[:-CRC_PROPERTY_SIZE]
     if found.topic in batch_topics(case):
         text = properties.remove(text, properties.INNER_BASE)
+
     own = b""
     appended = BATCH_PROPERTY.search(text) if in_batch else None
     if appended:
         # The batch's own properties, with the separator between left to the store.
         text, own = text[: appended.start()].removesuffix(b"\x02"), appended[0]
+
     return (
         found.topic,
         found.queue_id,

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import repair
 from rmqstore._native import core
+from rmqstore.check import Kind, Level, repair, verify
 from rmqstore.errors import CorruptionError
-from rmqstore.spark.layout import Layout
-from rmqstore.verify import Kind, Level, verify
+from rmqstore.spark.read.layout import Layout
 from tests.golden.cut_cases import CutCase, every_cut_case, unpack
 
 TOPIC = "HaTopic"
@@ -132,27 +131,33 @@ def test_an_end_that_nothing_explains_is_named_by_every_reader(
     root = tmp_path / "store"
     with rmqstore.open(root, commit_log_file_size_bytes=1 << 16) as store:
         places = [store.put("t", b"body-%d" % number).physical_offset for number in range(20)]
+
     log, queue = root / "commitlog" / f"{0:020}", root / "consumequeue" / "t" / "0" / f"{0:020}"
     data = bytearray(log.read_bytes())
     data[data.index(b"body-8")] ^= 1
     log.write_bytes(data)
+
     with queue.open("r+b") as file:
         file.seek(8 * len(FILL_UNIT))
         file.write(FILL_UNIT)
     with (root / "checkpoint").open("r+b") as file:
         file.write(bytes(60))  # as RocketMQ leaves it: without rmqstore's own mark
+
     with pytest.raises(CorruptionError, match="or RocketMQ cut them off here"):
         rmqstore.open(root).close()
+
     with rmqstore.open(root, read_only=True) as store:
         assert store.recovery.doubtful_offset == places[8]
     assert "either RocketMQ cut the log" in caplog.text
+
     caplog.clear()
     Layout.of(str(root))
     assert "either RocketMQ cut the log" in caplog.text
+
     report = verify(root)
-    assert [each.offset for each in report.findings if "nothing tells which" in each.text] == [
-        places[8]
-    ]
+    assert [
+        each.offset for each in report.findings if "which of the two is unknown" in each.text
+    ] == [places[8]]
     assert not report.is_sound
 
 
@@ -181,4 +186,4 @@ def test_rule_for_the_end_of_a_log(facts: dict[str, bool], verdict: str) -> None
         "is_passed": True,
         "is_overwritten": False,
     }
-    assert core.judge_log_end(**{**usual, **facts}) == verdict
+    assert core.classify_log_end(**{**usual, **facts}) == verdict

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import manifest
+from rmqstore.check import manifest
 from tests.golden import GoldenCase, every_case
 from tests.golden.rewriting import FAR_TIME_MS, compatibility_of, config_of, files_of
 from tests.reference.manifest import comparable

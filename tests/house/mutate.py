@@ -21,15 +21,27 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.house import tree
 
-__all__ = ["Mutation", "Row", "apply", "main", "mutations", "row_of", "rows"]
+__all__ = [
+    "BuildError",
+    "Copy",
+    "Mutation",
+    "Row",
+    "apply",
+    "main",
+    "mutations",
+    "row_of",
+    "rows",
+    "without_effect",
+]
 
 LIST = tree.ROOT / "tests" / "house" / "mutations.toml"
 _TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)?)`")
@@ -52,6 +64,7 @@ class Mutation:
     """A line to change, or the reason why there is none."""
 
     row: str
+    """Of docs/defects.md; in other lists what is wrong then."""
     path: str = ""
     after: str = ""
     """Text that occurs once in the file; the line is searched behind it. Empty: from the start."""
@@ -78,9 +91,9 @@ def rows() -> list[Row]:
     return found
 
 
-def mutations() -> list[Mutation]:
-    """Return the list."""
-    listed = tomllib.loads(LIST.read_text())["mutation"]
+def mutations(path: Path = LIST) -> list[Mutation]:
+    """Return the list at *path*."""
+    listed = tomllib.loads(path.read_text())["mutation"]
     return [Mutation(**{**each, "tests": tuple(each.get("tests", ()))}) for each in listed]
 
 
@@ -112,12 +125,30 @@ def apply(mutation: Mutation, root: Path) -> None:
     path.write_text(text[:start] + rest.replace(mutation.old, mutation.new, 1))
 
 
+def without_effect(among: Iterable[Mutation], path: str, folder: Path) -> list[Mutation]:
+    """Return the mutations of the file *path* that leave a copy of it in *folder* as it is."""
+    copy = folder / path
+    copy.parent.mkdir(parents=True)
+    found = []
+    for each in among:
+        if each.path == path:
+            shutil.copy2(tree.ROOT / path, copy)
+            apply(each, folder)
+            if copy.read_bytes() == (tree.ROOT / path).read_bytes():
+                found.append(each)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How the tests took a mutation."""
 
     is_found: bool
     text: str
+
+
+class BuildError(Exception):
+    """The extension cannot be compiled with a mutation."""
 
 
 class Copy:
@@ -134,47 +165,58 @@ class Copy:
         if (tree.ROOT / "build" / "cython").is_dir():
             shutil.copytree(tree.ROOT / "build" / "cython", root / "build" / "cython")
 
-    def try_out(self, mutation: Mutation, tests: Sequence[str]) -> Outcome:
-        """Make a mutation, run its tests, take the mutation back, and return how that went."""
+    @contextmanager
+    def mutated(self, mutation: Mutation) -> Iterator[None]:
+        """Make a mutation for the context. Raises BuildError where that cannot be compiled."""
         path = self.root / mutation.path
         before = path.read_bytes()
         libraries = {each: each.read_bytes() for each in _libraries(self.root)}
         try:
             apply(mutation, self.root)
             if mutation.is_native:
-                code, told = self._build()
+                code, answer = self._build()
                 if code != 0:
-                    return Outcome(is_found=False, text=f"cannot be built:\n{told}")
-            code, told = self.test(tests)
+                    raise BuildError(answer)
+            yield
         finally:
             path.write_bytes(before)
             if mutation.is_native:
                 for library, content in libraries.items():
                     library.write_bytes(content)
-        if code == 0 and " passed" not in told:
+
+    def try_out(self, mutation: Mutation, tests: Sequence[str]) -> Outcome:
+        """Make a mutation, run its tests, take the mutation back, and return how that went."""
+        try:
+            with self.mutated(mutation):
+                code, answer = self.test(tests)
+        except BuildError as error:
+            return Outcome(is_found=False, text=f"cannot be built:\n{error}")
+        if code == 0 and " passed" not in answer:
             return Outcome(is_found=True, text="skipped: its tests lack something here")
         if code == 0:
             return Outcome(is_found=False, text="its tests pass")
         # A process that died by a signal, or never ended, failed as well.
         is_found = code == _FAILED or code < 0
         return Outcome(
-            is_found=is_found, text="" if is_found else f"pytest ended with {code}:\n{told}"
+            is_found=is_found, text="" if is_found else f"pytest ended with {code}:\n{answer}"
         )
 
     def test(self, tests: Iterable[str]) -> tuple[int, str]:
         """Return the exit code of the tests, and the end of what they printed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        return self._run([*command, "-o", "faulthandler_timeout=0"], _TEST_SECONDS_MAX)
+        return self.run([*command, "-o", "faulthandler_timeout=0"], _TEST_SECONDS_MAX)
 
     def _build(self) -> tuple[int, str]:
         command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-        return self._run(command, _BUILD_SECONDS_MAX)
+        return self.run(command, _BUILD_SECONDS_MAX)
 
-    def _run(self, command: Sequence[str], seconds_max: int) -> tuple[int, str]:
+    def run(self, command: Sequence[str], seconds_max: int) -> tuple[int, str]:
+        """Return the exit code of *command* in this copy, and the end of what it printed."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "RMQ_LONG": "0"}
         if shutil.which("ccache"):
             environment |= {"CCACHE_BASEDIR": str(self.root.parent), "CCACHE_NOHASHDIR": "1"}
             environment.setdefault("CC", "ccache gcc")
+
         with subprocess.Popen(
             command,
             cwd=self.root,
@@ -186,12 +228,13 @@ class Copy:
             start_new_session=True,
         ) as process:
             try:
-                told, _ = process.communicate(timeout=seconds_max)
+                answer, _ = process.communicate(timeout=seconds_max)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 return -signal.SIGKILL, f"no end within {seconds_max} s"
-        return process.returncode, told[-3000:]
+
+        return process.returncode, answer[-3000:]
 
 
 def _libraries(root: Path) -> list[Path]:
@@ -207,7 +250,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree. Default: 1")
     parser.add_argument("--python", action="store_true", help="only those that need no compiler")
     given = parser.parse_args(arguments)
+
     known = rows()
+
     chosen: list[tuple[Mutation, tuple[str, ...]]] = []
     for mutation in mutations():
         tests = mutation.tests or row_of(mutation, known).tests
@@ -215,8 +260,10 @@ def main(arguments: list[str] | None = None) -> int:
         is_wanted = not given.word or any(word in text for word in given.word)
         if not mutation.none and is_wanted and not (given.python and mutation.is_native):
             chosen.append((mutation, tests))
+
     if not chosen:
         parser.error("no mutation contains any of these words")
+
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(given.jobs) as pool:
         return _try_all(Path(name), chosen, pool, jobs=given.jobs)
 
@@ -232,10 +279,10 @@ def _try_all(
     for number in range(jobs):
         idle.put(Copy(root / str(number)))
     copy = idle.get()
-    code, told = copy.test(sorted({test for _, tests in chosen for test in tests}))
+    code, answer = copy.test(sorted({test for _, tests in chosen for test in tests}))
     idle.put(copy)
     if code != 0:
-        print(f"the tests fail without any mutation:\n{told}")
+        print(f"the tests fail without any mutation:\n{answer}")
         return 1
 
     def try_out(mutation: Mutation, tests: Sequence[str]) -> Outcome:

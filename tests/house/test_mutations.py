@@ -5,7 +5,6 @@ That each is found out is for `python -m tests.house.mutate`, which `make soak` 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -35,10 +34,4 @@ def test_the_tests_of_mutations_are_in_the_tree() -> None:
 
 @pytest.mark.parametrize("path", sorted({each.path for each in MUTATIONS if each.path}))
 def test_each_mutation_can_be_made(path: str, tmp_path: Path) -> None:
-    copy = tmp_path / path
-    copy.parent.mkdir(parents=True)
-    for each in MUTATIONS:
-        if each.path == path:
-            shutil.copy2(tree.ROOT / path, copy)
-            mutate.apply(each, tmp_path)
-            assert copy.read_text() != (tree.ROOT / path).read_text(), each
+    assert mutate.without_effect(MUTATIONS, path, tmp_path) == []

@@ -25,6 +25,7 @@ def files() -> tuple[str, ...]:
             check=True,
         ).stdout.split("\0")
         return tuple(sorted(name for name in set(listed) if (ROOT / name).is_file()))
+
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [
@@ -36,6 +37,7 @@ def files() -> tuple[str, ...]:
         ]
         here = Path(folder).relative_to(ROOT)
         found += [str(here / name) for name in names if not name.endswith((".so", ".pyc"))]
+
     return tuple(sorted(found))
 
 

@@ -1,1 +1,1 @@
-"""The real Java store beside rmqstore: each judges what the other wrote."""
+"""The real Java store and rmqstore: each reads files and frames of the other."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden import RELEASES
-from tests.interop import ha_peer
+from tests.support import java
+from tests.support.java_replica import Replicas
 
 
 @pytest.fixture(
@@ -16,17 +17,17 @@ from tests.interop import ha_peer
 )
 def java_release(request: pytest.FixtureRequest) -> str:
     """Return a release whose replica is built; each test runs with every one."""
-    lacking = ha_peer.missing()
+    lacking = java.missing()
     if lacking:
         pytest.skip(lacking)
     release: str = request.param
-    ha_peer.build(release)
+    java.build(release)
     return release
 
 
 @pytest.fixture
-def java_replica(java_release: str, tmp_path: Path) -> Iterator[ha_peer.Replicas]:
+def java_replica(java_release: str, tmp_path: Path) -> Iterator[Replicas]:
     """Return what starts replicas, Java's and ours, and ends them with the test."""
-    replicas = ha_peer.Replicas(java_release, tmp_path)
+    replicas = Replicas(java_release, tmp_path)
     yield replicas
     replicas.stop()

@@ -11,7 +11,8 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.replication import HaOptions, ReplicatedStore
 from tests.golden.rewriting import config_of
-from tests.interop.ha_peer import HOST, WAIT_S, Replica, State
+from tests.support.java_replica import HOST, WAIT_S, Replica, State
+from tests.support.log_files import log_bytes
 
 Protocol = Literal["autoswitch", "classic"]
 ROLE_PREFIX = {"autoswitch": "autoswitch", "classic": "default"}
@@ -51,18 +52,6 @@ def put(store: rmqstore.Store, numbers: Iterable[int], *, copies: int | None = N
     return store.end_offset
 
 
-def log_bytes(root: Path, start: int, end: int) -> bytes:
-    """Return bytes of the commit log of a store, as they lie in its files."""
-    found = bytearray()
-    for file in sorted((root / "commitlog").iterdir()):
-        first = int(file.name)
-        with file.open("rb") as data:
-            data.seek(max(start - first, 0))
-            found += data.read(max(end - max(first, start), 0))
-    assert len(found) == end - start
-    return bytes(found)
-
-
 def epochs_of(replica: ReplicatedStore) -> list[list[int]]:
     """Return the epoch list as a Java replica tells its own."""
     return [[each.epoch, each.start_offset] for each in replica.epochs]
@@ -83,23 +72,27 @@ def assert_same(java: Replica, store: rmqstore.Store, *, was_killed: bool = Fals
     """
     end = store.end_offset
     java.wait_state(has_all(end), f"all of the log up to {end}")
+
     start = max(java.state["minOffset"], store.start_offset)
     assert start < end
     ours = hashlib.sha256(log_bytes(Path(store.path), start, end)).hexdigest()
     assert java.ask(f"hash {start} {end}")["sha256"] == ours
+
     # Dispatching waits for the confirm offset.
     assert store._wait_progress(end - 1, int(WAIT_S * 1000))
     assert store.confirm_offset in (-1, end)
     assert_queues_follow(store)
+
     # A Java master whose first file is gone corrects its queues later, by the clock.
     if was_killed or (java.state["role"] != "SLAVE" and java.state["minOffset"] > 0):
         return
-    for told in java.ask("queues")["queues"]:
-        queue = store.queue(TOPIC, told["queue"])
-        assert queue.end == told["max"], (told, queue.start, queue.end)
-        assert told["readable"] == told["max"] - told["min"], told
+
+    for answer in java.ask("queues")["queues"]:
+        queue = store.queue(TOPIC, answer["queue"])
+        assert queue.end == answer["max"], (answer, queue.start, queue.end)
+        assert answer["readable"] == answer["max"] - answer["min"], answer
         if java.state["minOffset"] == store.start_offset:
-            assert queue.start == told["min"]
+            assert queue.start == answer["min"]
 
 
 def assert_queues_follow(store: rmqstore.Store) -> None:
@@ -118,7 +111,7 @@ def chunks(java: Replica, *, count: int, size: int = MESSAGE_BYTES, each: int = 
     """Let a Java master put *count* messages, all acknowledged, and return its log's end."""
     end = -1
     for _ in range(0, count, each):
-        told = java.ask(f"put {each} {size}")
-        assert told["statuses"] == {"PUT_OK": each}, java.state
-        end = told["maxOffset"]
+        answer = java.ask(f"put {each} {size}")
+        assert answer["statuses"] == {"PUT_OK": each}, java.state
+        end = answer["maxOffset"]
     return end

@@ -2,8 +2,9 @@
 
     python -m tests.interop.our_replica master|slave --root DIR [--listen PORT] [--master H:P] ...
 
-It obeys and tells what the Java replicas of `peer/ha` do, as far as `tests.interop.ha_peer` needs:
-`put N SIZE [COPIES]`, which tells `acked` for each message at once, `status`, `quit`.
+It obeys and tells what the Java replicas of `tests/interop/peer` do, as far as
+`tests.support.java_replica` needs: `put N SIZE [COPIES]`, which tells `acked` for each message at
+once, `status`, `quit`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from rmqstore import PutError
 from rmqstore.replication import HaOptions, Quorum, ReplicatedStore
 from tests.interop.ha_case import epochs_of, message, open_store
-from tests.interop.ha_peer import HOST
+from tests.support.java_replica import HOST
 
 _WATCH_S = 0.02
 
@@ -30,7 +31,7 @@ class Told:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def tell(self, event: str, fields: Mapping[str, Any]) -> None:
+    def report(self, event: str, fields: Mapping[str, Any]) -> None:
         with self._lock:
             sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
             sys.stdout.flush()
@@ -51,16 +52,16 @@ def state_of(replica: ReplicatedStore) -> dict[str, Any]:
     }
 
 
-def watch(replica: ReplicatedStore, told: Told, end: threading.Event) -> None:
+def watch(replica: ReplicatedStore, reply: Told, end: threading.Event) -> None:
     last: dict[str, Any] = {}
     while not end.wait(_WATCH_S):
         state = state_of(replica)
         if state != last:
-            told.tell("state", state)
+            reply.report("state", state)
             last = state
 
 
-def obey(replica: ReplicatedStore, told: Told, words: list[str], *, first: int) -> dict[str, Any]:
+def obey(replica: ReplicatedStore, reply: Told, words: list[str], *, first: int) -> dict[str, Any]:
     match words:
         case ["status"]:
             return state_of(replica)
@@ -70,9 +71,9 @@ def obey(replica: ReplicatedStore, told: Told, words: list[str], *, first: int) 
                 try:
                     receipt = replica.store.put(message(number, size=int(size)), copies=copies)
                 except PutError as error:
-                    told.tell("refused", {"number": number, "message": str(error)})
+                    reply.report("refused", {"number": number, "message": str(error)})
                     continue
-                told.tell("acked", {"number": number, "offset": receipt.physical_offset})
+                reply.report("acked", {"number": number, "offset": receipt.physical_offset})
             return {"maxOffset": replica.end_offset}
     raise ValueError(f"unknown command {words}")
 
@@ -90,8 +91,10 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
-    told, end = Told(), threading.Event()
+
+    reply, end = Told(), threading.Event()
     options = HaOptions(heartbeat_ms=100, reconnect_ms=100, batch_bytes=given.batch_bytes)
+
     with (
         open_store(given.root) as store,
         ReplicatedStore(
@@ -108,21 +111,28 @@ def main() -> None:
             replica.become_master(given.epoch, others_asked=given.epoch is not None)
         else:
             replica.become_slave(given.master, given.epoch)
-        told.tell("ready", state_of(replica))
-        watcher = threading.Thread(target=watch, args=(replica, told, end))
+        reply.report("ready", state_of(replica))
+
+        watcher = threading.Thread(target=watch, args=(replica, reply, end))
         watcher.start()
+
         first = given.first
         for line in sys.stdin:
             words = line.split()
             if words == ["quit"]:
                 break
+
             try:
-                answer = obey(replica, told, words, first=first)
-                told.tell("done", {"line": line.strip(), **answer})
+                answer = obey(replica, reply, words, first=first)
+                reply.report("done", {"line": line.strip(), **answer})
             except Exception as error:
-                told.tell("error", {"in": "command", "line": line.strip(), "message": str(error)})
+                reply.report(
+                    "error", {"in": "command", "line": line.strip(), "message": str(error)}
+                )
+
             if words[:1] == ["put"]:
                 first += int(words[1])
+
         end.set()
         watcher.join()
 

@@ -26,8 +26,8 @@ from tests.interop.ha_case import (
     open_store,
     put,
 )
-from tests.interop.ha_peer import Replica, Replicas
-from tests.waiting import wait_until
+from tests.support.java_replica import Replica, Replicas
+from tests.support.waiting import wait_until
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
@@ -63,13 +63,16 @@ def test_we_catch_up_follow_live_puts_and_acknowledge_quorum_writes(
     java = start_master(java_replica, tmp_path / "java", protocol)
     with following(tmp_path / "ours", java, protocol) as (_, slave):
         slave.wait_caught_up(chunks(java, count=20), timeout=30)
+
     assert chunks(java, count=150, each=50) > 3 * FILE_SIZE
+
     java.kill()
     more = NEEDS_TWO | ({"epoch": 2} if protocol == "autoswitch" else {})
     java = start_master(
         java_replica, tmp_path / "java", protocol, batch_size=700, first_message=1000, **more
     )
-    load = java.tell(f"put 100 {MESSAGE_BYTES}")
+
+    load = java.send(f"put 100 {MESSAGE_BYTES}")
     with following(tmp_path / "ours", java, protocol) as (store, slave):
         java.answer(load)
         end = chunks(java, count=30)
@@ -107,16 +110,16 @@ def test_nothing_that_java_acknowledged_is_missing_after_kills_on_either_side_un
     java = start_java(0, 1)
     ours = start_ours()
     end = chunks(java, count=50)
-    load = java.tell(f"put 200 {MESSAGE_BYTES}")
+    load = java.send(f"put 200 {MESSAGE_BYTES}")
     ours.wait_state(lambda state: state["maxOffset"] > end + 20_000, "the load")
     ours.kill()
     ours = start_ours()
-    told = java.answer(load)
-    assert told["statuses"] == {"PUT_OK": 200}
-    java.tell(f"put 5000 {MESSAGE_BYTES}")
-    end = told["maxOffset"]
+    reply = java.answer(load)
+    assert reply["statuses"] == {"PUT_OK": 200}
+    java.send(f"put 5000 {MESSAGE_BYTES}")
+    end = reply["maxOffset"]
     ours.wait_state(lambda state: state["maxOffset"] > end + 20_000, "more load")
-    acked = max(each["ackedBySlaves"] for each in java.told("state"))
+    acked = max(each["ackedBySlaves"] for each in java.events_of("state"))
     port = java.state["haPort"]
     java.kill()
     java = start_java(port, 2)
@@ -149,7 +152,7 @@ def test_we_take_over_javas_epochs_and_lose_a_fork_that_we_wrote_over_epochs(
         java.ask("bump 5")
         ours.wait_caught_up(chunks(java, count=5), timeout=30)
         if java_replica.release == "5.5.0":
-            # 5.3.3 tells an epoch that begins without an election only to those who connect.
+            # 5.3.3 tells an epoch that begins without an election only to slaves that connect.
             wait_until(ours, lambda: ours.epochs[-1].epoch == 5, "epoch 5")
             assert epochs_of(ours) == java.ask("status")["epochs"]
         assert_same(java, store)
@@ -216,26 +219,33 @@ def test_release_5_5_0_stale_epochs_of_a_java_master_do_not_hide_a_fork(
     b = java_replica.java(
         "autoswitch-slave", tmp_path / "b", broker_id=3, epoch=1, master=a.address
     )
+
     b.wait_state(lambda state: state["maxOffset"] == common, "all of the log")
     b.kill()
+
     for epoch in (5, 6):
         a.ask(f"promote {epoch} 1")
         end = chunks(a, count=5)
+
     with following(tmp_path / "ours", a) as (_, slave):
         slave.wait_caught_up(end, timeout=30)
     a.kill()
+
     # B writes epoch 7 from where epoch 5 began; A joins, and becomes master again.
     b = start_master(java_replica, tmp_path / "b", "autoswitch", broker_id=3, epoch=7, seed=7)
+
     newer = chunks(b, count=30, size=450)
     a = java_replica.java(
         "autoswitch-slave", tmp_path / "a", broker_id=1, epoch=7, master=b.address
     )
     a.wait_state(lambda state: state["maxOffset"] == newer, "all of B's log")
     b.kill()
+
     epochs = [entry[0] for entry in a.ask("promote 8 1")["epochs"]]
     assert epochs == ([1, 7, 8] if java_replica.release == "5.3.3" else [1, 5, 6, 8])
     a.ask("skip 5000")
     chunks(a, count=5)
+
     with following(tmp_path / "ours", a) as (store, slave):
         slave.wait_caught_up(chunks(a, count=5), timeout=30)
         assert_same(a, store)
@@ -249,28 +259,31 @@ def test_learner_last_file_and_a_java_master_that_begins_behind_our_end(
         slave.wait_caught_up(chunks(java, count=10), timeout=30)
         java.wait_state(lambda state: bool(state["connections"]), "the learner")
         assert java.state["connections"][0]["asyncLearner"]
-        assert java.told("syncStateSetWanted") == []
+        assert java.events_of("syncStateSetWanted") == []
+
     chunks(java, count=50)
     java.ask("promote 2 1")
     chunks(java, count=60)
     java.ask("delete-first")
     assert java.ask("status")["minOffset"] == FILE_SIZE
+
     with (
         following(tmp_path / "last", java, broker_id=4, sync_from_last_file=True) as (
             last,
             at_last,
         ),
         following(tmp_path / "fresh", java, broker_id=5) as (fresh, from_first),
-        following(tmp_path / "old", java, broker_id=3, begin_anew=True) as (old, anew),
+        following(tmp_path / "old", java, broker_id=3, begin_anew=True) as (old, rebegun),
     ):
         end = chunks(java, count=10)
-        for slave in (at_last, from_first, anew):
+        for slave in (at_last, from_first, rebegun):
             slave.wait_caught_up(end, timeout=30)
         assert fresh.start_offset == old.start_offset == FILE_SIZE
         assert last.start_offset > FILE_SIZE
+
         for store in (last, fresh, old):
             assert_same(java, store)
-        assert epochs_of(from_first) == epochs_of(anew) == java.ask("status")["epochs"]
+        assert epochs_of(from_first) == epochs_of(rebegun) == java.ask("status")["epochs"]
 
 
 def test_java_that_waits_for_all_its_members_waits_for_us(

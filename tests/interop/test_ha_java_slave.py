@@ -26,8 +26,8 @@ from tests.interop.ha_case import (
     open_store,
     put,
 )
-from tests.interop.ha_peer import Replica, Replicas
-from tests.waiting import wait_until
+from tests.support.java_replica import Replica, Replicas
+from tests.support.waiting import wait_until
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
@@ -106,14 +106,14 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
     ours = start_ours(0, 0, 1)
     java = start_java()
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
-    load = ours.tell(f"put 4000 {MESSAGE_BYTES} 2")
-    ours.wait_told("acked", 301)
+    load = ours.send(f"put 4000 {MESSAGE_BYTES} 2")
+    ours.wait_events("acked", 301)
     java.kill()
     java = start_java()
-    count = len(ours.told("acked"))
-    ours.wait_told("acked", count + 301)
+    count = len(ours.events_of("acked"))
+    ours.wait_events("acked", count + 301)
     ours.kill()
-    acked = {each["number"]: each["offset"] for each in ours.told("acked")}
+    acked = {each["number"]: each["offset"] for each in ours.events_of("acked")}
     assert len(acked) > 600
     assert load == 0
     port = ours.state["haPort"]
@@ -124,7 +124,7 @@ def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
         lambda state: has_replica(state, state["maxOffset"]), "a slave that holds everything"
     )
     ours.ask(f"put 50 {MESSAGE_BYTES} 2")
-    acked |= {each["number"]: each["offset"] for each in ours.told("acked")}
+    acked |= {each["number"]: each["offset"] for each in ours.events_of("acked")}
     java.wait_state(has_all(ours.ask("status")["maxOffset"]), "all of the log, confirmed")
     ours.quit()
     with open_store(tmp_path / "ours") as store:
@@ -145,19 +145,24 @@ def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_foll
         "autoswitch-slave", tmp_path / "java", master=ours.address, broker_id=2, epoch=1
     )
     ours.wait_state(lambda state: has_replica(state, 0), "the slave's first word")
+
     # The log ends within the eighth file, of 39 records like all others: at the border of two files
     # Java's promotion ends with an IndexOutOfBoundsException.
-    ours.tell(f"put 310 {MESSAGE_BYTES} 2")
-    ours.wait_told("acked", 280)
+    ours.send(f"put 310 {MESSAGE_BYTES} 2")
+    ours.wait_events("acked", 280)
+
     java.ask("disconnect")
     ours.wait_state(lambda state: not state["replicas"], "the end of the connection")
+
     # A put that still waits for its copy is stored here alone.
     ours.kill()
-    acked = {each["number"]: each["offset"] for each in ours.told("acked")}
+    acked = {each["number"]: each["offset"] for each in ours.events_of("acked")}
+
     java.ask("promote 2 1,2")
     java.ask("skip 5000")
     java.ask("syncset 2")
     chunks(java, count=20)
+
     with open_store(tmp_path / "ours") as store:
         ended = store.end_offset
         with Slave(store, master=java.address, broker_id=1, options=QUICK) as slave:
@@ -165,6 +170,7 @@ def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_foll
             end = chunks(java, count=20)
             slave.wait_caught_up(end, timeout=30)
             assert_same(java, store)
+
         for number, offset in acked.items():
             assert store.record_at(offset).keys == [f"ours-{number}"]
         assert max(acked.values()) < ended
@@ -339,6 +345,7 @@ def test_classic_java_slave_that_forked_or_is_ahead_is_never_counted(
     java = java_replica.java("default-master", tmp_path / "java", seed=9)
     ahead = chunks(java, count=40)
     java.kill()
+
     quorum = Quorum(total=2, in_sync=2, timeout_ms=300)
     with (
         open_store(tmp_path / "ours") as store,
@@ -348,6 +355,7 @@ def test_classic_java_slave_that_forked_or_is_ahead_is_never_counted(
             with pytest.raises(rmqstore.ReplicaTimeout):
                 store.put(message(number), copies=2)
         assert store.end_offset < ahead
+
         java = start_slave(java_replica, tmp_path / "java", master, "classic")
         with pytest.raises(rmqstore.ReplicaTimeout):
             store.put(message(3), copies=2)

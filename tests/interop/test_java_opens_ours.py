@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,55 +18,60 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import manifest
+from rmqstore.check import manifest
 from tests.golden import GoldenCase
 from tests.golden.rewriting import open_fresh
-from tests.interop import peer
-from tests.interop.every_kind import SETTINGS, Case, assert_accepted, judge, put_every_kind
 from tests.reference import log
+from tests.support import java
+from tests.support.every_kind import SETTINGS, Case, assert_accepted, put_every_kind, read_by_java
+from tests.support.java_store import JavaStore
+from tests.support.waiting import spin_until
 
 GoldenCopy = Callable[[str, str], GoldenCase]
 
 KINDS_OF_QUEUE = ("consumequeue", "batchconsumequeue", "index")
 
 
-def compatibility(java: peer.JavaStore, wanted: str) -> str:
+def compatibility(java: JavaStore, wanted: str) -> str:
     """Return the setting: `both` releases, or the `own` bytes of the release that reads."""
     return {"both": "auto", "own": java.release[:3]}[wanted]
 
 
 @pytest.mark.parametrize("written_for", ["auto", "5.3", "5.5"])
 def test_a_closed_store_with_every_kind_of_message(
-    java_store: peer.JavaStore, written_for: str, tmp_path: Path
+    java_store: JavaStore, written_for: str, tmp_path: Path
 ) -> None:
     case = Case(tmp_path, SETTINGS)
     with case.open(compatibility=written_for) as store:
         put_every_kind(store)
         messages = case.write_manifest(store)
-    report = judge(java_store, case)
+    report = read_by_java(java_store, case)
     assert_accepted(report, messages=messages)
     assert report.of("store")[0]["abortFile"] is False
 
 
 @pytest.mark.parametrize("wanted", ["both", "own"])
 def test_a_crashed_store_whose_later_queue_pages_never_reached_the_disk(
-    java_store: peer.JavaStore, wanted: str, tmp_path: Path
+    java_store: JavaStore, wanted: str, tmp_path: Path
 ) -> None:
     case = Case(tmp_path / "case", SETTINGS)
     kept = tmp_path / "kept"
     store = case.open(compatibility=compatibility(java_store, wanted))
     put_every_kind(store, rounds=10)
     store.wait_dispatched()
+
     if wanted == "both":
         # With the exact bytes of one release a checkpoint has that release's own gaps: 5.3 vouches
         # for queue pages that were never flushed, 5.5 forgets an index file that is being filled.
         store.flush()
+
     keep(case, kept)
     put_every_kind(store, first=10, rounds=10)
     messages = case.write_manifest(store)
-    store._abandon()
+    store.abandon()
+
     restore(kept, case)
-    report = judge(java_store, case)
+    report = read_by_java(java_store, case)
     assert_accepted(report, messages=messages)
     assert report.of("store")[0]["abortFile"] is True
 
@@ -90,7 +94,7 @@ def restore(kept: Path, case: Case) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tests.interop.every_kind import SETTINGS, Case, put_every_kind
+from tests.support.every_kind import SETTINGS, Case, put_every_kind
 
 store = Case(Path(sys.argv[1]), SETTINGS).open()
 for number in range(100_000):
@@ -99,15 +103,16 @@ for number in range(100_000):
 """
 
 
-def test_a_store_whose_writer_was_killed(java_store: peer.JavaStore, tmp_path: Path) -> None:
+def test_a_store_whose_writer_was_killed(java_store: JavaStore, tmp_path: Path) -> None:
     case = Case(tmp_path / "case", SETTINGS)
+
     acknowledged = 0
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(case.directory)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=peer.REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(peer.REPOSITORY)},
+        cwd=java.REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(java.REPOSITORY)},
     ) as writer:
         assert writer.stdout is not None
         try:
@@ -115,7 +120,9 @@ def test_a_store_whose_writer_was_killed(java_store: peer.JavaStore, tmp_path: P
                 acknowledged = int(writer.stdout.readline())
         finally:
             writer.send_signal(signal.SIGKILL)
+
     assert (case.root / "abort").exists()
+
     # Each side recovers a copy of its own.
     ours = Case(tmp_path / "ours", SETTINGS)
     shutil.copytree(case.root, ours.root)
@@ -123,14 +130,13 @@ def test_a_store_whose_writer_was_killed(java_store: peer.JavaStore, tmp_path: P
         assert not store.recovery.was_closed
         assert store.end_offset >= acknowledged
         messages = ours.write_manifest(store)
+
     shutil.copy(ours.manifest, case.manifest)
-    assert_accepted(judge(java_store, case), messages=messages)
+    assert_accepted(read_by_java(java_store, case), messages=messages)
 
 
 @pytest.mark.parametrize("end", ["closed", "crashed"])
-def test_a_store_that_was_cut_and_went_on(
-    java_store: peer.JavaStore, end: str, tmp_path: Path
-) -> None:
+def test_a_store_that_was_cut_and_went_on(java_store: JavaStore, end: str, tmp_path: Path) -> None:
     case = Case(tmp_path, SETTINGS)
     store = case.open()
     put_every_kind(store, rounds=20)
@@ -144,13 +150,13 @@ def test_a_store_that_was_cut_and_went_on(
     if end == "closed":
         store.close()
     else:
-        store._abandon()
-    assert_accepted(judge(java_store, case), messages=messages)
+        store.abandon()
+    assert_accepted(read_by_java(java_store, case), messages=messages)
 
 
 @pytest.mark.parametrize("end", ["closed", "crashed"])
 def test_a_store_with_property_crcs_on_several_paths_without_its_oldest_files(
-    java_store: peer.JavaStore, end: str, tmp_path: Path
+    java_store: JavaStore, end: str, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {
         **SETTINGS,
@@ -158,27 +164,31 @@ def test_a_store_with_property_crcs_on_several_paths_without_its_oldest_files(
         "forceVerifyPropCRC": True,
         "storePathCommitLog": "disk1,disk2,disk3",
     }
+
     case = Case(tmp_path, settings)
     store = case.open()
     put_every_kind(store, rounds=40)
     store.wait_dispatched()
+
     store.expire_files(2)
     put_every_kind(store, first=40, rounds=4)
     assert store.start_offset == 2 * settings["mappedFileSizeCommitLog"]
     assert all((case.root / f"disk{number}").exists() for number in (1, 2, 3))
+
     messages = case.write_manifest(store)
     if end == "closed":
         store.close()
     else:
         store.flush()
-        store._abandon()
-    report = judge(java_store, case)
+        store.abandon()
+
+    report = read_by_java(java_store, case)
     assert_accepted(report, messages=messages)
     assert report.of("store")[0]["minPhyOffset"] == 2 * settings["mappedFileSizeCommitLog"]
 
 
 def test_a_crashed_store_of_more_log_files_than_java_walks_back_over(
-    java_store: peer.JavaStore, tmp_path: Path
+    java_store: JavaStore, tmp_path: Path
 ) -> None:
     # An index file takes all entries here, so that only the bound on its span ends it.
     settings = {**SETTINGS, "maxIndexNum": 20_000, "flushIntervalCommitLog": 1}
@@ -193,8 +203,8 @@ def test_a_crashed_store_of_more_log_files_than_java_walks_back_over(
     messages = case.write_manifest(store)
     assert len(list((case.root / "commitlog").iterdir())) > 20
     assert store._checkpoint()["logics_physical_offset"] > 10 * file_size
-    store._abandon()
-    assert_accepted(judge(java_store, case), messages=messages)
+    store.abandon()
+    assert_accepted(read_by_java(java_store, case), messages=messages)
 
 
 def wait_until_covered(store: rmqstore.Store, file_size: int) -> None:
@@ -202,14 +212,17 @@ def wait_until_covered(store: rmqstore.Store, file_size: int) -> None:
 
     Log files as small as these are full faster than any disk flushes.
     """
-    deadline = time.monotonic() + 30
-    while store.end_offset - store._checkpoint()["logics_physical_offset"] >= 7 * file_size:
-        assert time.monotonic() < deadline, store._checkpoint()
+
+    def is_covered() -> bool:
+        covered: int = store._checkpoint()["logics_physical_offset"]
+        return store.end_offset - covered < 7 * file_size
+
+    spin_until(is_covered, "the checkpoint follows")
 
 
 @pytest.mark.parametrize("case_name", ["many-queues", "transactions"])
 def test_a_golden_log_copied_raw(
-    java_store: peer.JavaStore, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    java_store: JavaStore, case_name: str, golden_case: GoldenCopy, tmp_path: Path
 ) -> None:
     golden = golden_case(java_store.release, case_name)
     case = Case(tmp_path / "case", golden.spec["store"])
@@ -220,14 +233,14 @@ def test_a_golden_log_copied_raw(
         for at in range(0, line["maxPhyOffset"], 1021):
             store.append_raw(at, data[at : min(at + 1021, line["maxPhyOffset"])])
     shutil.copy(golden.directory / "manifest.jsonl", case.manifest)
-    report = judge(java_store, case, probe=False)
+    report = read_by_java(java_store, case, probe=False)
     assert_accepted(report, messages=len(golden.manifest))
     assert report.of("queue") == list(golden.expected_of("queue"))
     assert report.of("index") == list(golden.expected_of("index"))
 
 
 def test_a_store_that_java_went_on_with_and_rmqstore_after_it(
-    java_store: peer.JavaStore, tmp_path: Path
+    java_store: JavaStore, tmp_path: Path
 ) -> None:
     case = Case(tmp_path, SETTINGS)
     with case.open() as store:
@@ -235,11 +248,13 @@ def test_a_store_that_java_went_on_with_and_rmqstore_after_it(
         before = list(manifest.dump(store))
         ends = {(queue.topic, queue.number): queue.end for queue in store.queues()}
         messages = case.write_manifest(store)
+
     report = java_store.dump(
         case.directory, keys=True, probe=True, in_place=True, manifest=case.manifest
     )
     assert_accepted(report, messages=messages)
     (probed,) = report.of("probe")
+
     with case.open() as store:
         assert store.recovery.was_closed
         after = list(manifest.dump(store))
@@ -247,6 +262,8 @@ def test_a_store_that_java_went_on_with_and_rmqstore_after_it(
         assert len(after) == len(before) + probed["queues"]
         for line in after[len(before) :]:
             assert line["queueOffset"] == ends[line["topic"], line["queueId"]]
+
         put_every_kind(store, first=50, rounds=2)
         messages = case.write_manifest(store)
-    assert_accepted(judge(java_store, case), messages=messages)
+
+    assert_accepted(read_by_java(java_store, case), messages=messages)

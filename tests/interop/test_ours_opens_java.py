@@ -6,58 +6,16 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rmqstore
-from rmqstore import manifest
+from rmqstore.check import manifest
 from tests.golden.rewriting import FAR_TIME_MS, config_of
-from tests.interop import peer
-from tests.interop.every_kind import SETTINGS, Case, assert_accepted, judge
 from tests.reference.manifest import comparable
-
-SPEC: dict[str, Any] = {
-    "seed": 77,
-    "store": dict(SETTINGS),
-    "topics": [
-        {"name": "TopicA", "queues": 3},
-        {"name": "Long", "padTo": 200, "queues": 2},
-        {"name": "Bundles", "queues": 2, "queueType": "BatchCQ"},
-    ],
-    "steps": [
-        {
-            "kind": "normal",
-            "count": 120,
-            "topics": ["TopicA", "Long"],
-            "body": [0, 900],
-            "tags": ["A", "B"],
-            "keys": [0, 2],
-            "bornHost": "mixed",
-            "storeHost": "mixed",
-            "compression": ["none", "zlib", "lz4", "zstd"],
-        },
-        {"kind": "batch", "count": 20, "topics": ["TopicA"], "size": [1, 6], "body": [0, 300]},
-        {
-            "kind": "innerBatch",
-            "count": 20,
-            "topics": ["Bundles"],
-            "size": [2, 8],
-            "body": [0, 200],
-        },
-        {"kind": "transaction", "count": 20, "topics": ["TopicA"], "style": ["flags", "broker"]},
-        {"kind": "delay", "count": 20, "topics": ["TopicA"], "levels": [1, 18]},
-        {
-            "kind": "lmq",
-            "count": 30,
-            "topics": ["TopicA"],
-            "lmq": ["x", "y", "z"],
-            "fanout": [1, 3],
-        },
-        {"kind": "exact", "count": 1, "topics": ["TopicA"], "target": "fileEnd", "slack": 0},
-        {"kind": "normal", "count": 60, "topics": ["TopicA"], "body": [0, 900], "keys": [1, 1]},
-    ],
-}
+from tests.support.every_kind import SETTINGS, SPEC, Case, assert_accepted, read_by_java
+from tests.support.java_store import JavaStore
+from tests.support.waiting import spin_until
 
 
 def open_java(case: Case, *, read_only: bool = False) -> rmqstore.Store:
@@ -67,25 +25,29 @@ def open_java(case: Case, *, read_only: bool = False) -> rmqstore.Store:
 
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
 def test_a_java_store_with_every_kind_of_message(
-    java_store: peer.JavaStore, crash: bool, tmp_path: Path
+    java_store: JavaStore, crash: bool, tmp_path: Path
 ) -> None:
     case = Case(tmp_path, SETTINGS)
     written = [dict(line) for line in java_store.write(case.directory, SPEC, crash=crash)]
     expected = [comparable(line) for line in written]
     assert len(expected) > 300
+
     with open_java(case, read_only=True) as store:
         assert list(manifest.dump(store)) == expected
+
     with open_java(case) as store:
         assert store.recovery.was_closed is not crash
         assert list(manifest.dump(store)) == expected
+
         for line in expected:
             for key in (line["keys"] or "").split():
                 found = store._query(line["topic"], key, False, 0, FAR_TIME_MS, 64)
                 assert line["phyOffset"] in {record.physical_offset for record in found}
+
     # What rmqstore's recovery left is a store for Java again.
     with open_java(case) as store:
         case.write_manifest(store)
-    assert_accepted(judge(java_store, case), messages=len(expected))
+    assert_accepted(read_by_java(java_store, case), messages=len(expected))
 
 
 BENCH = {
@@ -97,7 +59,7 @@ BENCH = {
 
 
 def test_beside_a_java_writer_and_after_it_was_killed(
-    java_store: peer.JavaStore, tmp_path: Path
+    java_store: JavaStore, tmp_path: Path
 ) -> None:
     case = Case(tmp_path / "case", BENCH)
     case.write_spec()
@@ -106,7 +68,7 @@ def test_beside_a_java_writer_and_after_it_was_killed(
         "put", case.root, settings=BENCH, messages=50_000_000, body=700, topics=2, queues=3
     ) as writer:
         deadline = time.monotonic() + 60
-        wait_for_log(case.root, writer, deadline=deadline)
+        wait_for_log(case.root, writer)
         with open_java(case, read_only=True) as store:
             while len(ends) < 12 or ends[-1] < 4 << 20:
                 assert writer.poll() is None
@@ -129,15 +91,18 @@ def test_beside_a_java_writer_and_after_it_was_killed(
         assert sum(len(queue) for queue in store.queues()) == records
         messages = ours.write_manifest(store)
     # What rmqstore's recovery left is a store for Java again.
-    assert_accepted(judge(java_store, ours), messages=messages)
+    assert_accepted(read_by_java(java_store, ours), messages=messages)
 
 
-def wait_for_log(root: Path, writer: subprocess.Popen[str], *, deadline: float) -> None:
+def wait_for_log(root: Path, writer: subprocess.Popen[str]) -> None:
     """Return when the Java store has begun to write."""
     log = root / "commitlog" / f"{0:020}"
-    while not log.exists() or read_head(log) == bytes(4):
+
+    def has_begun() -> bool:
         assert writer.poll() is None
-        assert time.monotonic() < deadline
+        return log.exists() and read_head(log) != bytes(4)
+
+    spin_until(has_begun, "the Java store writes")
 
 
 def read_head(path: Path) -> bytes:

@@ -1,355 +1,224 @@
-"""The native acknowledgement board does what the pure quorum machines say, step by step.
+"""The acknowledgement board of production agrees with the reference, call by call.
 
-Both sides get the same steps: replicas come, acknowledge and go, puts are admitted, wait, are
-resolved or run out of time, the rule changes, the role ends. They must agree on every admission,
-on the outcome of every put and on the confirm offset after every step.
+Random histories of acknowledgements, joins and leaves, rules, role ends, time limits and admissions
+of earlier roles go to both; over a store and in virtual time. Then whole groups, with proposals and
+elections, and simulated worlds run on compared boards.
 """
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import rmqstore
-from rmqstore._native.core import AckBoard, AckInbox, AckWait
-from rmqstore.errors import NotWritable, PutError
+from rmqstore import Durability, sim
+from rmqstore.errors import PutError
 from rmqstore.message import PutStatus
-from rmqstore.replication.quorum import Lease, Mode, Quorum, QuorumWriter, Resolution, Standing
-from rmqstore.replication.replicas import Replica
-from rmqstore.replication.watermark import Watermark
-from tests.crash.agreement import FILES
-from tests.effort import rounds
+from rmqstore.replication.group.group import Effect, MasterGroup, Propose
+from rmqstore.replication.group.quorum import Lease, Mode, Quorum
+from rmqstore.replication.group.sync_state_set import Proposal
+from tests.reference.ack_board import ReferenceBoard
+from tests.reference.compared_board import (
+    ComparedAdmission,
+    ComparedBoard,
+    ComparedInbox,
+    ComparedLog,
+    compare_boards,
+)
+from tests.scenarios.model_master import ModelMaster
+from tests.support.agreement import FILES
+from tests.support.effort import rounds
 
-IDS = range(5)
-EPOCHS = st.sampled_from((-1, 3, 3, 4))
-WAITING_MAX = 6
+SLOTS_MAX = 6
 LIMIT_MS = 60_000
-OVER = 0
-"""A lease end that is long past."""
 
 
-class HeldLease(Lease):
-    """A lease without a clock: held or not, as it is told."""
+class VirtualGround(ComparedLog):
+    """A log in virtual time."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.held = True
+    def append(self, rng: Random) -> None:
+        self.end_offset += rng.randrange(1, 200)
 
-    def is_held(self, now_ms: int) -> bool:
-        return self.held
+    def flush(self, rng: Random) -> None:
+        self.flushed_offset = rng.randint(self.flushed_offset, self.end_offset)
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a rule is made of, besides what replicas said."""
-
-    mode: Mode
-    quorum: Quorum
-    learners: frozenset[int]
-    members: frozenset[int]
-    is_gated: bool
-    is_flushed: bool
-    epoch: int
-    epoch_start_offset: int
+    def pass_time(self, rng: Random) -> None:
+        self.now_ms += rng.choice((1, 10, 100))
 
 
-class Pair:
-    """A board and the pure machines it stands for."""
+class StoreGround:
+    """A store; the only leases are those that are over."""
 
-    def __init__(self, store: rmqstore.Store, setting: Setting) -> None:
-        self.store = store
+    def __init__(self, store: rmqstore.Store) -> None:
+        self.core = store
         store._set_confirm_offset(-1)
-        self.board = store._board = AckBoard(store)
-        self.inbox = AckInbox()
-        self.slots: dict[int, int] = {}
-        self.waits: dict[int, AckWait] = {}
-        self.acks: dict[int, tuple[int, int]] = {}
-        """Offset and epoch of each."""
-        self.now_ms = 0
-        self.is_frozen = False
-        self.lease = HeldLease()
-        self.outcomes: list[Resolution[int]] = []
-        end = store.end_offset
-        self.watermark = Watermark(confirm_offset=end, start_offset=0, end_offset=end)
-        self.set(setting)
-
-    # -- the rule
-
-    def set(self, setting: Setting) -> None:
-        former = getattr(self, "writer", None)
-        self.setting = setting
-        self.writer: QuorumWriter[int] = QuorumWriter(
-            setting.quorum, setting.mode, lease=self.lease, waiting_max=WAITING_MAX
-        )
-        if former is not None:
-            self.writer._waiters = former._waiters
-        self.thaw()
+        self.bound = math.inf
+        self.boards: list[ReferenceBoard] = []
+        self.now_ms = 1
 
     @property
-    def standing(self) -> Standing:
-        own_end = self.store.flushed_offset if self.setting.is_flushed else self.store.end_offset
-        voters = frozenset(self.acks) - self.setting.learners
-        heard = {each: offset for each, (offset, _) in self.acks.items()}
-        held = {each: self.held(*ack) for each, ack in self.acks.items()}
-        if self.setting.mode is not Mode.SYNC_STATE_SET:
-            return Standing(own_end, held, voters, heard=heard)
-        members = self.setting.members
-        return Standing(own_end, held, members & voters, members, heard=heard)
+    def end_offset(self) -> int:
+        return self.core.end_offset
 
-    def held(self, offset: int, epoch: int) -> int:
-        replica = Replica(
-            0, connection=0, is_learner=False, names_epochs=True, connected_ms=self.now_ms
-        )
-        replica.acked(offset, epoch=epoch, end_offset=0, now_ms=self.now_ms)
-        return replica.held(self.setting.epoch, self.setting.epoch_start_offset)
+    @property
+    def flushed_offset(self) -> int:
+        return self.core.flushed_offset
 
-    def thaw(self) -> None:
-        setting, standing, quorum = self.setting, self.standing, self.setting.quorum
-        has_set = setting.mode is Mode.SYNC_STATE_SET
-        present = 1 + len(standing.counted)
-        enough = not has_set or present >= quorum.min_in_sync
-        available = standing.available(quorum.gap_bytes_max)
-        waited = standing.waited or ()
-        self.board.thaw(
-            counted=[self.slots[each] for each in standing.counted],
-            waited=[self.slots[each] for each in waited if each in self.slots] if has_set else None,
-            is_missing=any(each not in self.slots for each in waited),
-            is_gated=setting.is_gated,
-            confirm_copies=self.writer.needed(standing),
-            epoch=setting.epoch,
-            epoch_start=setting.epoch_start_offset,
-            status=PutStatus.PUT_OK if enough else PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
-            reason="too few",
-            copies=self.writer.needed(standing),
-            needs_all=has_set and quorum.all_ack,
-            is_flushed=setting.is_flushed,
-            lease_end_ms=None if self.lease.held else OVER,
-            waiting_max=WAITING_MAX,
-            available=available if setting.mode is Mode.PLAIN else None,
-            present=available if setting.mode is Mode.ACTING_MASTER else None,
-        )
-        self.is_frozen = False
-        self.evaluate()
+    def append(self, rng: Random) -> None:
+        self.core.put("t", b"x" * rng.randrange(100), durability=Durability.MEMORY)
 
-    def evaluate(self) -> None:
-        """Lets the pure side do what an evaluation of the board does."""
-        if self.is_frozen:
-            return
-        standing = self.standing
-        if not self.setting.is_gated:
-            reached: int | None = standing.end_offset
-        elif self.setting.mode is Mode.SYNC_STATE_SET:
-            reached = standing.end_of_all()
-        else:
-            reached = standing.end_of_copies(self.writer.needed(standing))
-        self.watermark.lead(reached, end_offset=standing.end_offset)
-        self.outcomes += self.writer.progress(standing, self.now_ms)
+    def flush(self, rng: Random) -> None:
+        self.core._wait_flushed(self.core.end_offset, LIMIT_MS)
+        for each in self.boards:
+            each.flushed()
 
-    def freeze(self) -> None:
-        assert self.board.freeze() == self.watermark.confirm_offset
-        self.is_frozen = True
+    def pass_time(self, rng: Random) -> None:
+        pass
+
+
+class History:
+    """Random calls to a board."""
+
+    def __init__(self, ground: Any, rng: Random) -> None:
+        self.ground, self.rng = ground, rng
+        self.board = ComparedBoard(ground)
+        self.inbox = ComparedInbox(has_descriptor=False)
+        self.slots: list[int] = []
+        self.admissions: list[ComparedAdmission] = []
+        self.waits: list[Any] = []
+        self.steps = [
+            *[self.ack] * 8,
+            *[self.put] * 6,
+            *[self.append, self.thaw, self.flush, self.pass_time] * 3,
+            *[self.connect, self.disconnect, self.expire, self.begin_late, self.acknowledge] * 2,
+            *[self.freeze, self.end_role],
+        ]
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.rng.choice(self.steps)()
+            self.board.compare()
+            assert self.board.copies_of(self.offset()) >= 1
+            for wait in self.inbox.take():
+                self.waits.remove(wait)
+        self.board.abandon()
+        self.inbox.take()
+
+    def offset(self) -> int:
+        """Return an offset of the log, its end and recent ones more often."""
+        end = self.ground.end_offset
+        return max(end - self.rng.choice((0, 0, 0, 1, 100, 400, 5000)), 0)
 
     # -- steps
 
-    def connect(self, broker_id: int) -> None:
-        if broker_id in self.slots:
-            return
-        self.freeze()
-        self.slots[broker_id] = self.board.open_slot()
-        self.acks[broker_id] = (-1, -1)
-        self.thaw()
+    def connect(self) -> None:
+        if len(self.slots) < SLOTS_MAX:
+            self.slots.append(self.board.open_slot())
 
-    def disconnect(self, broker_id: int) -> None:
-        if broker_id not in self.slots:
-            return
-        self.freeze()
-        self.board.close_slot(self.slots.pop(broker_id))
-        del self.acks[broker_id]
-        self.thaw()
+    def disconnect(self) -> None:
+        if self.slots:
+            self.board.close_slot(self.slots.pop(self.rng.randrange(len(self.slots))))
 
-    def ack(self, broker_id: int, behind: int, epoch: int) -> None:
-        if broker_id not in self.slots:
-            return
-        # What a put needs in this mode hangs on what replicas hold: a decision.
-        is_decision = self.setting.mode is Mode.ACTING_MASTER
-        if is_decision:
-            self.freeze()
-        offset = max(self.store.end_offset - behind, 0)
-        self.acks[broker_id] = (offset, epoch)
-        self.board.ack(self.slots[broker_id], offset, epoch=epoch)
-        if is_decision:
-            self.thaw()
-        else:
-            self.evaluate()
+    def ack(self) -> None:
+        if self.slots:
+            slot = self.rng.choice(self.slots)
+            self.board.ack(slot, self.offset(), epoch=self.rng.choice((-1, 3, 3, 3, 4)))
 
-    def review(self) -> None:
-        """In this mode what a put needs hangs on the log's end as well: a decision."""
-        if self.setting.mode is Mode.ACTING_MASTER:
-            self.thaw()
-
-    def put_at_the_end_of_the_lease(self, copies: int | None) -> None:
-        self.put(copies, is_last=True)
-
-    def put(self, copies: int | None, *, is_last: bool = False) -> None:
-        number = len(self.outcomes) + len(self.waits)
-        self.review()
-        admission = self.writer.admit(self.standing, now_ms=self.now_ms, copies=copies)
-        if admission.status is not PutStatus.PUT_OK:
-            with pytest.raises(PutError) as refused:
-                self.store._admit(copies)
-            assert (refused.value.status, refused.value.stored) == (admission.status, False)
-            return
-        admitted = self.store._admit(copies)
-        end_offset = self.store.put("t", b"%d" % number).end_offset
-        self.review()
-        self.evaluate()
-        if is_last:
-            self.renew(False)
-        self.waits[number] = self.board._begin(self.inbox, admitted, end_offset, number)
-        if not self.is_frozen or not admission.is_waiting:
-            self.outcomes += self.writer.wait(
-                number,
-                admission,
-                self.standing,
-                end_offset=end_offset,
-                now_ms=self.now_ms,
-                timeout_ms=1000 + number,
-            )
-        else:
-            self.writer._waiters.add(
-                number,
-                end_offset=end_offset,
-                copies=admission.copies,
-                needs_all=admission.needs_all,
-                deadline_ms=self.now_ms + 1000 + number,
-            )
-
-    def put_alone(self) -> None:
-        admission = self.writer.admit(self.standing, now_ms=self.now_ms, is_replicated=False)
-        if admission.status is not PutStatus.PUT_OK:
-            with pytest.raises(NotWritable) as refused:
-                self.store.put("t", b"alone")
-            assert refused.value.status == admission.status
-            return
-        self.store.put("t", b"alone")
-        self.review()
-        self.evaluate()
+    def append(self) -> None:
+        self.ground.append(self.rng)
 
     def flush(self) -> None:
-        is_decision = self.setting.mode is Mode.ACTING_MASTER and not self.is_frozen
-        if is_decision:
-            self.freeze()
-        self.store._wait_flushed(self.store.end_offset, LIMIT_MS)
-        if is_decision:
-            self.thaw()
-        else:
-            self.evaluate()
+        self.ground.flush(self.rng)
+
+    def pass_time(self) -> None:
+        self.ground.pass_time(self.rng)
+
+    def put(self) -> None:
+        admission = self.admit()
+        self.append()
+        if admission is not None:
+            self.begin(admission)
+
+    def admit(self) -> ComparedAdmission | None:
+        copies = self.rng.choice((None, None, None, 1, 2, 3, 5, 5000))
+        try:
+            admission = self.board.admit(copies, is_replicated=self.rng.random() < 0.9)
+        except PutError:
+            return None
+        self.admissions = [*self.admissions[-9:], admission]
+        return admission
+
+    def begin(self, admission: ComparedAdmission) -> None:
+        token = object()
+        self.waits.append(self.board.begin(self.inbox, admission, self.offset(), token))
+
+    def begin_late(self) -> None:
+        """A put that was admitted some time ago, perhaps in an earlier role."""
+        if self.admissions:
+            self.begin(self.rng.choice(self.admissions))
+
+    def acknowledge(self) -> None:
+        for admission in self.admissions:
+            admission.acknowledge()
 
     def expire(self) -> None:
-        """The put that waits for the longest time runs out of it."""
-        deadline = self.writer.next_deadline_ms
-        if deadline is None or self.is_frozen:
-            return
-        self.thaw()
-        deadline = self.writer.next_deadline_ms
-        if deadline is None:
-            return
-        found = self.writer.tick(self.standing, deadline)
-        assert len(found) == 1
-        self.outcomes += found
-        wait = self.waits.pop(found[0].token)
-        assert self.board._withdraw(wait)
-        assert (wait.status, wait.copies) == (found[0].status, found[0].copies)
+        if self.waits:
+            wait = self.rng.choice(self.waits)
+            if self.board.withdraw(wait):
+                self.waits.remove(wait)
 
-    def renew(self, held: bool) -> None:
-        self.lease.held = held
-        self.thaw()
+    def freeze(self) -> None:
+        self.board.freeze()
 
     def end_role(self) -> None:
-        self.outcomes += self.writer.stop(self.standing)
-        self.is_frozen = True
         self.board.abandon()
-        self.compare()
-        self.set(self.setting)
 
-    def compare(self) -> None:
-        told = {each.token: (each.status, each.copies) for each in self.outcomes}
-        for wait in self.inbox.take():
-            assert (wait.status, wait.copies) == told[wait.token]
-            assert self.waits.pop(wait.token) is wait
-        assert not self.waits.keys() & told.keys()
-        assert self.board.waiting == len(self.waits) == len(self.writer)
-        assert self.board.confirm_offset == self.watermark.confirm_offset
-        assert self.board.acks() == {self.slots[each]: ack for each, ack in self.acks.items()}
+    def thaw(self) -> None:
+        rng = self.rng
+        counted = [each for each in self.slots if rng.random() < 0.8]
+        waited = [each for each in self.slots if rng.random() < 0.5]
 
+        now_ms = self.ground.now_ms
+        is_virtual = isinstance(self.ground, VirtualGround)
+        leases = (None, None, 0, *((now_ms + 1, now_ms + 100) if is_virtual else ()))
+        status = rng.choice([PutStatus.PUT_OK] * 6 + [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH])
 
-subsets = st.frozensets(st.sampled_from(IDS))
-
-
-@st.composite
-def quorums(draw: st.DrawFn) -> Quorum:
-    in_sync = draw(st.integers(1, 4))
-    return Quorum(
-        in_sync=in_sync,
-        min_in_sync=draw(st.integers(1, in_sync)),
-        auto_in_sync=draw(st.booleans()),
-        all_ack=draw(st.booleans()),
-        gap_bytes_max=draw(st.sampled_from((1, 150, 1 << 20))),
-    )
-
-
-all_settings = st.builds(
-    Setting,
-    mode=st.sampled_from(Mode),
-    quorum=quorums(),
-    learners=subsets,
-    members=subsets,
-    is_gated=st.sampled_from((True, True, True, False)),
-    is_flushed=st.sampled_from((False, False, True)),
-    epoch=st.sampled_from((-1, 3, 3, 4)),
-    epoch_start_offset=st.sampled_from((0, 0, 500, 5000)),
-)
+        self.board.thaw(
+            counted=counted + counted[:1],
+            waited=waited if rng.random() < 0.5 else None,
+            is_missing=rng.random() < 0.1,
+            confirm_copies=rng.choice((1, 2, 2, 3)),
+            epoch=rng.choice((-1, 3, 3, 4)),
+            epoch_start=rng.choice((0, 0, self.offset())),
+            is_gated=rng.random() < 0.9,
+            status=status,
+            reason="too few",
+            copies=rng.choice((1, 2, 2, 3)),
+            needs_all=rng.random() < 0.3,
+            is_flushed=rng.random() < 0.4,
+            lease_end_ms=rng.choice(leases),
+            waiting_max=rng.choice((3, 1000)),
+            available=rng.choice((None, 1, 2, 3)),
+            present=rng.choice((None, None, 1, 2, 3)),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A method of Pair, and what it is given."""
-
-    name: str
-    arguments: tuple[object, ...]
-
-    def __call__(self, pair: Pair) -> None:
-        getattr(pair, self.name)(*self.arguments)
+SEEDS = [*range(rounds(200, 3000)), secrets.randbelow(2**40)]
 
 
-def _step(name: str, *arguments: st.SearchStrategy[object]) -> st.SearchStrategy[Step]:
-    return st.builds(Step, st.just(name), st.tuples(*arguments))
-
-
-steps = st.one_of(
-    _step("connect", st.sampled_from(IDS)),
-    _step("ack", st.sampled_from(IDS), st.sampled_from((0, 0, 0, 93, 150, 400)), EPOCHS),
-    _step("ack", st.sampled_from(IDS), st.just(0), EPOCHS),
-    _step("put", st.sampled_from((None, None, 1, 2, 3, 6, 5000))),
-    _step("put", st.just(None)),
-    _step("put_at_the_end_of_the_lease", st.sampled_from((None, 1))),
-    _step("put_alone"),
-    _step("flush"),
-    _step("flush"),
-    _step("disconnect", st.sampled_from(IDS)),
-    _step("freeze"),
-    _step("thaw"),
-    _step("expire"),
-    _step("renew", st.booleans()),
-    _step("renew", st.just(True)),
-    _step("set", all_settings),
-    _step("end_role"),
-)
+def test_board_agrees_with_the_reference_in_virtual_time() -> None:
+    for seed in SEEDS:
+        try:
+            History(VirtualGround(), Random(seed)).run(400)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 @pytest.fixture(scope="module")
@@ -360,25 +229,159 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rmqstore.Store]:
         yield opened
 
 
-@settings(
-    max_examples=rounds(80, 5000),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(
-    setting=all_settings,
-    connected=subsets,
-    script=st.lists(steps, min_size=20, max_size=60),
-)
-def test_board_agrees_with_the_quorum_machines(
-    store: rmqstore.Store, setting: Setting, connected: frozenset[int], script: list[Step]
+def test_board_of_a_store_agrees_with_the_reference(store: rmqstore.Store) -> None:
+    for seed in SEEDS[: rounds(40, 500)]:
+        try:
+            History(StoreGround(store), Random(seed)).run(100)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+class GroupHistory:
+    """A master, its slaves and its controller: who comes, goes and joins, reign after reign."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+
+        has_set = rng.random() < 0.6
+        self.master: ModelMaster[int] = ModelMaster(
+            Quorum(
+                in_sync=rng.randint(1, 3),
+                min_in_sync=1,
+                auto_in_sync=rng.random() < 0.5,
+                all_ack=rng.random() < 0.5,
+                gap_bytes_max=rng.choice((50, 1 << 20)),
+                timeout_ms=300,
+                lag_ms_max=500,
+            ),
+            Mode.SYNC_STATE_SET if has_set else rng.choice((Mode.PLAIN, Mode.ACTING_MASTER)),
+            lease=Lease(rng.choice((0, 400))),
+            is_gated=rng.random() < 0.9,
+            is_flushed=rng.random() < 0.5,
+        )
+
+        self.epoch = self.set_epoch = self.connections = self.tokens = 0
+        self.elected = {1}
+        self.links: dict[int, int] = {}
+        self.proposals: list[Proposal] = []
+
+        self.steps = [
+            *[self.ack, self.put] * 6,
+            *[self.connect, self.controller_answers, self.time_passes, self.flush] * 2,
+            *[self.disconnect, self.elected_again],
+        ]
+
+    def run(self, steps: int) -> None:
+        self.elected_again()
+        for _ in range(steps):
+            self.rng.choice(self.steps)()
+            self.master.resolved()
+        self.master.stop()
+        assert len(self.master.resolved()) >= 0
+        assert len(self.master) == 0
+
+    def change(self, change: Any) -> None:
+        effects: list[Effect] = self.master.change(change)
+        self.proposals += [each.proposal for each in effects if isinstance(each, Propose)]
+
+    def elected_again(self) -> None:
+        self.epoch += self.rng.randint(1, 3)
+        self.set_epoch += 1
+        self.elected = {1, *(each for each in self.links if self.rng.random() < 0.5)}
+        self.proposals.clear()
+
+        def begin(group: MasterGroup, now_ms: int) -> list[Effect]:
+            return group.become_master(
+                self.epoch,
+                end_offset=self.master.end_offset,
+                now_ms=now_ms,
+                members=self.elected,
+                set_epoch=self.set_epoch,
+            )
+
+        self.change(begin)
+
+    def connect(self) -> None:
+        self.connections += 1
+        broker_id = self.rng.randint(2, 5)
+        self.links[broker_id] = self.connections
+        self.master.connect(
+            broker_id,
+            on=self.connections,
+            is_learner=self.rng.random() < 0.1,
+            names_epochs=self.rng.random() < 0.9,
+        )
+
+    def disconnect(self) -> None:
+        if self.links:
+            link = self.links.pop(self.rng.choice(sorted(self.links)))
+            self.change(lambda group, now_ms: group.disconnected(link, now_ms))
+
+    def ack(self) -> None:
+        if self.links:
+            link = self.rng.choice(list(self.links.values()))
+            end = self.master.end_offset
+            offset = max(end - self.rng.choice((0, 0, 0, 30, 200)), 0)
+            epoch = self.rng.choice((self.epoch, self.epoch, self.epoch - 1))
+            self.change(lambda group, now_ms: group.acked(link, offset, now_ms, epoch=epoch))
+
+    def put(self) -> None:
+        self.tokens += 1
+        try:
+            self.master.put(self.tokens, self.rng.randrange(1, 100), self.rng.choice((None, 2)))
+        except PutError:
+            return
+
+    def flush(self) -> None:
+        self.master.flush()
+
+    def time_passes(self) -> None:
+        self.master.now_ms += self.rng.choice((1, 100, 600, 3000))
+        self.change(lambda group, now_ms: group.tick(now_ms))
+        self.master.expired()
+        if self.rng.random() < 0.7:
+            self.master.group.policy.lease.renewed(asked_ms=self.master.now_ms)
+
+    def controller_answers(self) -> None:
+        if not self.proposals:
+            return
+
+        proposal = self.proposals.pop(self.rng.randrange(len(self.proposals)))
+        is_taken = proposal.set_epoch == self.set_epoch
+
+        if is_taken:
+            self.elected, self.set_epoch = set(proposal.members), self.set_epoch + 1
+
+        number = proposal.number
+        fate = self.rng.random()
+        if fate < 0.3:
+            self.change(lambda group, now_ms: group.lose_proposal(number, now_ms))
+        elif not is_taken:
+            self.change(lambda group, now_ms: group.refuse_proposal(number, now_ms))
+
+        if fate >= 0.3:
+            self.change(
+                lambda group, now_ms: group.confirm_set(
+                    self.elected, set_epoch=self.set_epoch, now_ms=now_ms
+                )
+            )
+
+
+def test_board_of_a_group_agrees_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare_boards(monkeypatch)
+    for seed in SEEDS:
+        try:
+            GroupHistory(Random(seed)).run(300)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def test_boards_of_simulated_worlds_agree_with_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pair = Pair(store, setting)
-    for each in connected:
-        pair.connect(each)
-    for step in script:
-        step(pair)
-        pair.compare()
-    pair.board.abandon()
-    store._board = None
-    assert {wait.status for wait in pair.inbox.take()} <= {PutStatus.FLUSH_SLAVE_TIMEOUT}
+    compare_boards(monkeypatch)
+    for seed in range(1, rounds(40, 1000)):
+        outcome = sim.run(seed)
+        assert outcome.is_sound, f"python -m rmqstore.sim {seed}: {outcome.violation}"

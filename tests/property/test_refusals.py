@@ -12,10 +12,10 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreError
-from rmqstore.repair import apply, plan
-from rmqstore.verify import verify
-from tests.crash.test_refusals import BATCHES, SETTINGS, tree
-from tests.effort import rounds
+from rmqstore.check import verify
+from rmqstore.check.repair import apply, plan
+from tests.support.effort import rounds
+from tests.support.every_file import BATCHES, SETTINGS, tree
 
 LIGHT = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
 STEPS = 9
@@ -65,7 +65,7 @@ class History:
             self.store.wait_dispatched()
         if self.rng.random() < 0.3:
             self.store.flush()
-        self.store._abandon()
+        self.store.abandon()
         self.reopen()
 
     def reopen(self) -> None:
@@ -96,13 +96,16 @@ class History:
             if path.is_file()
             and path.relative_to(self.directory).parts[0] not in ("cut", "config", "lock", "abort")
         )
+
         path = self.rng.choice(files)
         kind = self.rng.choice(["flip", "zero", "delete", "shorten", "empty", "foreign", "skip"])
         if path.parent.name == "commitlog" and len(list(path.parent.iterdir())) < 3:
             kind = "flip"  # Without a log there is nothing to repair a store from.
+
         self.steps.append(f"damage: {kind} {path.relative_to(self.directory)}")
         data = bytearray(path.read_bytes())
         used = len(data.rstrip(b"\0"))
+
         if kind == "flip" and used:
             data[self.rng.randrange(used)] ^= 1 << self.rng.randrange(8)
         elif kind == "zero" and used:
@@ -113,6 +116,7 @@ class History:
             del data[len(data) // 2 :]
         elif kind == "empty":
             data.clear()
+
         if kind == "delete":
             path.unlink()
         elif kind == "foreign":
@@ -143,14 +147,17 @@ class History:
             self.close,
             self.crash,
         ]
+
         for _ in range(STEPS):
             move = self.rng.choice(moves)
             self.steps.append(move.__name__)
             move()
+
         self.store.put("busy", b"last")
         self.steps.append("close")
         self.close()
         self.store.close()
+
         if not self.is_damaged:
             report = verify(self.directory, full=True)
             assert report.is_sound, (self.steps, report.damage)

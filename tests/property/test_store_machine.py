@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 
 import rmqstore
 from rmqstore import Durability, GetStatus, Message, OffsetOutOfRange, TransactionType
-from tests.crash.agreement import check_agreement
-from tests.effort import rounds
+from tests.support.agreement import check_agreement
+from tests.support.effort import rounds
 
 FILES: dict[str, Any] = {
     "commit_log_file_size_bytes": 2048,
@@ -119,7 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
     def crash_and_reopen(self, dispatched: bool) -> None:
         if dispatched:
             self.store.wait_dispatched()
-        self.store._abandon()
+        self.store.abandon()
         self.store = rmqstore.open(self.directory / "store", **self.settings)
         assert not self.store.recovery.was_closed
         assert self.store.recovery.cut_bytes == 0

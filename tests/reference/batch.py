@@ -54,18 +54,22 @@ def decode(data: bytes) -> list[Message]:
     """Return the messages in a batch body; ValueError where lengths do not fit."""
     messages = []
     at = 0
+
     while at < len(data):
         if len(data) - at < _HEAD.size + 2:
             raise ValueError(f"the batch ends inside the message at {at}")
+
         total_size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
         body_at = at + _HEAD.size
         if not 0 <= body_size <= len(data) - body_at - 2:
             raise ValueError(f"body size {body_size} at {at}")
+
         (property_size,) = struct.unpack_from(">h", data, body_at + body_size)
         property_at = body_at + body_size + 2
         end = property_at + property_size
         if not property_at <= end <= len(data) or end - at != total_size:
             raise ValueError(f"total size {total_size} at {at}")
+
         messages.append(
             Message(
                 flag=flag,
@@ -74,6 +78,7 @@ def decode(data: bytes) -> list[Message]:
             )
         )
         at = end
+
     return messages
 
 

@@ -1,4 +1,4 @@
-"""Frames of both replication protocols; the layouts are those of csrc/ha_frame.h.
+"""Frames of both replication protocols; the layouts are those of csrc/format/ha_frame.h.
 
 A frame is a tuple: its kind, then its fields.
 
@@ -65,12 +65,14 @@ class Incomplete(Exception):
 def encode(frame: Frame) -> bytes:
     """Return the bytes of *frame*, whatever its numbers."""
     kind, *fields = frame
+
     if kind.startswith("checked "):
         return _encode_checked(frame)
     if kind == "offering handshake":
         flags = [1 if each else 0 for each in fields[:2]]
         flags[flags.index(0)] = OFFER
         return HEADS["handshake"].pack(HANDSHAKE, *flags, fields[2])
+
     head = HEADS[kind]
     body = b""
     match kind:
@@ -90,6 +92,7 @@ def encode(frame: Frame) -> bytes:
             numbers = [TRANSFER, len(body), *others]
         case _:
             numbers = [TRANSFER, *fields]
+
     return head.pack(*numbers) + body
 
 
@@ -146,6 +149,7 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         count = len(HEADS[kind].unpack_from(data))
         numbers, crcs = numbers[:count], numbers[count:]
         name = f"checked {kind}"
+
     match kind:
         case "report":
             (offset,) = numbers
@@ -168,9 +172,11 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
             _need(last_file in flags and learner in flags and broker_id >= 0)
             name = "offering handshake" if offers else "handshake"
             return (name, last_file == 1, learner == 1, broker_id), head.size
+
     size = numbers[1]
     _need(0 <= size <= frame_size_max - head.size)
     body = data[head.size : head.size + size]
+
     if kind == "handshake reply":
         _, _, end_offset, epoch = numbers
         _need(size % _ENTRY.size == 0 and end_offset >= 0 and epoch >= -1)
@@ -180,6 +186,7 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         _need(all(entry[0] >= 0 and entry[1] >= 0 for entry in entries))
         _need(all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries)))
         return (name, end_offset, epoch, entries, *crcs[:1]), head.size + size
+
     least = 0
     if kind == "classic data":
         offset, _ = numbers
@@ -189,6 +196,7 @@ def decode(stream: str, data: bytes, *, frame_size_max: int) -> tuple[Frame, int
         least = -1 if size == 0 else 0
         _need(epoch >= least and epoch_start >= least and confirm_offset >= -1)
         fields = (offset, epoch, epoch_start, confirm_offset)
+
     _need(least <= offset < (1 << 63) - size)
     _whole(body, size)
     _need(not is_checked or crcs[0] == _crc(body))

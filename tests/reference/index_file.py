@@ -102,21 +102,26 @@ class IndexFile:
         """Enter one key text; False when the file is full."""
         if self.is_full:
             return False
+
         number = self.next_entry
         hashed = key_hash(text)
         slot = hashed % self.slot_count
         previous = self._entry_in(slot)
+
         seconds = (request.store_timestamp - self.begin_timestamp) // 1000
         if self.begin_timestamp <= 0:
             seconds = 0
         seconds = min(max(seconds, 0), INT32_MAX)
+
         self.entries.append(Entry(hashed, request.physical_offset, seconds, previous))
         self.slots[slot] = number
+
         if number == 1:
             self.begin_timestamp = request.store_timestamp
             self.begin_physical_offset = request.physical_offset
         if previous == 0:
             self.used_slots += 1
+
         self.end_timestamp = request.store_timestamp
         self.end_physical_offset = request.physical_offset
         return True
@@ -155,14 +160,18 @@ class IndexFile:
 def decode(data: bytes, *, slot_count: int, entry_count: int) -> IndexFile:
     """Return the file with the bytes *data*."""
     size = HEADER.size + SLOT.size * slot_count + ENTRY.size * entry_count
+
     if len(data) != size:
         raise ValueError(f"an index file of {len(data)} bytes, not {size}")
+
     *times_and_offsets, used_slots, next_entry = HEADER.unpack_from(data)
     # A file without entries may say 0: the header is written with the first entry.
     next_entry = max(next_entry, 1)
+
     slots = struct.unpack_from(f">{slot_count}i", data, HEADER.size)
     entries_at = HEADER.size + SLOT.size * slot_count
     entry_bytes = data[entries_at : entries_at + ENTRY.size * next_entry]
+
     return IndexFile(
         slot_count=slot_count,
         entry_count=entry_count,

@@ -107,6 +107,7 @@ def entries_of(
     """Return the entries of one record: none, its own, or its own and those of its light queues."""
     if found.transaction in (record.PREPARED, record.ROLLBACK):
         return []
+
     pairs = found.properties
     own = Entry(
         topic=found.topic,
@@ -117,11 +118,13 @@ def entries_of(
         tags_code=found.tags_code,
         store_timestamp=found.store_timestamp,
     )
+
     if found.topic in batch_topics:
         if properties.INNER_BASE in pairs and properties.INNER_COUNT in pairs:
             base, count = int(pairs[properties.INNER_BASE]), int(pairs[properties.INNER_COUNT])
             own = replace(own, queue_offset=base, count=count)
         return [own]
+
     light = _light_entries(own, pairs) if multi_dispatch and _may_multi_dispatch(own.topic) else []
     return [own, *light]
 

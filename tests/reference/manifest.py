@@ -25,6 +25,7 @@ def line(record: Record, entries: Iterable[Entry] = ()) -> Line:
     entries = sorted(entries, key=lambda entry: (entry.topic, entry.queue_id))
     own = [entry.tags_code for entry in entries if entry.topic == record.topic]
     text = record.property_bytes
+
     return {
         "phyOffset": record.physical_offset,
         "size": record.size,

@@ -61,7 +61,7 @@ def remove(text: bytes, name: str) -> bytes:
 def hash_map_order(pairs: Mapping[str, str], *, buckets: int) -> dict[str, str]:
     """Return *pairs* in the order in which a java.util.HashMap of so many buckets gives them.
 
-    The store itself writes the text of inner batches and of messages for light queues anew, from
+    The store itself writes the text of inner batches and of messages for light queues again, from
     the map they came with and the pairs it adds: 16 buckets for a message built by setters (32
     from the 13th pair on), 128 for one decoded from a property text. Pairs of one bucket keep
     their order."""

@@ -358,15 +358,18 @@ def test_index_finds_every_key_and_its_files_decode(
     index = Index(slot_count=slot_count, entry_count=entry_count)
     holders: dict[str, list[int]] = {}
     time = 1_000_000
+
     for offset, (keys, pause_ms) in enumerate(added, 1):
         time += pause_ms
         texts = [f"t#{key}" for key in keys]
         index.put(Request(keys=texts, physical_offset=offset, store_timestamp=time))
         for key in keys:
             holders.setdefault(key, []).insert(0, offset)
+
     for key, offsets in holders.items():
         found = index.query("t", key, begin_ms=0, end_ms=1 << 62, limit=1000)
         assert found == offsets
+
     for file in index.files:
         data = file.encode()
         assert len(data) == 40 + 4 * slot_count + 20 * entry_count

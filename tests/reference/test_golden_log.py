@@ -102,6 +102,7 @@ def test_members_of_plain_batches_can_be_put_again_as_a_batch(case: Walked) -> N
     batched = [pair for pair in pairwise(case.records) if _may_be_one_batch(*pair)]
     kinds = {step["kind"] for step in case.golden.spec["steps"]}
     assert batched or "batch" not in kinds
+
     for pair in batched:
         messages = [
             batch.Message(
@@ -111,6 +112,7 @@ def test_members_of_plain_batches_can_be_put_again_as_a_batch(case: Walked) -> N
             )
             for member in pair
         ]
+
         written = batch.records(
             replace(pair[0], property_bytes=b""),
             messages,

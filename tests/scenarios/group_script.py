@@ -15,8 +15,6 @@ it and returns it with what was really printed. Lines that begin with # are for 
     controller set=1,2 epoch=2   the controller's set;  refuse 1, lose 1: answers to a proposal
     lease asked=0                a lease was renewed;  alive 2: as the nameserver counts
     stop                         the role ends
-    slave confirm=500 end=400    a frame of a master, on a store that is slave
-    cut 300                      its log is cut
     show                         how things stand
 
     brokers 3 strict|any lease=60000     tables of so many brokers
@@ -30,18 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from rmqstore.message import PutStatus
-from rmqstore.replication.group import (
-    CloseConnection,
-    ConfirmMoved,
-    Effect,
-    MasterGroup,
-    Propose,
-    Resolved,
-)
-from rmqstore.replication.queue_lock import LockRequest, LockTable, QueueId, Release
-from rmqstore.replication.quorum import Lease, Mode, Quorum
-from rmqstore.replication.watermark import Watermark
+from rmqstore._native.core import Admission
+from rmqstore.errors import PutError
+from rmqstore.replication.group.group import CloseConnection, Effect, MasterGroup, Propose
+from rmqstore.replication.group.queue_lock import LockRequest, LockTable, QueueId, Release
+from rmqstore.replication.group.quorum import Lease, Mode, Quorum
+from rmqstore.sim.board import Resolution
+from tests.scenarios.model_master import ModelMaster
 
 _MODES = {"set": Mode.SYNC_STATE_SET, "acting": Mode.ACTING_MASTER, "plain": Mode.PLAIN}
 _QUORUM = {
@@ -63,12 +56,14 @@ def render(text: str) -> str:
     out: list[str] = []
     is_expectation = False
     pending: list[str] = []
+
     for line in text.splitlines():
         if is_expectation:
             if line == "":
                 is_expectation = False
                 out.append("")
             continue
+
         out.append(line)
         if line == "----":
             is_expectation = True
@@ -77,6 +72,7 @@ def render(text: str) -> str:
             pending = []
         elif line and not line.startswith("#"):
             pending.append(line)
+
     assert not pending, f"commands without ----: {pending}"
     return "\n".join(out) + "\n"
 
@@ -102,25 +98,36 @@ class Stage:
         values = dict(word.split("=", 1) for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
         action: Callable[[list[str], dict[str, str]], Iterable[str]] = getattr(self, f"do_{verb}")
-        for told in action(plain, values):
-            yield f"{verb}: {told}" if verb == "show" else told
+        for answer in action(plain, values):
+            yield f"{verb}: {answer}" if verb == "show" else answer
 
-    def tell(self, effects: Iterable[Effect[str]]) -> Iterator[str]:
+    def run(self, change: Callable[[MasterGroup, int], list[Effect] | None]) -> Iterator[str]:
+        """Let the group change as a decision; say what the board does by its new rule, then what
+        the group wants."""
+        effects = self.master.change(change)
+        yield from self.board_moved()
         for effect in effects:
             match effect:
-                case ConfirmMoved(offset):
-                    yield f"confirm {offset}"
-                case Resolved(resolution):
-                    yield f"{resolution.token} {resolution.status}, copies {resolution.copies}"
                 case Propose(proposal):
-                    change = [f"+{each}" for each in sorted(proposal.joined)]
-                    change += [f"-{each}" for each in sorted(proposal.left)]
+                    change_text = [f"+{each}" for each in sorted(proposal.joined)]
+                    change_text += [f"-{each}" for each in sorted(proposal.left)]
                     yield (
                         f"propose #{proposal.number} {shown(proposal.members)} "
-                        f"({' '.join(change)}) on set epoch {proposal.set_epoch}"
+                        f"({' '.join(change_text)}) on set epoch {proposal.set_epoch}"
                     )
                 case CloseConnection(connection, reason):
                     yield f"close connection {connection}: {reason}"
+
+    def board_moved(self) -> Iterator[str]:
+        offset = self.master.confirm_offset
+        if offset > self.confirmed:
+            self.confirmed = offset
+            yield f"confirm {offset}"
+        yield from self.resolved(self.master.resolved())
+
+    def resolved(self, resolutions: Iterable[Resolution[str]]) -> Iterator[str]:
+        for each in resolutions:
+            yield f"{each.token} {each.status}, copies {each.copies}"
 
     def do_group(self, flags: list[str], values: dict[str, str]) -> Iterable[str]:
         settings = {
@@ -128,125 +135,124 @@ class Stage:
             for name, field in _QUORUM.items()
             if name in flags or name in values
         }
-        end = int(values.get("end", 0))
-        self.watermark = Watermark(
-            confirm_offset=int(values.get("confirm", 0)),
-            start_offset=int(values.get("start", 0)),
-            end_offset=end,
-        )
-        self.group: MasterGroup[str] = MasterGroup(
-            1,
-            self.watermark,
+
+        self.master: ModelMaster[str] = ModelMaster(
             Quorum(**settings),
             _MODES[values["mode"]],
             lease=Lease(int(values.get("lease", 0))),
             is_gated="ungated" not in flags,
+            confirm_offset=int(values.get("confirm", 0)),
+            end_offset=int(values.get("end", 0)),
         )
-        return [f"confirm {self.watermark.confirm_offset}"]
+
+        self.admissions: dict[str, Admission] = {}
+        self.confirmed = self.master.confirm_offset
+        return [f"confirm {self.confirmed}"]
 
     def do_master(self, flags: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(
-            self.group.become_master(
+        self.master.grow(int(values["end"]))
+        return self.run(
+            lambda group, now_ms: group.become_master(
                 int(values["epoch"]),
                 end_offset=int(values["end"]),
-                now_ms=self.now_ms,
+                now_ms=now_ms,
                 members=ids(values.get("set", "")),
                 set_epoch=int(values.get("set_epoch", 1)),
             )
         )
 
     def do_connect(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(
-            self.group.connected(
+        return self.run(
+            lambda group, now_ms: group.connected(
                 int(words[0]),
                 connection=int(values["on"]),
                 is_learner="learner" in words,
                 names_epochs="plain" not in words,
-                now_ms=self.now_ms,
+                now_ms=now_ms,
             )
         )
 
     def do_ack(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        epoch = int(values.get("epoch", self.group.epoch))
-        return self.tell(
-            self.group.acked(int(values["on"]), int(words[0]), self.now_ms, epoch=epoch)
+        epoch = int(values.get("epoch", self.master.group.epoch))
+        return self.run(
+            lambda group, now_ms: group.acked(int(values["on"]), int(words[0]), now_ms, epoch=epoch)
         )
 
     def do_sent(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        self.group.sent(int(values["on"]), self.now_ms)
+        self.master.group.sent(int(values["on"]), self.now_ms)
         return []
 
     def do_close(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(self.group.disconnected(int(values["on"]), self.now_ms))
+        return self.run(lambda group, now_ms: group.disconnected(int(values["on"]), now_ms))
 
     def do_put(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
         name, size = words[0], int(words[1])
-        copies = int(values["copies"]) if "copies" in values else None
-        admission = self.group.admit(
-            now_ms=self.now_ms,
-            is_replicated=not {"unreplicated", "disk"} & set(words),
-            copies=copies,
-        )
-        if admission.status is not PutStatus.PUT_OK:
-            yield f"{name} {admission.status}, not stored: {admission.reason}"
+        try:
+            admission = self.master.admit(
+                int(values["copies"]) if "copies" in values else None,
+                is_replicated=not {"unreplicated", "disk"} & set(words),
+            )
+        except PutError as error:
+            reason = str(error).removeprefix("store model: ").removesuffix("; nothing was stored")
+            yield f"{name} {error.status}, not stored: {reason}"
             return
+
         needs = f"{admission.copies} {'copy' if admission.copies == 1 else 'copies'}"
         needs += " and every member" if admission.needs_all else ""
-        start = self.group.end_offset
+        start = self.master.end_offset
+
         if "disk" in words:
-            yield f"{name} stored at {start} to {start + size}, needs a sync"
-            yield from self.tell(self.group.log_grew(start + size))
-            return
+            needs = "a sync"
         yield f"{name} stored at {start} to {start + size}, needs {needs}"
-        yield from self.tell(
-            self.group.wait(name, admission, end_offset=start + size, now_ms=self.now_ms)
-        )
+
+        self.master.grow(start + size)
+        self.admissions[name] = admission
+        if "disk" not in words:
+            self.master.wait(name, admission)
+
+        yield from self.run(lambda group, now_ms: [])
 
     def do_flushed(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return [f"{words[0]} {self.group.acknowledge(self.now_ms)}"]
+        return [f"{words[0]} {self.admissions[words[0]].acknowledge()}"]
 
     def do_at(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
         self.now_ms = int(words[0])
-        return self.tell(self.group.tick(self.now_ms)) if hasattr(self, "group") else []
+        if hasattr(self, "master"):
+            self.master.now_ms = self.now_ms
+            yield from self.run(lambda group, now_ms: group.tick(now_ms))
+            yield from self.resolved(self.master.expired())
 
     def do_controller(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(
-            self.group.confirm_set(
-                ids(values["set"]), set_epoch=int(values["epoch"]), now_ms=self.now_ms
+        return self.run(
+            lambda group, now_ms: group.confirm_set(
+                ids(values["set"]), set_epoch=int(values["epoch"]), now_ms=now_ms
             )
         )
 
     def do_refuse(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(self.group.refuse_proposal(int(words[0]), self.now_ms))
+        return self.run(lambda group, now_ms: group.refuse_proposal(int(words[0]), now_ms))
 
     def do_lose(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(self.group.lose_proposal(int(words[0]), self.now_ms))
+        return self.run(lambda group, now_ms: group.lose_proposal(int(words[0]), now_ms))
 
     def do_lease(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        self.group.writer.lease.renewed(asked_ms=int(values["asked"]))
-        return []
+        self.master.group.policy.lease.renewed(asked_ms=int(values["asked"]))
+        return self.run(lambda group, now_ms: [])
 
     def do_alive(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        self.group.writer.alive_replicas = int(words[0])
-        return []
+        self.master.group.policy.alive_replicas = int(words[0])
+        return self.run(lambda group, now_ms: [])
 
     def do_stop(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        return self.tell(self.group.stop())
-
-    def do_slave(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        self.watermark.follow(int(values["confirm"]), end_offset=int(values["end"]))
-        return [f"confirm {self.watermark.confirm_offset}"]
-
-    def do_cut(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        cut = self.watermark.truncated(int(words[0]))
-        return [f"confirm {cut.confirm_offset}, {cut.lost_bytes} confirmed bytes lost"]
+        self.master.stop()
+        return self.resolved(self.master.resolved())
 
     def do_show(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        held = self.group.sync_state_set
+        held = self.master.group.sync_state_set
         return [
             f"members {shown(held.members)} waited {shown(held.waited)} "
-            f"counted {shown(held.counted)}, confirm {self.watermark.confirm_offset} of "
-            f"{self.group.end_offset}, {len(self.group.writer)} waiting"
+            f"counted {shown(held.counted)}, confirm {self.master.confirm_offset} of "
+            f"{self.master.end_offset}, {len(self.master)} waiting"
         ]
 
     def do_brokers(self, words: list[str], values: dict[str, str]) -> Iterable[str]:

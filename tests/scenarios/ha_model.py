@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from textwrap import dedent, wrap
 
-from rmqstore.replication.epoch import EpochEntry, EpochList
-from rmqstore.replication.epoch_state import EpochState
-from rmqstore.replication.events import (
+from rmqstore.epochs import EpochEntry, EpochList
+from rmqstore.replication.group.epoch_state import EpochState
+from rmqstore.replication.protocol.events import (
     Acked,
     Append,
     CaughtUp,
@@ -44,7 +44,7 @@ from rmqstore.replication.events import (
     TruncateTo,
     Writable,
 )
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     Ack,
     ClassicData,
     Frame,
@@ -53,8 +53,8 @@ from rmqstore.replication.frames import (
     Report,
     Transfer,
 )
-from rmqstore.replication.master import MasterMachine
-from rmqstore.replication.slave import SlaveMachine
+from rmqstore.replication.protocol.master import MasterMachine
+from rmqstore.replication.protocol.slave import SlaveMachine
 
 STEPS_MAX = 20_000
 
@@ -217,7 +217,7 @@ class ModelLog:
             last = letter
         return text
 
-    def told(self) -> str:
+    def answer(self) -> str:
         return f"{self.start_offset}-{self.end_offset} {self.letters()} {told_epochs(self.epochs)}"
 
 
@@ -276,7 +276,7 @@ class Play:
     """One machine or a pair of them over their logs, a clock, and what happened.
 
     A machine without a partner hears what the scenario says; a pair talks until both fall silent.
-    The master of a pair is made anew for every connection, by *new_master*.
+    The master of a pair is made again for every connection, by *new_master*.
     """
 
     def __init__(
@@ -313,13 +313,13 @@ class Play:
             self._settle()
         return self
 
-    def tell(self, who: str, event: Event) -> Play:
+    def handle(self, who: str, event: Event) -> Play:
         self._events.append((who, event))
         return self._settle()
 
     def grew(self) -> Play:
         """Tell the master that its log has changed."""
-        return self.tell("master", LogGrew())
+        return self.handle("master", LogGrew())
 
     def wait(self, ms: int) -> Play:
         self.now_ms += ms
@@ -353,6 +353,7 @@ class Play:
         assert log is not None
         partner = "slave" if who == "master" else "master"
         has_partner = (self._new_master is not None) and (self.slave is not None)
+
         moved = sent = False
         for effect in effects:
             match effect:
@@ -382,8 +383,10 @@ class Play:
                     moved |= isinstance(effect, Append | TruncateTo | Restart | FlushLog)
                     if has_partner and isinstance(effect, Close | Halt):
                         self._events.append((partner, Closed()))
+
         if who == "master" and sent:
             self._events.append((who, Writable()))
+
         if moved and log.damaged_at is not None and log.damaged_at < log.end_offset:
             self._events.appendleft((who, Damaged(log.damaged_at)))
         elif moved:

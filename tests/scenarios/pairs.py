@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqstore.replication.autoswitch_master import AutoSwitchMaster
-from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
-from rmqstore.replication.classic import ClassicMaster, ClassicSlave
-from rmqstore.replication.events import HaOptions
-from rmqstore.replication.frames import Handshake
+from rmqstore.replication.protocol.autoswitch_master import AutoSwitchMaster
+from rmqstore.replication.protocol.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.protocol.classic import ClassicMaster, ClassicSlave
+from rmqstore.replication.protocol.events import HaOptions
+from rmqstore.replication.protocol.frames import Handshake
 from tests.scenarios.ha_model import ModelLog, Play
 
 OPTIONS = HaOptions(overlap_bytes=100)
 """The overlap is one message of the model."""
+SIXTEEN = "abcdefghijklmnop"
+"""The letters of the longer log of a pair."""
 LIKE_JAVA = HaOptions(overlap_bytes=0)
 HELLO = Handshake(sync_from_last_file=False, is_learner=False, broker_id=2)
 
 
+def unconfirmed_log(letters: str) -> ModelLog:
+    """Return a log of a message for each letter, written in epoch 1, nothing of it confirmed."""
+    return ModelLog().begin(1).put(letters)
+
+
 def log(letters: str) -> ModelLog:
     """Return a log of a message for each letter, written in epoch 1, all of it confirmed."""
-    made = ModelLog().begin(1).put(letters)
+    made = unconfirmed_log(letters)
     made.confirm_offset = made.end_offset
     return made
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from rmqstore.replication.autoswitch_master import AutoSwitchMaster
-from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
-from rmqstore.replication.classic import ClassicMaster, ClassicSlave
-from rmqstore.replication.events import (
+from rmqstore.replication.protocol.autoswitch_master import AutoSwitchMaster
+from rmqstore.replication.protocol.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.protocol.classic import ClassicMaster, ClassicSlave
+from rmqstore.replication.protocol.events import (
     Event,
     FrameReceived,
     HaOptions,
@@ -23,7 +23,7 @@ from rmqstore.replication.events import (
     SendLog,
     Writable,
 )
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     Ack,
     ClassicData,
     ClassicDataParser,
@@ -36,7 +36,7 @@ from rmqstore.replication.frames import (
     SlaveFrameParser,
     Transfer,
 )
-from rmqstore.replication.slave import SlaveMachine
+from rmqstore.replication.protocol.slave import SlaveMachine
 from tests.golden.wire import Stream, streams
 from tests.scenarios.ha_model import ModelLog, with_body
 
@@ -75,13 +75,16 @@ def play_slave(said: Sequence[Frame], heard: Sequence[Frame]) -> tuple[list[Fram
     """
     end = next((frame.offset for frame in said if isinstance(frame, Report | Ack)), 0)
     log = ModelLog(file_size=FILE_SIZE)
+
     if end:
         log.put("x", size=end)
         reply = next((frame for frame in heard if isinstance(frame, HandshakeReply)), None)
         epochs = reply.entries if reply is not None else ()
         log.epochs = tuple(each for each in epochs if each.start_offset < end)
+
     options = HaOptions(overlap_bytes=0)
     machine: SlaveMachine
+
     if isinstance(said[0], Handshake):
         hello = said[0]
         machine = AutoSwitchSlave(
@@ -93,13 +96,15 @@ def play_slave(said: Sequence[Frame], heard: Sequence[Frame]) -> tuple[list[Fram
         )
     else:
         machine = ClassicSlave(log, options=options)
+
     sent: list[Frame] = []
     for event in (Opened(), *map(FrameReceived, heard)):
-        for told in (event, LogGrew()):
-            for effect in machine.on(told, 0):
+        for answer in (event, LogGrew()):
+            for effect in machine.on(answer, 0):
                 log.carry_out(effect)
                 if isinstance(effect, Send):
                     sent.append(effect.frame)
+
     return sent, log
 
 
@@ -110,17 +115,21 @@ class RecordedLog(ModelLog):
         data = [frame for frame in said if isinstance(frame, ClassicData | Transfer)]
         bodies = [frame for frame in data if frame.body]
         super().__init__(start=bodies[0].offset if bodies else 0, file_size=FILE_SIZE)
+
         self.ends: list[int] = []
         for frame in bodies:
             skip = self.end - frame.offset
             assert skip >= 0
             self.data += bytes(frame.body[skip:])
+
             is_cut = isinstance(frame, Transfer) and frame.epoch_start == self.end
             # A batch that could have been larger shows where the log ended.
             if len(frame.body) < batch_bytes and self.end % FILE_SIZE and not is_cut:
                 self.ends.append(self.end)
+
         if self.ends[-1:] != [self.end]:
             self.ends.append(self.end)
+
         replies = [frame for frame in said if isinstance(frame, HandshakeReply)]
         self.epochs = replies[0].entries if replies else ()
         self.visible_end = replies[0].end_offset if replies else self.start_offset
@@ -147,27 +156,27 @@ def play_master(
         machine = ClassicMaster(log, broker_id=2, options=options)
     sent: list[Frame] = []
 
-    def tell(event: Event) -> None:
+    def handle(event: Event) -> None:
         # Writable over and over: the connection takes everything.
-        for told in (event, *[Writable()] * len(said)):
-            for effect in machine.on(told, 0):
+        for answer in (event, *[Writable()] * len(said)):
+            for effect in machine.on(answer, 0):
                 if isinstance(effect, Send):
                     sent.append(effect.frame)
                 elif isinstance(effect, SendLog):
                     sent.append(with_body(effect.header, log.read(effect.offset, effect.size)))
 
-    tell(Opened())
+    handle(Opened())
     for word in heard:
         while isinstance(word, Report | Ack) and log.ends and word.offset > log.end_offset:
             log.visible_end = log.ends.pop(0)
-            tell(LogGrew())
+            handle(LogGrew())
         if isinstance(word, Report | Ack) and machine.next_offset is None and log.ends:
             # It has grown since the handshake.
             log.visible_end = log.ends.pop(0)
-        tell(FrameReceived(word))
+        handle(FrameReceived(word))
     while log.ends:
         log.visible_end = log.ends.pop(0)
-        tell(LogGrew())
+        handle(LogGrew())
     return sent, machine.acked_offset
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import rmqstore
 from rmqstore import Message, Store, TopicConfig, TransactionType
-from rmqstore.replication.epoch import EpochEntry
-from rmqstore.replication.events import Append, SetConfirm
-from rmqstore.replication.log import StoreLog
-from tests.crash.agreement import FILES, has_queue_offset, walk_log
+from rmqstore.epochs import EpochEntry
+from rmqstore.replication.protocol.events import Append, SetConfirm
+from rmqstore.replication.runtime.log import StoreLog
+from tests.support.agreement import FILES, has_queue_offset, walk_log
 
 FILE_SIZE = int(FILES["commit_log_file_size_bytes"])
 SETTINGS: dict[str, Any] = {

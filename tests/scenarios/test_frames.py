@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqstore.replication.epoch import EpochEntry
-from rmqstore.replication.frames import (
+from rmqstore.epochs import EpochEntry
+from rmqstore.replication.protocol.frames import (
     Ack,
     FrameError,
     Handshake,
@@ -20,7 +20,7 @@ from rmqstore.replication.frames import (
 )
 
 
-def told(frame: object) -> str:
+def described(frame: object) -> str:
     match frame:
         case HandshakeReply(end_offset, epoch, entries):
             last = entries[-1]
@@ -38,7 +38,7 @@ def play(parser: SlaveFrameParser | MasterFrameParser, pieces: Iterable[bytes]) 
     lines = []
     for piece in pieces:
         try:
-            answer = ", ".join(told(frame) for frame in parser.feed(piece)) or "nothing"
+            answer = ", ".join(described(frame) for frame in parser.feed(piece)) or "nothing"
             kept = parser.held_size
             lines.append(f"{len(piece)} bytes: {answer}" + (f"; {kept} kept" if kept else ""))
         except FrameError as error:

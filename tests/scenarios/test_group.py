@@ -133,10 +133,6 @@ def test_issue_6662_lost_member_holds_the_confirm_offset() -> None:
     play("issue_6662_lost_member_holds_the_confirm_offset")
 
 
-def test_issue_6703_confirm_offset_stays_inside_the_log() -> None:
-    play("issue_6703_confirm_offset_stays_inside_the_log")
-
-
 def test_lock_answers_that_come_late() -> None:
     play("lock_answers_that_come_late")
 

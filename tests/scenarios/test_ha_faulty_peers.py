@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.replication.events import FrameReceived, HaOptions, SendLog, Tick
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.events import FrameReceived, HaOptions, SendLog, Tick
+from rmqstore.replication.protocol.frames import (
     Ack,
     ClassicData,
     Frame,
@@ -39,7 +39,7 @@ def test_old_master_is_not_followed() -> None:
             after 5000
         """
     )
-    assert slave.told() == "0-400 abcd 1@0 3@300"
+    assert slave.answer() == "0-400 abcd 1@0 3@300"
 
 
 def test_master_epochs_behind_its_own_end_are_not_believed() -> None:
@@ -54,7 +54,7 @@ def test_master_epochs_behind_its_own_end_are_not_believed() -> None:
         slave > ack 300
         """
     )
-    assert slave.told() == "0-300 abc 1@0"
+    assert slave.answer() == "0-300 abc 1@0"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_slave_closes_on_frames_that_no_master_sends(frames: list[Frame], why: s
     play = switch_slave(slave).hears("slave", *frames)
     assert play.lines[-1].startswith("slave: close (")
     assert why in play.lines[-1]
-    assert slave.told() == "0-300 abc 1@0"
+    assert slave.answer() == "0-300 abc 1@0"
     assert slave.confirm_offset == 300
 
 
@@ -110,11 +110,15 @@ def test_peer_that_stops_reading_is_closed_and_holds_one_window() -> None:
     play = switch_master(master, options)
     assert play.master is not None
     machine = play.master
+
     play.hears("master", HELLO)
+
     sent = [each for each in machine.on(FrameReceived(Ack(0)), 0) if isinstance(each, SendLog)]
     assert sum(each.size for each in sent) == 300
+
     assert machine.on(FrameReceived(Ack(100)), 15000)[1:] == []
     assert machine.on(Tick(), 20000) == []
+
     play.now_ms = 20000
     play.lines.clear()
     play.wait(1).expect(

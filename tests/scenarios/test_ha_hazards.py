@@ -1,7 +1,7 @@
-"""Each hazard that RocketMQ's replication has, played against the machines of both sides.
+"""Hazards of RocketMQ's replication in epochs, their lists, forks and cuts, against both machines.
 
-docs/defects.md, "Replication", numbers H1 and on, and the
-two defects that 5.5.0 brought. A Java peer is played by the frames it sends.
+docs/defects.md, "Replication", numbers H1 and on, and the two defects that 5.5.0 brought. A Java
+peer is played by the frames it sends. Hazards of acknowledgements: `test_ha_ack_hazards`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.replication.epoch import EpochEntry, EpochList, epoch_at
-from rmqstore.replication.events import Append, HaState, TruncateTo
-from rmqstore.replication.frames import Ack, HandshakeReply, Report, Transfer
+from rmqstore.epochs import EpochEntry, EpochList, epoch_at
+from rmqstore.replication.protocol.events import HaState
+from rmqstore.replication.protocol.frames import Ack, HandshakeReply
 from tests.scenarios.ha_model import Died, EpochDisk, ModelLog, entries
 from tests.scenarios.pairs import (
     HELLO,
     LIKE_JAVA,
     OPTIONS,
-    classic_master,
-    limited,
     log,
     switch_master,
     switch_pair,
@@ -53,6 +51,7 @@ def test_h1_fork_that_a_java_masters_epoch_list_hides_is_found_by_comparing() ->
     # The master is of epoch 3 and was refused the entry 3@300.
     master, slave = log("abc").begin(2).put("YYY"), log("abc").begin(2).put("X")
     play = switch_pair(master, slave).connect()
+
     play.connect().connect().expect(
         """
         slave > handshake of 2
@@ -89,6 +88,7 @@ def test_h1_fork_that_a_java_masters_epoch_list_hides_is_found_by_comparing() ->
         master: caught up 2 at 0
         """
     )
+
     assert slave.data == master.data
 
 
@@ -159,6 +159,7 @@ def test_h4_epochs_that_were_cut_off_do_not_return_with_a_restart() -> None:
     slave = log("ab").begin(2).put("c")
     disk = EpochDisk()
     EpochList(tuple(slave.epochs)).save(disk)
+
     switch_slave(slave, LIKE_JAVA).hears("slave", reply).expect(
         """
         slave > handshake of 2
@@ -170,6 +171,7 @@ def test_h4_epochs_that_were_cut_off_do_not_return_with_a_restart() -> None:
         slave > ack 0
         """
     )
+
     EpochList().save(disk)
     assert EpochList.load(disk) == EpochList()
 
@@ -192,12 +194,13 @@ def test_h12_death_while_the_epoch_list_is_saved_leaves_a_slave_that_joins(dies_
         EpochList(entries((1, 0))).save(disk)
     slave.epochs = EpochList.load(disk).restored(log_end=300).entries
     switch_pair(master, slave, LIKE_JAVA).connect()
-    assert slave.told() == master.told()
+    assert slave.answer() == master.answer()
 
 
 def test_h6_log_without_an_epoch_list_is_compared_before_it_counts() -> None:
     master, slave = log("abcd"), log("abc")
     slave.epochs = ()
+
     switch_pair(master, slave).connect().expect(
         """
         slave > handshake of 2
@@ -214,12 +217,14 @@ def test_h6_log_without_an_epoch_list_is_compared_before_it_counts() -> None:
         master: caught up 2 at 0
         """
     )
-    assert slave.told() == "0-400 abcd 1@0"
+
+    assert slave.answer() == "0-400 abcd 1@0"
 
 
 def test_h6_log_without_an_epoch_list_that_differs_is_left_alone() -> None:
     master, slave = log("abXd"), log("abc")
     slave.epochs = ()
+
     switch_pair(master, slave).connect().connect().expect(
         """
         slave > handshake of 2
@@ -236,11 +241,12 @@ def test_h6_log_without_an_epoch_list_that_differs_is_left_alone() -> None:
         slave > ack 200
         master > data 200+0 epoch 1@0 confirm 400
         master > data 200+200 epoch 1@0 confirm 400
-        slave: halt (bytes from 200 on are not those of the master, and no epoch tells where the
+        slave: halt (bytes from 200 on are not those of the master, and no epoch shows where the
             logs parted; compare them with rmqstore diff, then empty this replica)
         """
     )
-    assert slave.told() == "0-300 abc no epochs"
+
+    assert slave.answer() == "0-300 abc no epochs"
 
 
 def test_h7_first_acknowledgement_is_the_end_of_the_log_and_not_the_consistent_point() -> None:
@@ -251,32 +257,6 @@ def test_h7_first_acknowledgement_is_the_end_of_the_log_and_not_the_consistent_p
         slave > handshake of 2
         master > reply: end 700, 1@0
         slave > ack 300
-        """
-    )
-
-
-def test_h10_master_without_allowance_waits_and_floods_nothing() -> None:
-    master = log("abcdefgh")
-    play = classic_master(master, replace(limited(250), batch_bytes=100))
-    play.hears("master", Report(0)).wait(500).wait(499).expect(
-        """
-        slave > report 0
-        master: acked 2 0
-        master > data 0+100
-        master > data 100+100
-        master > data 200+26
-        -- 500 ms
-        -- 499 ms
-        """
-    )
-    assert play.master is not None
-    assert play.master.next_tick_ms() == 1000
-    play.wait(1).expect(
-        """
-        -- 1 ms
-        master > data 226+100
-        master > data 326+100
-        master > data 426+26
         """
     )
 
@@ -303,106 +283,20 @@ def test_h14_case_3_3_leaves_the_log_as_it_is() -> None:
             master, or empty this one)
         """
     )
-    assert slave.told() == "1000-1600 klmnop 1@0"
+    assert slave.answer() == "1000-1600 klmnop 1@0"
     assert play.slave is not None
     assert play.slave.state is HaState.SUSPEND
-
-
-@pytest.mark.parametrize("offset", [601, 2**62, int.from_bytes(b"GET / HT")])
-def test_h15_issue_3015_issue_1155_report_above_the_end_counts_for_nothing(offset: int) -> None:
-    classic = classic_master(log("abcdef")).hears("master", Report(offset))
-    switch = switch_master(log("abcdef")).hears("master", HELLO, Ack(offset))
-    for play in (classic, switch):
-        assert [line for line in play.lines if "acked" in line or "data" in line] == []
-        assert "it is the slave of another log, or ahead" in play.lines[-1]
-
-
-def test_h15_acknowledgement_above_what_was_sent_counts_for_nothing() -> None:
-    master = log("abcdef")
-    options = replace(OPTIONS, window_bytes=1, batch_bytes=100, bytes_per_second=300)
-    play = switch_master(master, options).hears("master", HELLO, Ack(100), Ack(500))
-    play.expect(
-        """
-        slave > handshake of 2
-        master: joined 2
-        master > reply: end 600, 1@0
-        slave > ack 100
-        master > data 100+0 epoch 1@0 confirm 600
-        master > data 100+100 epoch 1@0 confirm 600
-        master > data 200+100 epoch 1@0 confirm 600
-        slave > ack 500
-        master: close (the slave acknowledged 500; only bytes up to 300 were sent), again after
-            0
-        """
-    )
-
-
-def test_h16_append_that_fails_is_not_acknowledged() -> None:
-    master, slave = log("abc"), ModelLog()
-    slave.fails.add(Append)
-    switch_pair(master, slave).connect().expect(
-        """
-        slave > handshake of 2
-        master: joined 2
-        master > reply: end 300, 1@0
-        slave > ack 0
-        master > data 0+0 epoch 1@0 confirm 300
-        master > data 0+300 epoch 1@0 confirm 300
-        slave: save 1@0
-        slave: append 0+300
-        slave: close (No space left on device), again after 5000
-        """
-    )
-
-
-def test_h16_cut_that_fails_is_tried_again_and_nothing_is_acknowledged() -> None:
-    master, slave = log("abc").begin(2).put("X"), log("abcdef")
-    slave.fails.add(TruncateTo)
-    play = switch_pair(master, slave).connect()
-    play.expect(
-        """
-        slave > handshake of 2
-        master: joined 2
-        master > reply: end 400, 1@0 2@300
-        slave: confirm 300
-        slave: cut 300
-        slave: close (No space left on device), again after 5000
-        """
-    )
-    slave.fails.clear()
-    play.connect()
-    assert slave.data == master.data
-
-
-def test_h17_what_is_acknowledged_is_on_the_disk_where_that_is_asked_for() -> None:
-    master, slave = log("abc"), ModelLog()
-    slave.flushes_at_once = False
-    switch_pair(master, slave, replace(OPTIONS, ack_flushed=True)).connect().expect(
-        """
-        slave > handshake of 2
-        master: joined 2
-        master > reply: end 300, 1@0
-        slave > ack 0
-        master > data 0+0 epoch 1@0 confirm 300
-        master > data 0+300 epoch 1@0 confirm 300
-        slave: save 1@0
-        slave: append 0+300
-        slave: confirm 300
-        slave: flush
-        slave > ack 300
-        master: acked 2 300
-        master: caught up 2 at 0
-        """
-    )
 
 
 def test_h22_issue_9689_epoch_that_begins_while_slaves_are_connected_reaches_them() -> None:
     master, slave = log("abc"), ModelLog()
     play = switch_pair(master, slave).connect()
     play.lines.clear()
+
     master.begin(2)
     play.grew()
     master.put("d")
+
     play.grew().expect(
         """
         master > data 300+0 epoch 2@300 confirm 300
@@ -414,76 +308,15 @@ def test_h22_issue_9689_epoch_that_begins_while_slaves_are_connected_reaches_the
         master: caught up 2 at 0
         """
     )
+
     assert slave.epochs == master.epochs
-
-
-def test_h23_record_that_the_wire_damaged_is_cut_off_and_fetched_again() -> None:
-    master, slave = log("abc"), ModelLog()
-    slave.damaged_at = 100
-    play = switch_pair(master, slave).connect()
-    play.expect(
-        """
-        slave > handshake of 2
-        master: joined 2
-        master > reply: end 300, 1@0
-        slave > ack 0
-        master > data 0+0 epoch 1@0 confirm 300
-        master > data 0+300 epoch 1@0 confirm 300
-        slave: save 1@0
-        slave: append 0+300
-        slave: cut 100
-        slave: close (damaged bytes from 100 on: they are no record), again after 0
-        """
-    )
-    slave.damaged_at = None
-    play.connect()
-    assert slave.data == master.data
-
-
-def test_record_that_comes_damaged_over_and_over_is_not_fetched_in_a_hurry() -> None:
-    master, slave = log("abc"), ModelLog()
-    slave.damaged_at = 100
-    play = switch_pair(master, slave).connect()
-    play.lines.clear()
-    play.connect()
-    assert play.lines[-1].endswith("again after 5000")
-
-
-def test_h23_single_mismatch_is_the_wire_and_costs_nothing() -> None:
-    slave = log("abc")
-    reply = HandshakeReply(300, 1, entries((1, 0)))
-    play = switch_slave(slave).hears("slave", reply, Transfer(200, 1, 0, 300, b"c" * 99 + b"C"))
-    play.connect().hears("slave", reply, Transfer(200, 1, 0, 300, b"c" * 100)).expect(
-        """
-        slave > handshake of 2
-        master > reply: end 300, 1@0
-        slave > ack 200
-        master > data 200+100 epoch 1@0 confirm 300
-        slave: close (bytes from 299 on are not those of the master; comparing again), again
-            after 0
-        slave > handshake of 2
-        master > reply: end 300, 1@0
-        slave > ack 200
-        master > data 200+100 epoch 1@0 confirm 300
-        slave > ack 300
-        """
-    )
-    assert slave.told() == "0-300 abc 1@0"
-
-
-def test_h25_acknowledgement_before_the_handshake_counts_for_nothing() -> None:
-    switch_master(log("abc")).hears("master", Ack(300)).expect(
-        """
-        slave > ack 300
-        master: close (acknowledgement of 300 before any handshake), again after 0
-        """
-    )
 
 
 def test_release_550_stale_epochs_of_a_slave_do_not_outlive_the_cut() -> None:
     # The fork ran over epochs 4 and 5; the master went on from 4 with 7.
     master = log("ab").begin(4).put("cd").begin(7).put("XYZ")
     slave = log("ab").begin(4).put("cdef").begin(5).put("g")
+
     switch_pair(master, slave, LIKE_JAVA).connect().expect(
         """
         slave > handshake of 2
@@ -501,7 +334,8 @@ def test_release_550_stale_epochs_of_a_slave_do_not_outlive_the_cut() -> None:
         master: caught up 2 at 0
         """
     )
-    assert slave.told() == master.told()
+
+    assert slave.answer() == master.answer()
 
 
 def test_release_550_stale_list_of_a_master_does_not_make_a_fork_look_equal() -> None:
@@ -511,6 +345,7 @@ def test_release_550_stale_list_of_a_master_does_not_make_a_fork_look_equal() ->
     slave = log("ab").begin(4).put("cd").begin(5).put("g")
     play = switch_pair(master, slave).connect().connect().connect()
     assert slave.data == master.data
+
     play.expect(
         """
         slave > handshake of 2

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.epochs import format_epochs
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError, Fenced, ReplicaTimeout
 from rmqstore.replication import Master, ReplicatedStore
-from rmqstore.replication.epoch import format_epochs
-from rmqstore.replication.epoch_state import (
+from rmqstore.replication.group.epoch_state import (
     EPOCH_JUMP_MAX,
     EpochState,
     format_epoch_state,
     known_epoch,
 )
-from rmqstore.replication.events import Append, Ordered, SaveEpochState
-from rmqstore.replication.frames import HandshakeReply, Transfer
+from rmqstore.replication.protocol.events import Append, Ordered, SaveEpochState
+from rmqstore.replication.protocol.frames import HandshakeReply, Transfer
 from tests.scenarios.ha_model import ModelLog, entries
 from tests.scenarios.pairs import LIKE_JAVA, log, switch_pair, switch_slave
-from tests.unit.service_group import HERE, TWO, Group, assert_equal, bodies, follow, group, put
-from tests.waiting import wait_until
+from tests.support.service_group import HERE, TWO, Group, assert_equal, bodies, follow, group, put
+from tests.support.waiting import wait_until
 
 __all__ = ["group"]
 
@@ -56,18 +56,21 @@ def test_order_closes_the_connection_with_an_older_master_and_keeps_a_newer_one(
     master, slave = log("abc"), ModelLog()
     play = switch_pair(master, slave).connect()
     play.lines.clear()
+
     slave.epoch_state = slave.epoch_state.learn(3)
-    play.tell("slave", Ordered(3)).expect(
+    play.handle("slave", Ordered(3)).expect(
         """
         slave: close (ordered to epoch 3; the master is of epoch 1, and this replica knows epoch
             3: that master was replaced, or has not begun its epoch yet; nothing is acknowledged
             to it), again after 0
         """
     )
+
     master.begin(3)
     play.connect()
     play.lines.clear()
-    play.tell("slave", Ordered(3)).expect("")
+
+    play.handle("slave", Ordered(3)).expect("")
     assert slave.epochs == entries((1, 0), (3, 300))
 
 
@@ -76,7 +79,7 @@ def test_order_that_comes_after_the_epoch_reached_the_slave_keeps_the_connection
     play = switch_pair(master, slave).connect()
     master.begin(3)
     play.grew().lines.clear()
-    play.tell("slave", Ordered(3)).expect("")
+    play.handle("slave", Ordered(3)).expect("")
     assert known_epoch(slave) == 3
 
 
@@ -85,7 +88,7 @@ def test_epoch_of_a_master_is_saved_before_anything_is_cut_for_it() -> None:
     reply = HandshakeReply(300, 4, entries((1, 0), (4, 300)))
     machine = switch_slave(slave, LIKE_JAVA)
     machine.hears("slave", reply)
-    assert slave.told() == "0-300 abc 1@0 4@300"
+    assert slave.answer() == "0-300 abc 1@0 4@300"
     # The next cut takes epoch 4 from the list; what is known stays.
     slave.cut(200)
     slave.epochs = entries((1, 0))
@@ -97,7 +100,7 @@ def test_disk_that_refuses_the_epoch_of_a_master_keeps_the_slave_from_it() -> No
     slave.fails = {SaveEpochState}
     play = switch_slave(slave).hears("slave", HandshakeReply(600, 2, entries((1, 0), (2, 300))))
     assert not any("ack" in line for line in play.lines)
-    assert slave.told() == "0-300 abc 1@0"
+    assert slave.answer() == "0-300 abc 1@0"
 
 
 def test_epoch_that_begins_while_connected_is_saved_before_its_bytes_are_acknowledged() -> None:
@@ -113,18 +116,23 @@ def test_slave_that_was_ordered_to_a_later_epoch_is_no_copy_of_the_older_masters
 ) -> None:
     old = group.plain("a", 1, quorum=TWO)
     dead, slave = group.plain("b", 2), group.plain("c", 3)
+
     old.become_master(1)
     for each in (dead, slave):
         follow(each, old, 1)
+
     put(old, b"first", copies=3)
     dead.become_slave("127.0.0.1:1", 2)
+
     # The slave hears of epoch 3 first; the order to the master is late.
     assert old.address is not None
     slave.become_slave(old.address, 3)
+
     with pytest.raises(ReplicaTimeout):
         old.store.put("orders", b"X", copies=2, timeout=1.0)
     assert "epoch 3" in slave.status().master.last_error  # type: ignore[union-attr]
     assert held(slave) == [b"first"]
+
     old.become_master(3)
     put(old, b"Y", copies=2)
     assert_equal(old, slave)
@@ -133,18 +141,24 @@ def test_slave_that_was_ordered_to_a_later_epoch_is_no_copy_of_the_older_masters
 def test_order_outlives_the_process_that_took_it(group: Group) -> None:
     old, slave = group.plain("a", 1, quorum=TWO), group.plain("b", 2)
     old.become_master(1)
+
     follow(slave, old, 1)
     slave.become_slave("127.0.0.1:1", 3)
-    slave.store._abandon()
+
+    slave.store.abandon()
     slave = group.plain("b", 2)
     assert slave.epoch == 3
+
     assert old.address is not None
     slave.become_slave(old.address)
+
     with pytest.raises(ReplicaTimeout):
         old.store.put("orders", b"X", copies=2, timeout=1.0)
+
     with pytest.raises(Fenced) as caught:
         slave.become_slave(old.address, 2)
     assert caught.value.epoch == 3
+
     for epoch in (2, 3):
         with pytest.raises(Fenced):
             slave.become_master(epoch)
@@ -154,9 +168,11 @@ def test_late_and_repeated_orders_change_nothing(group: Group) -> None:
     master, slave = group.plain("a", 1, quorum=TWO), group.plain("b", 2)
     master.become_master(4)
     follow(slave, master, 4)
+
     put(master, b"x", copies=2)
     (before,) = master.replicas
     assert master.address is not None
+
     for _ in range(3):
         slave.become_slave(master.address, 4)
         master.become_master(4)
@@ -166,6 +182,7 @@ def test_late_and_repeated_orders_change_nothing(group: Group) -> None:
             master.become_slave("127.0.0.1:1", 3)
         with pytest.raises(Fenced):
             master.become_master(3)
+
     put(master, b"y", copies=2)
     (after,) = master.replicas
     assert after.connected_ms == before.connected_ms
@@ -206,7 +223,7 @@ def test_equal_epochs_with_unequal_starts_halt_a_longer_slave_and_name_both() ->
             make its replica master in a later epoch, and empty the other one)
         """
     )
-    assert slave.told() == "0-600 abcXYZ 1@0 2@300"
+    assert slave.answer() == "0-600 abcXYZ 1@0 2@300"
     assert slave.epoch_state == EpochState()
 
 
@@ -214,7 +231,7 @@ def test_equal_epochs_with_unequal_starts_halt_a_slave_that_wrote_nothing_in_the
     slave = log("abc").begin(2)
     play = switch_slave(slave).hears("slave", HandshakeReply(600, 2, entries((1, 0), (2, 400))))
     assert "halt (epoch 2 begins at 300 in this log" in play.lines[-1]
-    assert slave.told() == "0-300 abc 1@0 2@300"
+    assert slave.answer() == "0-300 abc 1@0 2@300"
 
 
 def test_equal_epochs_with_unequal_starts_halt_a_slave_whose_bytes_differ() -> None:
@@ -222,14 +239,14 @@ def test_equal_epochs_with_unequal_starts_halt_a_slave_whose_bytes_differ() -> N
     slave.confirm_offset = 0
     play = switch_pair(master, slave).connect().connect()
     assert "halt (epoch 2 begins at 300 in this log and at 600 in its master's" in play.lines[-1]
-    assert slave.told() == "0-400 abcX 1@0 2@300"
+    assert slave.answer() == "0-400 abcX 1@0 2@300"
 
 
 def test_start_that_a_java_master_moved_by_its_restart_is_no_fork() -> None:
     # It was master of epoch 2 from 300 on, and again, without an election, from 500 on.
     master, slave = log("abcde").begin(2).put("f"), log("abc").begin(2).put("de")
     switch_pair(master, slave).connect()
-    assert slave.told() == "0-600 abcdef 1@0 2@500"
+    assert slave.answer() == "0-600 abcdef 1@0 2@500"
 
 
 def test_older_clash_does_not_matter_behind_an_epoch_that_both_share() -> None:
@@ -244,23 +261,30 @@ def test_number_that_two_masters_were_given_halts_the_slave_of_one_at_the_other(
     group: Group,
 ) -> None:
     a, b, c = (group.plain(name, number) for number, name in enumerate("abc", 1))
+
     a.become_master(1)
     for each in (b, c):
         follow(each, a, 1)
     put(a, b"first", copies=3)
+
     b.become_slave("127.0.0.1:1")
     c.become_slave("127.0.0.1:1")
     put(a, b"alone 1", b"alone 2", b"alone 3")
+
     with pytest.raises(ArgumentError, match="shares its log with other replicas"):
         b.become_master()
+
     b.become_master(2)
     follow(c, b, 2)
     put(b, b"acknowledged", copies=2)
+
     a.become_master(2)
     assert a.address is not None
     c.become_slave(a.address, 2)
+
     wait_until(c, lambda: c.status().master.halted_reason, "a halt")  # type: ignore[union-attr]
     reason = str(c.status().master.halted_reason)  # type: ignore[union-attr]
+
     for each in (a, b):
         assert f"at {each.epochs[-1].start_offset}" in reason
     assert held(c) == [b"first", b"acknowledged"]
@@ -276,7 +300,7 @@ def test_store_without_other_replicas_needs_no_epoch_however_it_ended(group: Gro
         put(master, b"x")
         master.store.close()
     master = group.master()
-    master.store._abandon()
+    master.store.abandon()
     assert group.master().epoch == 2
 
 
@@ -300,10 +324,10 @@ def test_clean_end_counts_however_the_role_ended(ends: str, group: Group) -> Non
     put(master, b"1", copies=2)
     if ends == "close":
         master.close()
-        master.store._abandon()
+        master.store.abandon()
     else:
         master.become_slave("127.0.0.1:1")
-        master.store._abandon()
+        master.store.abandon()
     assert group.master().epoch == 1
 
 
@@ -311,7 +335,7 @@ def test_master_that_did_not_end_cleanly_is_refused_with_the_cure(group: Group) 
     master = group.master(quorum=TWO)
     group.slave(master)
     put(master, b"1", copies=2)
-    master.store._abandon()
+    master.store.abandon()
     again = group.plain("a", 1)
     for epoch in (None, 2):
         with pytest.raises(ArgumentError, match=r"not closed cleanly.* others_asked=True"):
@@ -329,7 +353,7 @@ def test_set_that_comes_with_the_election_stands_for_having_asked(group: Group) 
     master = group.master(quorum=TWO)
     group.slave(master)
     put(master, b"1", copies=2)
-    master.store._abandon()
+    master.store.abandon()
     assert group.master(epoch=2, members=(1, 2), set_epoch=1).epoch == 2
 
 
@@ -339,19 +363,24 @@ def test_former_master_whose_log_a_later_one_took_over_is_a_replica_like_others(
     old, new = group.plain("a", 1, quorum=TWO), group.plain("b", 2, quorum=TWO)
     old.become_master(1)
     follow(new, old, 1)
+
     put(old, b"1", copies=2)
     address = new.address
-    old.store._abandon()
+    old.store.abandon()
+
     new.become_master(2)
     old = group.plain("a", 1, quorum=TWO)
     assert address is not None
     old.become_slave(address, 2)
+
     put(new, b"2", copies=2)
-    old.store._abandon()
+    old.store.abandon()
     new.close()
+
     old = group.plain("a", 1, quorum=TWO)
     with pytest.raises(ArgumentError, match="shares its log"):
         old.become_master()
+
     old.become_master(3)
     assert held(old) == [b"1", b"2"]
 
@@ -361,19 +390,25 @@ def test_master_whose_machine_lost_power_does_not_start_again_and_its_slaves_los
 ) -> None:
     master = group.master(quorum=TWO)
     slaves = [group.slave(master, name, broker_id=number) for number, name in ((2, "b"), (3, "c"))]
+
     put(master, b"0", copies=3)
     master.store.flush()
+
     # What is on the disk at this moment is what the power loss leaves.
     durable = shutil.copytree(tmp_path / "a", tmp_path / "durable")
+
     written = [b"%d" % number for number in range(1, 30)]
     put(master, *written, copies=3)
     address = master.address
-    master.store._abandon()
+
+    master.store.abandon()
     shutil.rmtree(tmp_path / "a")
     durable.rename(tmp_path / "a")
+
     store = group.store("a")
     with pytest.raises(ArgumentError, match="not closed cleanly"):
         Master(store, listen=address or HERE, quorum=TWO)
+
     slaves[0].close()
     slaves[1].close()
     assert [held(each) for each in slaves] == [[b"0", *written]] * 2
@@ -385,15 +420,19 @@ def test_directory_of_a_java_broker_needs_an_epoch_and_after_a_crash_the_word_of
     store = group.store("a")
     store.put("orders", b"x")
     store.close()
+
     (tmp_path / "a" / "epochFileCheckpoint").write_text(format_epochs(entries((3, 0))))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
+
     closed = group.plain("a", 1)
     with pytest.raises(ArgumentError, match="--epoch 4"):
         closed.become_master()
     closed.become_master(4)
     assert [each.epoch for each in closed.epochs] == [3, 4]
+
     # What a broker leaves that did not stop.
     (tmp_path / "b" / "abort").write_text("1")
+
     killed = group.plain("b", 1)
     with pytest.raises(ArgumentError, match="others_asked"):
         killed.become_master(4)
@@ -421,7 +460,7 @@ def test_role_whose_epoch_could_not_be_saved_can_be_taken_by_the_same_call(
         assert replica.role is None
         replica.become_master(7)
     put(replica, b"x")
-    replica.store._abandon()
+    replica.store.abandon()
     assert group.master().epoch == 8
 
 
@@ -498,17 +537,21 @@ def test_part_of_a_record_makes_no_replica_the_better_one(group: Group) -> None:
 def test_jump_to_a_far_epoch_needs_a_flag(group: Group) -> None:
     replica = group.plain("a", 1)
     first, last = EPOCH_JUMP_MAX, 2**31 - 1
+
     for epoch in (first + 1, last):
         with pytest.raises(ArgumentError, match="allow_epoch_jump"):
             replica.become_master(epoch)
         with pytest.raises(ArgumentError, match="allow_epoch_jump"):
             replica.become_slave("127.0.0.1:1", epoch)
+
     replica.become_master(first)
     with pytest.raises(ArgumentError, match="allow_epoch_jump"):
         replica.become_master(last)
     assert replica.role == "master"
+
     replica.become_master(2 * first)
     replica.become_master(last, allow_epoch_jump=True)
+
     replica.store.close()
     # There is no later one, but the master may go on in it.
     assert group.master().epoch == last
@@ -527,9 +570,11 @@ def test_master_of_a_far_epoch_is_followed_by_order_only() -> None:
     far = 2 * EPOCH_JUMP_MAX
     slave = log("abc")
     reply = HandshakeReply(400, far, entries((1, 0), (far, 300)))
+
     play = switch_slave(slave).hears("slave", reply)
     assert "allow_epoch_jump=True" in play.lines[-1]
     assert known_epoch(slave) == 1
+
     slave.epoch_state = EpochState().learn(far)
     switch_slave(slave, LIKE_JAVA).hears("slave", reply).expect(
         f"""
@@ -539,6 +584,7 @@ def test_master_of_a_far_epoch_is_followed_by_order_only() -> None:
         slave > ack 300
         """
     )
+
     empty = ModelLog()
     switch_slave(empty).hears("slave", reply)
     assert known_epoch(empty) == far
@@ -549,4 +595,4 @@ def test_label_of_a_far_epoch_halts_the_slave() -> None:
     play = switch_slave(slave, LIKE_JAVA).hears("slave", HandshakeReply(300, 1, entries((1, 0))))
     play.hears("slave", Transfer(300, 2**31 - 1, 300, 300, b"d" * 100))
     assert "allow_epoch_jump=True" in play.lines[-1]
-    assert slave.told() == "0-300 abc 1@0"
+    assert slave.answer() == "0-300 abc 1@0"

@@ -24,7 +24,7 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.errors import ArgumentError
 from rmqstore.replication import HaOptions, Master, Quorum, Slave
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     Ack,
     ClassicData,
     Frame,
@@ -33,9 +33,9 @@ from rmqstore.replication.frames import (
     Report,
     Transfer,
 )
-from tests.interop.ha_case import log_bytes
 from tests.service.wire import HOST, Peer, Protocol, calling
-from tests.waiting import wait_until
+from tests.support.log_files import log_bytes
+from tests.support.waiting import wait_until
 
 PROTOCOLS: tuple[Protocol, ...] = ("autoswitch", "classic")
 BOTH = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -87,7 +87,7 @@ class Siege:
         assert not self._waiter.is_alive()
         assert [type(each) for each in self.outcome] == [rmqstore.ReplicaTimeout]
 
-    def told(self) -> list[str]:
+    def answer(self) -> list[str]:
         """What the log says of connections that were closed."""
         return [record.getMessage() for record in self.log.records]
 
@@ -270,8 +270,8 @@ def test_peer_that_breaks_the_rules_is_closed_and_counts_for_nothing(
             wait_until(
                 siege.master, lambda: len(siege.master.replicas) == 1, "the end of its connection"
             )
-        reasons = [each for each in siege.told() if f"{host}:{port}" in each]
-        assert reasons, siege.told()
+        reasons = [each for each in siege.answer() if f"{host}:{port}" in each]
+        assert reasons, siege.answer()
         # Place, and what was said against what may be.
         assert any(len(each.partition(": ")[2]) > 20 for each in reasons), reasons
 
@@ -287,7 +287,7 @@ def test_half_frames_are_waited_for_as_long_as_silence_and_no_longer(
                 gone.close()
                 stays.say(hello_bytes()[:size])
                 stays.hear_end()
-        assert any("400 ms" in each for each in siege.told())
+        assert any("400 ms" in each for each in siege.answer())
 
 
 @BOTH
@@ -419,7 +419,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(
             )
             assert sum(each.is_open() for each in peers) == 3
             siege.assert_unharmed()
-        assert any("4" in each and "connections" in each for each in siege.told())
+        assert any("4" in each and "connections" in each for each in siege.answer())
         wait_until(siege.master, lambda: len(siege.master.replicas) == 1, "their end")
         with calling(siege.master, protocol) as peer:
             peer.say(HELLO if protocol == "autoswitch" else Report(5))

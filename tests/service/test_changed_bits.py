@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.crash.replica_group import Relay
-from tests.effort import rounds
-from tests.unit.service_group import QUICK, TWO, Group, assert_equal, bodies, group
-from tests.waiting import spin_until, wait_until
+from tests.support.effort import rounds
+from tests.support.relay import Relay
+from tests.support.service_group import QUICK, TWO, Group, assert_equal, bodies, group
+from tests.support.waiting import spin_until, wait_until
 
 __all__ = ["group"]
 KEY = b"account-42"

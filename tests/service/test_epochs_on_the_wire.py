@@ -19,9 +19,9 @@ import pytest
 
 from rmqstore import Durability
 from rmqstore.replication import Mode, Quorum
-from tests.crash.replica_group import Relay
-from tests.unit.service_group import QUICK, Group, bodies, follow, group, put
-from tests.waiting import WAIT_S, spin_until, wait_until
+from tests.support.relay import Relay
+from tests.support.service_group import QUICK, Group, bodies, follow, group, put
+from tests.support.waiting import WAIT_S, spin_until, wait_until
 
 __all__ = ["group"]
 # A slave that hears nothing for long connects again, and would hear of the epoch in the reply.
@@ -46,11 +46,13 @@ class HeldLabel:
         def passed(data: bytes) -> bytes:
             held.extend(data)
             going = bytearray()
+
             while len(held) >= 20 and not self._released.is_set():
                 state, size = struct.unpack_from(">ii", held)
                 whole = HEADS[state] + size
                 if len(held) < whole:
                     return bytes(going)
+
                 is_transfer = state & 0xFFFF == 2
                 if is_transfer and struct.unpack_from(">i", held, 16)[0] >= self._epoch:
                     self.is_holding.set()
@@ -58,8 +60,10 @@ class HeldLabel:
                         return bytes(going)
                     self._released.wait(3 * WAIT_S)
                     break
+
                 going += held[:whole]
                 del held[:whole]
+
             going += held
             held.clear()
             return bytes(going)

@@ -11,11 +11,11 @@ import pytest
 
 import rmqstore
 from rmqstore.replication import HaOptions, Slave
-from tests.effort import rounds
 from tests.golden.wire import NAMES, Stream, every_stream
 from tests.service.test_bad_input import ANONYMOUS_BYTES_MAX, BOTH, anonymous_bytes, besieged
 from tests.service.wire import HOST, Protocol, calling, listening
-from tests.waiting import wait_until
+from tests.support.effort import rounds
+from tests.support.waiting import wait_until
 
 SEED = int(os.environ.get("RMQ_SEED", "6"))
 OPTIONS = HaOptions(heartbeat_ms=1000, reconnect_ms=1)
@@ -77,6 +77,7 @@ def test_slave_takes_no_harm_from_changed_streams_of_masters(
     choice = random.Random(SEED)
     streams = recorded(protocol, "master")
     before = anonymous_bytes()
+
     for number in range(rounds(8, 500)):
         root = tmp_path / f"store-{number}"
         with (
@@ -88,14 +89,15 @@ def test_slave_takes_no_harm_from_changed_streams_of_masters(
         ):
             stream = choice.choice(streams)
             for _ in range(6):
-                told = slave.master_status
-                assert told is not None
-                if told.halted_reason is not None:
+                answer = slave.master_status
+                assert answer is not None
+                if answer.halted_reason is not None:
                     break
                 peer = master.accept()
                 peer.say(stream.data if choice.random() < 0.3 else mutated(choice, stream.data))
                 peer.say_end()
                 peer.hear_end()
+
             status = slave.status()
             assert (status.role, status.failure) == ("slave", None)
             assert store.confirm_offset <= store.end_offset
@@ -103,8 +105,10 @@ def test_slave_takes_no_harm_from_changed_streams_of_masters(
             # heads and properties, so what is looked at here is what one does.
             if slave.epoch < EPOCH_MAX:
                 slave.become_master(slave.epoch + 1, allow_epoch_jump=True)
+
             scan = store.scan_log(check_crc=False, on_corrupt="stop")
             for record in scan:
                 assert zlib.crc32(record.body) & 0x7FFFFFFF == record.body_crc
             assert scan.error is None or slave.role == "slave"
+
     assert anonymous_bytes() - before < ANONYMOUS_BYTES_MAX

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore.epochs import EpochEntry, format_epochs, parse_epochs
 from rmqstore.replication import HaOptions, ReplicatedStore, Slave
-from rmqstore.replication.epoch import EpochEntry, format_epochs, parse_epochs
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     Ack,
     ClassicData,
     Frame,
@@ -29,10 +29,10 @@ from rmqstore.replication.frames import (
 )
 from tests.golden.rewriting import config_of
 from tests.golden.wire import NAMES, Stream, streams, unpack
-from tests.interop.ha_case import log_bytes
 from tests.scenarios.replay import FILE_SIZE, RecordedLog, essence, frames_of, once
 from tests.service.wire import HOST, FalseMaster, Protocol, calling, listening
-from tests.waiting import wait_until
+from tests.support.log_files import log_bytes
+from tests.support.waiting import wait_until
 
 BATCH_BYTES = {
     "default-cut": 1000,
@@ -238,14 +238,17 @@ def slave_before(talk: Conversation) -> tuple[int, bytes, Sequence[EpochEntry]]:
     verdict = json.loads((talk.case / "case.json").read_text())["verdict"]
     forked = {"wire-2": "a-before-truncation"}.get(talk.wire, "slave")
     is_unlike = talk.wire == "wire-2" or talk.case.name == "switch-no-common-point"
+
     if is_unlike:
         start, log = log_of(talk.case / forked)
         end = verdict["oldMasterEnd" if talk.wire == "wire-2" else "slaveMax"]
         text = (talk.case / forked / "epochFileCheckpoint").read_text()
         return start, log[: end - start], parse_epochs(text)
+
     first = next((each.offset for each in talk.slave if isinstance(each, Report | Ack)), 0)
     if not first:
         return 0, b"", ()
+
     start, log = log_of(talk.case / "slave")
     reply = talk.master[0]
     known = reply.entries if isinstance(reply, HandshakeReply) else ()
@@ -259,6 +262,7 @@ def listen_to_slave(
     """Play the recorded master, each frame once the one before is acknowledged; yield what was
     heard on each connection."""
     hello = life[0].slave[0]
+
     flags: dict[str, Any] = {}
     if isinstance(hello, Handshake):
         flags = {
@@ -266,12 +270,14 @@ def listen_to_slave(
             "is_learner": hello.is_learner,
             "sync_from_last_file": hello.sync_from_last_file,
         }
+
     options = HaOptions(
         heartbeat_ms=SILENT_MS,
         reconnect_ms=SILENT_MS if len(life) == 1 else 10,
         overlap_bytes=0,
         ack_parts=True,
     )
+
     with Slave(store, master=master.address, protocol=life[0].protocol, options=options, **flags):
         for talk in life:
             peer = master.accept()

@@ -13,10 +13,10 @@ import pytest
 
 import rmqstore
 from rmqstore import Message
+from rmqstore.epochs import EpochEntry
 from rmqstore.replication import HaOptions, ReplicatedStore, Slave
-from rmqstore.replication.epoch import EpochEntry
-from rmqstore.replication.events import HaState
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.events import HaState
+from rmqstore.replication.protocol.frames import (
     FRAME_SIZE_MAX,
     Ack,
     ClassicData,
@@ -25,7 +25,6 @@ from rmqstore.replication.frames import (
     Report,
     Transfer,
 )
-from tests.interop.ha_case import log_bytes
 from tests.service.test_bad_input import (
     ANONYMOUS_BYTES_MAX,
     BODY,
@@ -36,7 +35,8 @@ from tests.service.test_bad_input import (
     anonymous_bytes,
 )
 from tests.service.wire import HOST, FalseMaster, Peer, Protocol, listening
-from tests.waiting import wait_until
+from tests.support.log_files import log_bytes
+from tests.support.waiting import wait_until
 
 BOTH = pytest.mark.parametrize("protocol", PROTOCOLS)
 QUICK = HaOptions(heartbeat_ms=50, housekeeping_ms=400, handshake_ms=400, reconnect_ms=20)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,10 +16,10 @@ import pytest
 
 import rmqstore
 from rmqstore.replication import HaOptions, Master, Quorum
-from tests.c.library import COMPILER, WARNINGS
-from tests.crash.agreement import FILES
-from tests.crash.replica_group import Relay
-from tests.waiting import WAIT_S, spin_until
+from tests.support.agreement import FILES
+from tests.support.relay import Relay
+from tests.support.stalled_disk import StalledDisk
+from tests.support.waiting import WAIT_S, spin_until
 
 QUICK = HaOptions(heartbeat_ms=200, reconnect_ms=20)
 TWO = Quorum(in_sync=2, timeout_ms=20_000)
@@ -32,7 +29,7 @@ import json
 import sys
 import rmqstore
 from rmqstore.replication import HaOptions, Slave
-from tests.crash.agreement import FILES
+from tests.support.agreement import FILES
 
 directory, protocol, host, port = sys.argv[1:]
 options = HaOptions(heartbeat_ms=200, reconnect_ms=20, ack_flushed=True)
@@ -56,44 +53,12 @@ with rmqstore.open(directory, **FILES) as store:
 """
 
 
-class Disk:
-    """Holds the syncs of processes that were started with its environment, while it has the lock of
-    a file."""
-
-    def __init__(self, root: Path) -> None:
-        self._library, self._path = root / "stalled_disk.so", root / "stalled_disk"
-        source = Path(__file__).with_name("stalled_disk.c")
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
-        subprocess.run([*COMPILER, *flags, "-o", str(self._library), str(source)], check=True)
-        self._path.write_bytes(bytes(4))
-        self._lock = ExitStack()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "LD_PRELOAD": str(self._library),
-            "STALLED_DISK": str(self._path),
-        }
-
-    @property
-    def waiting(self) -> int:
-        """How many syncs wait."""
-        return int(struct.unpack("=i", self._path.read_bytes())[0])
-
-    def stall(self) -> None:
-        fcntl.flock(self._lock.enter_context(self._path.open("rb")), fcntl.LOCK_EX)
-
-    def go_on(self) -> None:
-        """Let the syncs go on, if they are held."""
-        self._lock.close()
-
-
 class Child:
     """A slave in a process of its own."""
 
-    def __init__(self, disk: Disk, directory: Path, protocol: str, master: tuple[str, int]) -> None:
+    def __init__(
+        self, disk: StalledDisk, directory: Path, protocol: str, master: tuple[str, int]
+    ) -> None:
         host, port = master
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVE, str(directory), protocol, host, str(port)],
@@ -136,7 +101,7 @@ def stack(tmp_path: Path) -> Iterator[ExitStack]:
 def test_a_slave_that_waits_for_its_disk_tells_how_things_stand_and_changes_its_role(
     protocol: str, stack: ExitStack, tmp_path: Path
 ) -> None:
-    disk = Disk(tmp_path)
+    disk = StalledDisk(tmp_path)
     store = stack.enter_context(rmqstore.open(tmp_path / "master", **FILES))
     store.put("orders", b"first")
     master = stack.enter_context(

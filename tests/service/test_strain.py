@@ -25,13 +25,15 @@ from rmqstore.replication import (
     Slave,
     Status,
 )
-from rmqstore.replication.calls import Calls
-from rmqstore.replication.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
-from rmqstore.replication.links import now_ms
-from tests.crash.agreement import FILES
-from tests.effort import rounds
+from rmqstore.replication.protocol.frames import Ack, Frame, Handshake, HandshakeReply, Transfer
+from rmqstore.replication.runtime.calls import Calls
+from rmqstore.replication.runtime.logger import now_ms
+from rmqstore.replication.runtime.serving import MasterSide
+from rmqstore.store.replica_view import ReplicaView
 from tests.service.wire import HOST, Peer, calling
-from tests.waiting import WAIT_S, spin_until, wait_until
+from tests.support.agreement import FILES
+from tests.support.effort import rounds
+from tests.support.waiting import WAIT_S, spin_until, wait_until
 
 QUICK = HaOptions(heartbeat_ms=200, reconnect_ms=20)
 MEMBER, JOINER = 2, 4
@@ -126,6 +128,36 @@ def test_an_acting_master_judges_a_silent_slave_anew_without_a_word_of_it(tmp_pa
         spin_until(lambda: outcome() is PutStatus.FLUSH_SLAVE_TIMEOUT, "it is in sync again")
 
 
+def test_a_copy_by_which_no_put_is_admitted_yet_ends_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pump notes an acknowledgement between a decision and the next look at the waits."""
+    quorum = Quorum(in_sync=2, gap_bytes_max=10_000)
+    with ExitStack() as stack:
+        store = stack.enter_context(rmqstore.open(tmp_path, **FILES))
+        master = stack.enter_context(
+            Master(store, listen=(HOST, 0), mode=Mode.ACTING_MASTER, quorum=quorum)
+        )
+        peer = join(stack, master, MEMBER, store.end_offset)
+        for _ in range(11):
+            store.put("orders", bytes(1000))
+        end = store.end_offset
+        peer.hear(lambda frames: ends_at(frames, end), "all of it")
+        ends: list[bool] = []
+        carry_out = MasterSide._carry_out
+
+        def acknowledged_meanwhile(side: MasterSide, effects: list[Any]) -> None:
+            if not ends and side.node.rule().present == 1:
+                peer.say(Ack(end))
+                spin_until(lambda: side.board.copies_of(end) == 2, "the pump notes it")
+                ends.append(side.is_in_sync(2, end))
+            carry_out(side, effects)
+
+        monkeypatch.setattr(MasterSide, "_carry_out", acknowledged_meanwhile)
+        master.wait_in_sync(2, timeout=WAIT_S)
+        assert ends == [False]
+
+
 def out_of_threads(*_: Any) -> Any:
     raise RuntimeError("can't start new thread")
 
@@ -139,6 +171,7 @@ def out_of_descriptors(*_: Any) -> Any:
     [
         (selectors, ("DefaultSelector", out_of_descriptors)),
         (threading.Thread, ("start", out_of_threads)),
+        (ReplicaView, ("refuse_puts", out_of_descriptors)),
     ],
 )
 def test_a_replica_that_cannot_be_made_leaves_its_store_to_the_next_try(
@@ -159,10 +192,11 @@ def test_a_slave_that_cannot_look_up_its_master_tries_again(
 ) -> None:
     real, tries = asyncio.BaseEventLoop.getaddrinfo, 0
 
-    async def fail_once(*arguments: Any, **options: Any) -> Any:
+    async def fail_once(loop: Any, name: str, *arguments: Any, **options: Any) -> Any:
         nonlocal tries
         tries += 1
-        return await (real if tries > 1 else out_of_threads)(*arguments, **options)
+        assert name == "master.test"
+        return await (real if tries > 1 else out_of_threads)(loop, HOST, *arguments, **options)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", fail_once)
     with (
@@ -171,19 +205,19 @@ def test_a_slave_that_cannot_look_up_its_master_tries_again(
         rmqstore.open(tmp_path / "b", **FILES) as b,
     ):
         assert master.address is not None
-        with Slave(b, master=master.address, options=QUICK):
+        with Slave(b, master=("master.test", master.address[1]), options=QUICK):
             master.wait_in_sync(2, timeout=20.0)
             assert a.put("orders", b"x", durability=Durability.REPLICATED).copies == 2
     assert tries > 1
 
 
 def test_a_callback_that_raises_keeps_nobody_from_hearing_the_rest() -> None:
-    told: list[int] = []
+    answer: list[int] = []
     is_told = threading.Event()
 
     def on_proposal(proposal: Proposal) -> None:
-        told.append(proposal.number)
-        if len(told) == 1:
+        answer.append(proposal.number)
+        if len(answer) == 1:
             raise ValueError("the application's own")
 
     calls = Calls(on_proposal, lambda _: is_told.set(), lambda: cast(Status, None))
@@ -197,7 +231,7 @@ def test_a_callback_that_raises_keeps_nobody_from_hearing_the_rest() -> None:
         assert is_told.wait(20)
     finally:
         calls.stop()
-    assert told == [1, 2]
+    assert answer == [1, 2]
 
 
 def test_closing_is_told_to_callbacks_without_a_fault(

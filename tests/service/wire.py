@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from rmqstore.replication import ReplicatedStore
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     ClassicDataParser,
     Frame,
     MasterFrameParser,
@@ -18,7 +18,7 @@ from rmqstore.replication.frames import (
     SlaveFrameParser,
     encode,
 )
-from tests.waiting import WAIT_S
+from tests.support.waiting import WAIT_S
 
 Protocol = Literal["autoswitch", "classic"]
 HOST = "127.0.0.1"

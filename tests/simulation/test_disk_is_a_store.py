@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from rmqstore import Store
-from rmqstore.replication.epoch import EpochEntry, EpochList
-from rmqstore.replication.events import (
+from rmqstore.epochs import EpochEntry, EpochList
+from rmqstore.replication.protocol.events import (
     Append,
     Effect,
     FlushLog,
@@ -20,10 +20,11 @@ from rmqstore.replication.events import (
     SetConfirm,
     TruncateTo,
 )
-from rmqstore.replication.log import StoreLog
+from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.sim.disk import ModelLog
-from tests.effort import rounds
+from rmqstore.store.replica_view import ReplicaView
 from tests.scenarios.store_logs import FILE_SIZE, open_store, put_all_kinds
+from tests.support.effort import rounds
 
 BLANK_MAGIC = 0xCBD43194
 
@@ -42,7 +43,7 @@ class RealRecords(ModelLog):
         size: int = struct.unpack_from(">I", self._data, begin)[0]
         return size if begin + size <= len(self._data) else None
 
-    def settle(self) -> None:
+    def _count_queues(self) -> None:
         pass
 
 
@@ -55,11 +56,11 @@ class Both:
         self.borders = borders
         self.rng = rng
         self.store = open_store(path)
-        self.log = StoreLog(self.store)
+        self.log = StoreLog(ReplicaView(self.store))
         self.model = RealRecords(file_size=FILE_SIZE)
 
     def close(self) -> None:
-        self.store._abandon()
+        self.store.abandon()
 
     def do(self, *effects: Effect) -> None:
         for effect in effects:
@@ -127,10 +128,10 @@ class Both:
         if model.end_offset - model.whole_end >= 8 and model._magic_at(model.whole_end) == 0:
             # Of a blank a store needs the first eight bytes; zeros follow in its file anyway.
             model._data += bytes(model.file_end(model.whole_end) - model.end_offset)
-        self.store._abandon()
+        self.store.abandon()
         self.model.crash()
         self.store = open_store(self.path)
-        self.log = StoreLog(self.store)
+        self.log = StoreLog(ReplicaView(self.store))
         self.model.recover()
         # How much of it the checkpoint names is a matter of time in a store.
         assert self.log.confirm_offset <= self.model.end_offset

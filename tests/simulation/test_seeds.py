@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore import sim
 from rmqstore.sim.sweep import Workers, cores
-from tests.effort import rounds
+from tests.support.effort import rounds
 
 SEEDS = rounds(2000, 20_000)
 AT_ONCE = 200

@@ -50,6 +50,7 @@ def test_seeds_without_end_are_taken_as_outcomes_are() -> None:
 def test_no_process_outlives_the_one_that_made_it(how: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)
+
     with subprocess.Popen(
         [sys.executable, script],
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)},
@@ -66,6 +67,7 @@ def test_no_process_outlives_the_one_that_made_it(how: signal.Signals, tmp_path:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
     assert process.returncode != 0
 
 
@@ -80,7 +82,7 @@ def test_unsound_seeds_are_told_with_the_command_that_repeats_them(
     )
     arguments = ["--first", "6", "--count", "4", "--steps", "7", "--replicas", "5", "--jobs", "1"]
     assert main(arguments) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[:2] == ["7: odd", "    python -m rmqstore.sim 7 --replicas 5 --steps 7"]
-    assert told[-1].startswith("4 seeds from 6 on")
-    assert told[-1].endswith("2 failed: 7 9")
+    answer = capsys.readouterr().out.splitlines()
+    assert answer[:2] == ["7: odd", "    python -m rmqstore.sim 7 --replicas 5 --steps 7"]
+    assert answer[-1].startswith("4 seeds from 6 on")
+    assert answer[-1].endswith("2 failed: 7 9")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from rmqstore import sim
-from rmqstore.message import PutStatus
-from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
-from rmqstore.replication.epoch import EpochEntry, EpochList
-from rmqstore.replication.events import (
+from rmqstore.epochs import EpochEntry, EpochList
+from rmqstore.message import Durability, PutStatus
+from rmqstore.replication.group.group import MasterGroup
+from rmqstore.replication.group.node import MasterNode
+from rmqstore.replication.group.quorum import Lease, Mode, Quorum, Rule, Standing
+from rmqstore.replication.group.sync_state_set import SyncStateSet
+from rmqstore.replication.protocol.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.protocol.events import (
     Append,
     Effect,
     HaState,
@@ -25,15 +29,13 @@ from rmqstore.replication.events import (
     SetConfirm,
     TruncateTo,
 )
-from rmqstore.replication.group import MasterGroup
-from rmqstore.replication.node import steps_to_master
-from rmqstore.replication.quorum import Lease, Mode, Quorum, QuorumWriter, Standing
-from rmqstore.replication.slave import SlaveMachine
-from rmqstore.replication.sync_state_set import SyncStateSet
+from rmqstore.replication.protocol.slave import SlaveMachine
 from rmqstore.sim import controller as sim_controller
-from rmqstore.sim import replica as sim_replica
+from rmqstore.sim.board import VirtualBoard
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.witness import Put
 from tests.house import tree
 
 TWICE = """
@@ -46,7 +48,7 @@ for seed in (3, 4):
 
 
 def test_equal_seeds_make_equal_runs_in_any_process() -> None:
-    told = [
+    reply = [
         subprocess.run(
             [sys.executable, "-c", TWICE],
             cwd=tree.ROOT,
@@ -58,8 +60,8 @@ def test_equal_seeds_make_equal_runs_in_any_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert told[0] == told[1]
-    assert len(told[0].splitlines()) > 200
+    assert reply[0] == reply[1]
+    assert len(reply[0].splitlines()) > 200
 
 
 def test_a_trace_changes_nothing() -> None:
@@ -73,7 +75,7 @@ def test_seeds_differ() -> None:
 def test_a_quiet_world_acknowledges_everything_under_one_master() -> None:
     shape = sim.Shape.drawn(Random(1), replicas=3)
     shape = replace(shape, quorum=replace(shape.quorum, timeout_ms=1000), learners=0)
-    shape = replace(shape, options=replace(shape.options, bytes_per_second=0))
+    shape = replace(shape, sync_ms=5, options=replace(shape.options, bytes_per_second=0))
     outcome = sim.run(1, faults=sim.Faults.none(), shape=shape)
     assert outcome.violation is None
     assert (outcome.acknowledged, outcome.epochs) == (outcome.puts, 1)
@@ -83,7 +85,7 @@ def test_a_quiet_world_acknowledges_everything_under_one_master() -> None:
 def test_a_quiet_group_without_a_set_elects_by_comparing() -> None:
     shape = sim.Shape.drawn(Random(1), replicas=3).without_set(Random(1))
     shape = replace(shape, quorum=replace(shape.quorum, timeout_ms=1000))
-    shape = replace(shape, options=replace(shape.options, bytes_per_second=0))
+    shape = replace(shape, sync_ms=5, options=replace(shape.options, bytes_per_second=0))
     outcome = sim.run(1, faults=sim.Faults.none(), shape=shape)
     assert outcome.violation is None
     assert (outcome.acknowledged, outcome.epochs) == (outcome.puts, 1)
@@ -99,7 +101,7 @@ def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
         (["--first", "40", "--count", "11", "--steps", "5", "--jobs", "2"], "11 seeds from 40 on"),
         (["--seconds", "0.01", "--replicas", "2"], "seeds from"),
     ):
-        told = subprocess.run(
+        reply = subprocess.run(
             [sys.executable, "-m", "rmqstore.sim", *arguments],
             cwd=tree.ROOT,
             capture_output=True,
@@ -107,16 +109,18 @@ def test_the_command_line_tells_the_story_of_a_seed_and_sweeps() -> None:
             timeout=120,
             check=True,
         ).stdout
-        assert expected in told.splitlines()[-1]
+        assert expected in reply.splitlines()[-1]
 
 
 # ---- sabotage: each of these must be caught
 
 receive = SlaveMachine._receive
 look = MasterGroup._look
+rule = MasterGroup.rule
 begin = EpochList.begin
 settle = SyncStateSet._settle
 check = ModelLog.check
+answer = Replica._answer
 
 
 def acks_before_appending(self: SlaveMachine, offset: int, body: bytes, now_ms: int) -> Any:
@@ -134,7 +138,7 @@ def ignores_epochs(self: AutoSwitchSlave, ours: EpochList, now_ms: int) -> list[
     return self._resume(now_ms)
 
 
-def counts_learners(self: MasterGroup[int]) -> Standing:
+def counts_learners(self: MasterGroup) -> Standing:
     standing = look(self)
     return replace(standing, counted=frozenset(standing.acks))
 
@@ -147,7 +151,7 @@ def waits_for_no_proposal(self: SyncStateSet) -> None:
     self.waited = self.counted = self.members
 
 
-def counts_everybody(self: MasterGroup[int]) -> Standing:
+def counts_everybody(self: MasterGroup) -> Standing:
     standing = look(self)
     return replace(standing, counted=frozenset(each.broker_id for each in self.replicas))
 
@@ -157,20 +161,27 @@ def counts_who_may_have_left(self: SyncStateSet) -> None:
     self.counted = self.members
 
 
-def asks_for_no_lease(self: QuorumWriter[int], standing: Standing, now_ms: int) -> list[Any]:
-    return self._waiters.satisfied(standing)
+def answers_without_a_lease(durability: Durability) -> Callable[..., None]:
+    """Acknowledge every put of this durability that has its copies."""
+
+    def answer_all(self: Replica, put: Put, status: PutStatus, copies: int) -> None:
+        has_copies = copies >= (put.copies or self._shape.quorum.in_sync)
+        if durability is Durability.REPLICATED and not has_copies:
+            return answer(self, put, status, copies)
+        if put.durability is durability and status is PutStatus.FLUSH_SLAVE_TIMEOUT:
+            status = PutStatus.PUT_OK
+        return answer(self, put, status, copies)
+
+    return answer_all
 
 
-def acknowledges_without_a_lease(self: QuorumWriter[int], now_ms: int) -> PutStatus:
-    return PutStatus.PUT_OK
+def keeps_what_is_confirmed(self: ModelLog) -> None:
+    self.cut(self.whole_below(self.confirm_offset))
+    self._count_queues()
 
 
-def keeps_what_is_confirmed(log: ModelLog, *, epoch: int, whole_end: int) -> list[Effect]:
-    return steps_to_master(log, epoch=epoch, whole_end=log.whole_below(log.confirm_offset))
-
-
-def keeps_half_a_record(log: ModelLog, *, epoch: int, whole_end: int) -> list[Effect]:
-    return steps_to_master(log, epoch=epoch, whole_end=log.end_offset)
+def keeps_half_a_record(self: ModelLog) -> None:
+    self._count_queues()
 
 
 def refuses_an_equal_start(self: EpochList, epoch: int, *, log_end: int) -> EpochList:
@@ -191,9 +202,11 @@ def takes_any_record(self: ModelLog) -> int | None:
     return None
 
 
-def forgets_who_is_away(self: Standing) -> int:
-    there = [self.acks[each] for each in self.waited or () if self.acks.get(each, -1) >= 0]
-    return min([self.end_offset, *there])
+def forgets_who_is_away(self: MasterGroup, *, is_flushed: bool) -> Rule:
+    found = rule(self, is_flushed=is_flushed)
+    acks = self.standing.acks
+    there = [each for each in found.waited or () if acks.get(each, -1) >= 0]
+    return found if found.waited is None else replace(found, waited=there)
 
 
 def reports_what_is_in_memory(
@@ -204,9 +217,8 @@ def reports_what_is_in_memory(
     return [self._send_report(min(self._log.whole_end, self._same_until), now_ms)]
 
 
-def leaves_puts_waiting(self: MasterGroup[int]) -> list[Any]:
-    self.is_master = False
-    return []
+def leaves_puts_waiting(self: VirtualBoard[int]) -> None:
+    self.node.group.stop()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,11 +262,11 @@ SABOTAGE = {
         settings=TWO_COPIES,
     ),
     "a new master cuts what is not confirmed": Sabotage(
-        place=sim_replica, name="steps_to_master", deed=keeps_what_is_confirmed, settings=TWO_COPIES
+        place=ModelLog, name="settle", deed=keeps_what_is_confirmed, settings=TWO_COPIES
     ),
     "a new master keeps half a record": Sabotage(
-        place=sim_replica,
-        name="steps_to_master",
+        place=ModelLog,
+        name="settle",
         deed=keeps_half_a_record,
         faults=replace(QUIET, election=2, slow_reader=3, mean_gap_ms=100),
         options={"batch_bytes": 50, "window_bytes": 200, "bytes_per_second": 0},
@@ -275,40 +287,40 @@ SABOTAGE = {
         faults=replace(QUIET, flip=1, mean_gap_ms=300),
     ),
     "a member that is away holds nothing up": Sabotage(
-        place=Standing, name="end_of_all", deed=forgets_who_is_away
+        place=MasterGroup, name="rule", deed=forgets_who_is_away
     ),
     "a lease never runs out": Sabotage(
         place=Lease,
-        name="is_held",
-        deed=lambda self, now_ms: True,
+        name="end_ms",
+        deed=property(lambda self: None),
         faults=replace(QUIET, pause=1, partition=2),
         settings={"lease_ms": 600, "quorum": Quorum(total=3, timeout_ms=1000)},
     ),
     "a put that has its copies is answered without a lease": Sabotage(
-        place=QuorumWriter,
-        name="progress",
-        deed=asks_for_no_lease,
+        place=Replica,
+        name="_answer",
+        deed=answers_without_a_lease(Durability.REPLICATED),
         faults=replace(QUIET, one_way=2, partition=2, delay=3, mean_gap_ms=300),
         settings={"lease_ms": 600, "quorum": Quorum(total=3, in_sync=2, timeout_ms=3000)},
     ),
     "a flushed put is acknowledged without a lease": Sabotage(
-        place=QuorumWriter,
-        name="acknowledge",
-        deed=acknowledges_without_a_lease,
+        place=Replica,
+        name="_answer",
+        deed=answers_without_a_lease(Durability.DISK),
         faults=replace(QUIET, pause=2, partition=2, mean_gap_ms=300),
         settings={"lease_ms": 600, "sync_ms": 100, "flush_ms": 1000},
     ),
     "a put that needs no copy is acknowledged without a lease": Sabotage(
-        place=QuorumWriter,
-        name="acknowledge",
-        deed=acknowledges_without_a_lease,
+        place=Replica,
+        name="_answer",
+        deed=answers_without_a_lease(Durability.MEMORY),
         faults=replace(QUIET, stop=2, partition=2, mean_gap_ms=300),
         settings={"lease_ms": 600, "is_durable": False, "quorum": Quorum(total=3)},
     ),
     "a controller waits for a lease by its own clock alone": Sabotage(
         place=sim_controller,
-        name="_LEASE_MARGIN",
-        deed=1.0,
+        name="elector_wait_ms",
+        deed=lambda lease_ms: lease_ms,
         faults=replace(QUIET, election=3, mean_gap_ms=200),
         settings={"mode": Mode.SYNC_STATE_SET, "lease_ms": 600, "drift_ppm_max": 90_000},
     ),
@@ -320,9 +332,9 @@ SABOTAGE = {
         settings={"is_durable": True, "sync_ms": 100, "flush_ms": 1000},
     ),
     "a master counts its own copy in memory": Sabotage(
-        place=MasterGroup,
-        name="flushed",
-        deed=lambda self, offset, now_ms: [],
+        place=MasterNode,
+        name="rule",
+        deed=lambda self: self.group.rule(is_flushed=False),
         faults=replace(QUIET, power_loss=1, mean_gap_ms=200),
         options={"ack_flushed": True},
         settings={"is_durable": True, "sync_ms": 100, "flush_ms": 1000},
@@ -336,7 +348,7 @@ SABOTAGE = {
         settings={"file_size": 1024},
     ),
     "puts wait when the role is over": Sabotage(
-        place=MasterGroup,
+        place=VirtualBoard,
         name="stop",
         deed=leaves_puts_waiting,
         faults=replace(QUIET, election=2, delay=1),

@@ -67,12 +67,15 @@ def _rows_of(line: Mapping[str, Any], body: bytes) -> Iterator[Row]:
         "bodyLength": line["bodyLength"],
         "bodySha256": line["bodySha256"],
     }
+
     if not any("batchNum" in entry for entry in line["consumeQueues"]):
         yield row
         return
+
     (entry,) = line["consumeQueues"]
     messages = reference_batch.decode(body)
     assert len(messages) == entry["batchNum"]
+
     for index, message in enumerate(messages):
         pairs = properties.decode(message.property_bytes)
         yield row | {

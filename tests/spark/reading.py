@@ -23,11 +23,11 @@ class Read:
     def __init__(
         self, path: str | Path, *, schema: StructType | None = None, **options: object
     ) -> None:
-        told = {"path": str(path)} | {
+        answer = {"path": str(path)} | {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in options.items()
         }
-        source = pickle.loads(pickle.dumps(RmqStoreDataSource(CaseInsensitiveDict(told))))
+        source = pickle.loads(pickle.dumps(RmqStoreDataSource(CaseInsensitiveDict(answer))))
         self.schema = schema or source.schema()
         reader = source.reader(schema=self.schema)
         self._pickled_reader = pickle.dumps(reader)

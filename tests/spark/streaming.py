@@ -17,7 +17,7 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.spark import schema
 from rmqstore.spark.options import Options
-from rmqstore.spark.stream import RmqStoreStreamReader
+from rmqstore.spark.stream.stream import RmqStoreStreamReader
 from tests.spark.reading import Row, rows_of
 
 SMALL: dict[str, Any] = {
@@ -81,11 +81,11 @@ class Query:
 
     def _make(self) -> None:
         paths = self.path if isinstance(self.path, list) else [self.path]
-        told = {"paths": json.dumps([str(path) for path in paths])} | {
+        answer = {"paths": json.dumps([str(path) for path in paths])} | {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.given.items()
         }
-        options = CaseInsensitiveDict(told)
+        options = CaseInsensitiveDict(answer)
         parsed = Options.parse(options, streaming=True)
         self.schema = schema.struct(schema.columns_of(parsed), parsed.kafka_names)
         self.reader = RmqStoreStreamReader(options, self.schema)

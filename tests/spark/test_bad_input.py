@@ -18,9 +18,9 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 import rmqstore
 from rmqstore import CompressionType, CorruptionError, DiskError, Message, NotFoundError, compress
 from rmqstore.errors import ArgumentError, StoreError
-from rmqstore.spark import partitions
-from tests.effort import rounds
+from rmqstore.spark.read import partitions
 from tests.spark.reading import Read, Row, read
+from tests.support.effort import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,9 +132,9 @@ def test_damage_is_skipped_and_counted(
         found = _read(written, checkCrc=True, onCorrupt="skip", **options)
     expected = [each for each in written.rows if each != row]
     assert _sorted(found) == expected
-    (told,) = _skips(caplog)
-    assert told.startswith(f"1 places of {row['size']} bytes")
-    assert str(written.file(2)) in told
+    (answer,) = _skips(caplog)
+    assert answer.startswith(f"1 places of {row['size']} bytes")
+    assert str(written.file(2)) in answer
 
 
 @every_damage
@@ -144,6 +144,7 @@ def test_damage_becomes_a_row(
 ) -> None:
     row = written.first_in(2)
     written.damage(*damage(row))
+
     found = _read(written, checkCrc=True, onCorrupt="row", **options)
     (bad,) = [each for each in found if each["error"] is not None]
     assert (bad["path"], bad["physicalOffset"], bad["size"]) == (
@@ -151,11 +152,13 @@ def test_damage_becomes_a_row(
         row["physicalOffset"],
         row["size"],
     )
+
     assert all(
         value is None
         for name, value in bad.items()
         if name not in ("path", "physicalOffset", "size", "error")
     )
+
     good = [each for each in found if each["error"] is None]
     expected = [each | {"error": None} for each in written.rows if each != row]
     assert _sorted(good) == expected
@@ -184,29 +187,36 @@ def test_a_file_cut_short_is_damage_to_its_end(
 
 def test_any_flipped_byte_costs_at_most_its_own_record(tmp_path: Path) -> None:
     root = tmp_path / "store"
+
     with rmqstore.open(root, commit_log_file_size_bytes=FILE_BYTES) as store:
         for number in range(8):
             store.put("orders", b"%d" % number * 30, queue=number % 2, keys=["k"])
+
     # A flipped timestamp may be one that Python's datetime cannot hold.
     columns = "topic,queueId,queueOffset,physicalOffset,size,keys,properties,body,flag"
     good = read(root, columns=columns)
+
     log = next((root / "commitlog").iterdir())
     whole = log.read_bytes()
     places = random.Random(5).sample(range(good[-1]["physicalOffset"]), rounds(150, 1700))
+
     for place in places:
         log.write_bytes(
             whole[:place]
             + bytes([whole[place] ^ random.Random(place).randrange(1, 256)])
             + whole[place + 1 :]
         )
+
         for options in ({}, {"topic": "orders", "maxPartitionBytes": 300}):
             found = read(
                 root, checkCrc=True, onCorrupt="row", columns=f"{columns},error", **options
             )
+
             own = max(row["physicalOffset"] for row in good if row["physicalOffset"] <= place)
             others = [row | {"error": None} for row in good if row["physicalOffset"] != own]
             missing = [row for row in others if row not in found]
             assert not missing, place
+
             extra = [row for row in found if row not in others]
             # A byte without a checksum changes its record; one of a topic makes it another's.
             assert len(extra) <= 1, place
@@ -297,9 +307,9 @@ def test_a_file_deleted_after_planning_is_data_loss(
         strict.rows()
     with caplog.at_level(logging.WARNING):
         assert lenient.rows() == [row for row in written.rows if row["path"] != str(gone)]
-    (told,) = _skips(caplog)
-    assert "data loss" in told
-    assert str(gone) in told
+    (answer,) = _skips(caplog)
+    assert "data loss" in answer
+    assert str(gone) in answer
 
 
 def test_queue_files_deleted_after_planning_are_data_loss(written: Written) -> None:
@@ -314,11 +324,13 @@ def test_queue_files_deleted_after_planning_are_data_loss(written: Written) -> N
 def test_a_large_body_passes_whatever_the_size_of_a_batch(tmp_path: Path) -> None:
     root = tmp_path / "store"
     large = random.Random(1).randbytes(4 << 20)
+
     with rmqstore.open(
         root, commit_log_file_size_bytes=16 << 20, message_size_bytes_max=5 << 20
     ) as store:
         for body in (b"before", large, b"between", large[::-1], b"after"):
             store.put("orders", body)
+
     for options in ({}, {"topic": "orders"}, {"batchBytes": 65_536}, {"maxPartitionBytes": 1}):
         planned = Read(root, columns="body", **options)
         sizes = [batch.nbytes for batch in planned.batches()]
@@ -376,8 +388,8 @@ def test_broken_frames_are_skipped_and_counted(
     with caplog.at_level(logging.WARNING):
         found = read(tmp_path / "store", decompress=True, onCorrupt="skip")
     assert [row["body"] for row in found] == expected
-    (told,) = _skips(caplog)
-    assert told.startswith("2 places")
+    (answer,) = _skips(caplog)
+    assert answer.startswith("2 places")
 
 
 def test_broken_frames_become_rows(tmp_path: Path) -> None:
@@ -420,8 +432,8 @@ def test_damage_reaches_the_user_of_spark_by_name(written: Written, spark: Spark
     frame = spark.read.format("rmqstore").load(str(written.root))
     with pytest.raises(Exception, match=f"{written.file(1).name}.*{row['physicalOffset']}"):
         frame.count()
-    told = spark.read.format("rmqstore").option("onCorrupt", "row").load(str(written.root))
-    counts = told.selectExpr("count(*)", "count(error)", "sum(size)").first()
+    answer = spark.read.format("rmqstore").option("onCorrupt", "row").load(str(written.root))
+    counts = answer.selectExpr("count(*)", "count(error)", "sum(size)").first()
     assert counts is not None
     assert counts[:2] == (MESSAGES, 1)
     assert counts[2] == sum(each["size"] for each in written.rows)

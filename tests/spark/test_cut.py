@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.spark.follow import Follower
+from rmqstore.spark.stream.follow import Follower
 from tests.golden.cut_cases import every_cut_case, unpack
 from tests.spark.reading import read
 

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqstore[spark]")
 
 from rmqstore.compression import decompress
-from rmqstore.spark import partitions
-from rmqstore.spark.partitions import Partition
+from rmqstore.spark.read import partitions
+from rmqstore.spark.read.ranges import Partition
 from tests.golden import GoldenCases, every_case
 from tests.spark.golden_rows import comparable, expected_rows
 from tests.spark.reading import Read, Row, read, rows_of
@@ -59,7 +59,7 @@ def _in_log_order(rows: list[Row]) -> list[Row]:
 
 def _spans(planned: Read) -> int:
     found: list[Partition] = [each.value for each in planned.partitions]
-    return sum(len(partition.spans) for partition in found)
+    return sum(len(partition.splits) for partition in found)
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,37 @@ def test_a_topic_read_through_its_queues_is_the_topic_read_from_the_log(
     # However large the topic's share of the log is.
     monkeypatch.setattr(partitions, "_SPARSE", 10.0)
     case = kept_case(release, case_name)
+
     queued = {
         line["phyOffset"]: {entry["topic"] for entry in line["consumeQueues"]}
         for line in case.manifest
     }
     topics = sorted({line["topic"] for line in case.manifest})
+
     # All topics of the large case at every split would take long and tell nothing more.
     chosen = [topics[:3], topics] if max_partition_bytes > 1 else [topics[-1:]]
+
     for names in chosen:
         expected = [
             row
             for row in case.rows
             if row["topic"] in names and row["topic"] in queued[row["physicalOffset"]]
         ]
+
         options = {"topic": ",".join(names), "maxPartitionBytes": max_partition_bytes}
         through_queues = Read(case.root, **options)
         from_log = Read(case.bare, **options)
+
         assert any(
-            span.queues is not None
+            split.units is not None
             for each in through_queues.partitions
-            for span in each.value.spans
+            for split in each.value.splits
         ) == (bool(expected) and case_name != "crash-intact")  # whose queues never reached the disk
-        assert all(span.queues is None for each in from_log.partitions for span in each.value.spans)
+
+        assert all(
+            split.units is None for each in from_log.partitions for split in each.value.splits
+        )
+
         assert _in_log_order([comparable(row) for row in through_queues.rows()]) == expected
         assert [comparable(row) for row in from_log.rows()] == expected
 

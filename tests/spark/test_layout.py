@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,14 +13,16 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore.epochs import EpochEntry, format_epochs
 from rmqstore.errors import CorruptionError, DiskError, NotFoundError
-from rmqstore.replication.epoch import EpochEntry, format_epochs
-from rmqstore.spark import files, layout, liveness
-from rmqstore.spark.layout import Layout, QueueFiles
-from rmqstore.spark.records import Log
+from rmqstore.spark import files
+from rmqstore.spark.read import layout, liveness
+from rmqstore.spark.read.layout import Layout, QueueFiles
+from rmqstore.spark.read.records import Log
 from tests.golden import GoldenCase, every_case
 from tests.reference import consume_queue
 from tests.reference.checkpoint import Checkpoint
+from tests.support.waiting import spin_until
 
 FILE_BYTES = 4096
 WAIT_SECONDS = 30
@@ -236,9 +237,8 @@ def test_what_is_written_meanwhile_is_found_again_without_queues(tmp_path: Path)
             found = found.again(up_to="max")
             assert found.queues is None
             assert (found.end, found.readable_end) == (store.end_offset, store.end_offset)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while found.again().readable_end < store.end_offset:
-            assert time.monotonic() < deadline, "the durable end does not follow"
+        last = found
+        spin_until(lambda: last.again().readable_end == store.end_offset, "the durable end follows")
         store.truncate_to(borders(root)[33])
         assert found.again(up_to="max").end == store.end_offset
 
@@ -290,7 +290,7 @@ def test_a_cut_last_file_ends_the_log(root: Path) -> None:
 def test_what_is_no_store_is_told_from_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("no log")
-    with pytest.raises(NotFoundError, match="other is no store"):
+    with pytest.raises(NotFoundError, match="other is not a store"):
         Layout.of(str(tmp_path / "other"))
     with pytest.raises(NotFoundError, match="nowhere does not exist"):
         Layout.of(str(tmp_path / "nowhere"))
@@ -373,7 +373,7 @@ def test_units_left_behind_the_end_of_a_queue_are_left_out(root: Path) -> None:
 
 
 def test_fill_units_at_the_front_are_no_messages(root: Path) -> None:
-    """A queue that was built anew behind deleted messages begins with them."""
+    """A queue that was rebuilt behind deleted messages begins with them."""
     known = queue(Layout.of(str(root)), "orders", 1)
     path = root / "consumequeue" / "orders" / "1" / f"{0:020d}"
     data = path.read_bytes()
@@ -385,15 +385,18 @@ def test_fill_units_at_the_front_are_no_messages(root: Path) -> None:
 def test_queues_that_lag_behind_leave_the_rest_to_the_log(root: Path) -> None:
     known = Layout.of(str(root))
     places = borders(root)
+
     for topic in ("orders", "payments"):
         for number in "01":
             for path in sorted((root / "consumequeue" / topic / number).iterdir()):
                 units = consume_queue.decode(path.read_bytes())
                 kept = [unit.encode() for unit in units if unit.physical_offset < places[30]]
                 path.write_bytes(b"".join(kept).ljust(200, b"\0"))
+
     found = Layout.of(str(root))
     assert found.dispatched_end == places[30]
     assert (found.end, found.readable_end) == (known.end, known.readable_end)
+
     shutil.rmtree(root / "consumequeue" / "orders")
     shutil.rmtree(root / "consumequeue" / "payments")
     found = Layout.of(str(root))
@@ -407,6 +410,7 @@ def test_queues_of_a_crashed_store_are_trusted_as_far_as_the_checkpoint_goes(roo
     crashed(root)
     with Log(known.files) as log:
         times = [fact.store_timestamp for file in known.files if (fact := log.record(file.start))]
+
     for reached, expected in (
         (times[-1] + 3000, known.files[-1].start),
         (
@@ -419,6 +423,7 @@ def test_queues_of_a_crashed_store_are_trusted_as_far_as_the_checkpoint_goes(roo
         data = Checkpoint(physic_timestamp=reached, logics_timestamp=reached + 1).encode()
         (root / "checkpoint").write_bytes(data)
         assert Layout.of(str(root)).dispatched_end == expected
+
     (root / "abort").unlink()
     assert Layout.of(str(root)).dispatched_end == known.end
 
@@ -427,9 +432,7 @@ def test_queues_of_a_store_that_is_held_are_trusted_whole(tmp_path: Path) -> Non
     root = tmp_path / "store"
     with open_store(root) as store:
         put(store, 60)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while store.dispatched_offset < store.end_offset:
-            assert time.monotonic() < deadline, "messages do not reach their queues"
+        store.wait_dispatched()
         assert liveness.is_held(str(root / "lock"))
         assert Layout.of(str(root)).dispatched_end == store.end_offset
     assert not liveness.is_held(str(root / "lock"))

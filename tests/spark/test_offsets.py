@@ -1,4 +1,4 @@
-"""Positions of streaming queries, judged by bounds and epochs alone."""
+"""Positions of streaming queries, checked by bounds and epochs alone."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError
-from rmqstore.replication.epoch import EpochEntry
-from rmqstore.spark.offsets import (
-    Place,
+from rmqstore.spark.stream.offsets import (
+    LogPosition,
     Position,
     Verdict,
     begin_of,
     cut_error,
     epoch_below,
     expired_error,
-    judge,
     shares,
+    verdict_on,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A log as far as a position is judged by it."""
+    """A log as far as a position is checked by it."""
 
     start: int
     end: int
@@ -39,16 +39,16 @@ def _epochs(**starts: int) -> tuple[EpochEntry, ...]:
     return tuple(EpochEntry(int(name[1:]), start) for name, start in starts.items())
 
 
-def _place(offset: int, epoch: int | None = -1) -> Place:
-    return Place(offset, 0, epoch=epoch)
+def _place(offset: int, epoch: int | None = -1) -> LogPosition:
+    return LogPosition(offset, 0, epoch=epoch)
 
 
 # ---- the text that Spark keeps ----
 
 
 def test_positions_have_the_form_that_the_checkpoints_keep() -> None:
-    place = Place(7340288, 100, epoch=3, tail_crc=17, starting_until=524288)
-    position = Position({"/b": Place(5, 5, epoch=-1), "/a": place}, {"timestamp": 4})
+    place = LogPosition(7340288, 100, epoch=3, tail_crc=17, starting_until=524288)
+    position = Position({"/b": LogPosition(5, 5, epoch=-1), "/a": place}, {"timestamp": 4})
     assert json.dumps(position.to_json()) == (
         '{"version": 1, "commitLog": {'
         '"/a": {"physicalOffset": 7340288, "epoch": 3, "initialOffset": 100, "tailCrc": 17,'
@@ -59,7 +59,7 @@ def test_positions_have_the_form_that_the_checkpoints_keep() -> None:
 
 _OFFSETS = st.integers(0, 2**63 - 1)
 _PLACES = st.builds(
-    Place,
+    LogPosition,
     _OFFSETS,
     _OFFSETS,
     epoch=st.none() | st.integers(-1, 2**31 - 1),
@@ -70,9 +70,9 @@ _PLACES = st.builds(
 
 @given(st.dictionaries(st.text(), _PLACES), st.dictionaries(st.text(), st.integers()))
 def test_positions_come_back_from_their_text(
-    places: dict[str, Place], starting: dict[str, int]
+    logs: dict[str, LogPosition], starting: dict[str, int]
 ) -> None:
-    position = Position(places, starting)
+    position = Position(logs, starting)
     text = json.dumps(position.to_json())
     assert Position.from_json(json.loads(text)) == position
     assert json.dumps(Position.from_json(json.loads(text)).to_json()) == text
@@ -80,7 +80,7 @@ def test_positions_come_back_from_their_text(
 
 def test_a_place_needs_its_physical_offset_alone() -> None:
     given = {"version": 1, "commitLog": {"/a": {"physicalOffset": 70}}}
-    assert Position.from_json(given).places == {"/a": Place(70, 70)}
+    assert Position.from_json(given).logs == {"/a": LogPosition(70, 70)}
 
 
 @pytest.mark.parametrize(
@@ -111,31 +111,34 @@ def test_what_is_no_position_is_refused(given: object) -> None:
 # ---- where a batch begins ----
 
 
-def _position(**places: Place) -> Position:
-    return Position({f"/{name}": place for name, place in places.items()})
+def _position(**logs: LogPosition) -> Position:
+    return Position({f"/{name}": place for name, place in logs.items()})
 
 
 def test_a_batch_begins_where_the_one_before_it_ended() -> None:
-    start, end = _position(a=Place(70, 10, epoch=2)), _position(a=Place(90, 10))
-    assert begin_of("/a", start, end) == Place(70, 10, epoch=2)
+    start, end = _position(a=LogPosition(70, 10, epoch=2)), _position(a=LogPosition(90, 10))
+    assert begin_of("/a", start, end) == LogPosition(70, 10, epoch=2)
 
 
 def test_a_first_batch_read_again_begins_where_it_did() -> None:
-    # The log has grown, and the start that was made up anew lies at its latest end.
-    start, end = _position(a=Place(500, 500)), _position(a=Place(90, 10, starting_until=80))
-    assert begin_of("/a", start, end) == Place(10, 10, starting_until=80)
+    # The log has grown, and the start that was made up again lies at its latest end.
+    start, end = (
+        _position(a=LogPosition(500, 500)),
+        _position(a=LogPosition(90, 10, starting_until=80)),
+    )
+    assert begin_of("/a", start, end) == LogPosition(10, 10, starting_until=80)
 
 
 def test_a_log_found_during_a_batch_begins_where_it_did() -> None:
-    end = _position(a=Place(90, 10), b=Place(40, 20))
-    assert begin_of("/b", _position(a=Place(70, 10)), end) == Place(20, 20)
+    end = _position(a=LogPosition(90, 10), b=LogPosition(40, 20))
+    assert begin_of("/b", _position(a=LogPosition(70, 10)), end) == LogPosition(20, 20)
 
 
 @pytest.mark.parametrize(("offset", "choosing"), [(79, True), (80, False), (81, False)])
 def test_starting_options_choose_below_the_end_the_query_began_at(
     offset: int, choosing: bool
 ) -> None:
-    position = _position(a=Place(5, 5), b=Place(offset, 0, starting_until=80))
+    position = _position(a=LogPosition(5, 5), b=LogPosition(offset, 0, starting_until=80))
     assert position.is_choosing() is choosing
 
 
@@ -147,12 +150,12 @@ def test_starting_options_choose_below_the_end_the_query_began_at(
 def test_a_place_within_the_bounds_of_a_log_without_epochs_holds(
     offset: int, epoch: int | None
 ) -> None:
-    assert judge(_place(offset, epoch), Bounds(100, 900)) == (Verdict.HOLDS, offset)
+    assert verdict_on(_place(offset, epoch), Bounds(100, 900)) == (Verdict.HOLDS, offset)
 
 
 def test_a_place_below_the_log_is_expired_and_goes_on_at_its_start() -> None:
     log = Bounds(100, 900, _epochs(e3=100))
-    assert judge(_place(99, 2), log) == (Verdict.EXPIRED, 100)
+    assert verdict_on(_place(99, 2), log) == (Verdict.EXPIRED, 100)
     message = str(expired_error("/a", _place(99), log))
     assert "offset 99" in message
     assert "starts at 100" in message
@@ -161,7 +164,7 @@ def test_a_place_below_the_log_is_expired_and_goes_on_at_its_start() -> None:
 
 def test_a_log_that_ends_before_the_place_was_cut() -> None:
     log = Bounds(100, 900)
-    assert judge(_place(901), log) == (Verdict.CUT, 900)
+    assert verdict_on(_place(901), log) == (Verdict.CUT, 900)
     error = cut_error("/a", _place(901), log, 900)
     assert "offset 901" in str(error)
     assert "ends at 900" in str(error)
@@ -191,11 +194,11 @@ def test_a_place_holds_only_in_the_epoch_it_was_read_in(
     offset: int, epoch: int | None, verdict: tuple[Verdict, int]
 ) -> None:
     log = Bounds(100, 900, _epochs(e2=200, e4=400, e5=600))
-    assert judge(_place(offset, epoch), log) == verdict
+    assert verdict_on(_place(offset, epoch), log) == verdict
 
 
 def test_an_epoch_that_retention_took_below_the_place_is_not_missed() -> None:
-    assert judge(_place(400, 2), Bounds(400, 900, _epochs(e4=400)))[0] is Verdict.HOLDS
+    assert verdict_on(_place(400, 2), Bounds(400, 900, _epochs(e4=400)))[0] is Verdict.HOLDS
 
 
 def test_the_error_of_a_new_epoch_names_both_offsets() -> None:
@@ -216,7 +219,7 @@ def test_a_place_holds_as_long_as_the_log_only_grows(
     epochs = tuple(EpochEntry(number, at) for number, at in enumerate(starts, 1))
     place = _place(offset, epoch_below(epochs, offset))
     grown = (*epochs, EpochEntry(9, 2000))
-    verdict, _ = judge(place, Bounds(start, 3000, grown))
+    verdict, _ = verdict_on(place, Bounds(start, 3000, grown))
     assert verdict is (Verdict.EXPIRED if offset < start else Verdict.HOLDS)
 
 
@@ -231,7 +234,7 @@ def test_a_log_cut_below_a_place_and_led_by_another_is_seen(
     epochs = tuple(EpochEntry(number, at) for number, at in enumerate(starts, 1))
     place = _place(offset, epoch_below(epochs, offset))
     kept = tuple(each for each in epochs if each.start_offset < cut)
-    verdict, _ = judge(place, Bounds(0, 3000, (*kept, EpochEntry(9, cut))))
+    verdict, _ = verdict_on(place, Bounds(0, 3000, (*kept, EpochEntry(9, cut))))
     assert verdict is (Verdict.CUT if cut < offset else Verdict.HOLDS)
 
 

@@ -18,13 +18,15 @@ pytest.importorskip("pyspark", reason="rows are Spark's: pip install rmqstore[sp
 
 import rmqstore
 from rmqstore.errors import NotFoundError, OffsetOutOfRange
-from rmqstore.spark import partitions as partitions_module
-from rmqstore.spark import pieces, reader, schema
-from rmqstore.spark.choices import range_of
-from rmqstore.spark.layout import Layout
+from rmqstore.spark import schema
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition, Plan, Span, plan
-from tests.effort import rounds
+from rmqstore.spark.read import partitions as partitions_module
+from rmqstore.spark.read import reader, splitting
+from rmqstore.spark.read.layout import Layout
+from rmqstore.spark.read.partitions import Plan, plan
+from rmqstore.spark.read.queue_ranges import range_of
+from rmqstore.spark.read.ranges import Partition, Split
+from tests.support.effort import rounds
 
 FILE_BYTES = 8192
 MESSAGES = 240
@@ -60,11 +62,13 @@ class Stored:
     def __init__(self, root: Path) -> None:
         self.root = str(root)
         rng = random.Random(5)
+
         with rmqstore.open(root, **SMALL) as store:
             for number in range(MESSAGES):
                 store._set_clock(BEGIN_MS + number * MINUTE_MS)
                 topic = "rare" if number % 40 == 7 else TOPICS[rng.randrange(4)]
                 store.put(topic, bytes(rng.randrange(700)), queue=rng.randrange(3))
+
             self.messages = [
                 Message(
                     each.topic,
@@ -76,6 +80,7 @@ class Stored:
                 )
                 for each in store.scan_log()
             ]
+
         self.layout = Layout.of(self.root)
         self.by_log = replace(self.layout, queues=None)
 
@@ -94,8 +99,8 @@ def planned(layouts: Layout | Sequence[Layout], **given: object) -> Plan:
     return plan(chosen, options_of(**given))
 
 
-def spans(made: Plan) -> list[Span]:
-    return [span for partition in made.partitions for span in partition.spans]
+def splits(made: Plan) -> list[Split]:
+    return [split for partition in made.partitions for split in partition.splits]
 
 
 def rows(made: Plan) -> list[tuple[str, int, int, int]]:
@@ -111,7 +116,7 @@ def rows(made: Plan) -> list[tuple[str, int, int, int]]:
 
 
 def weight(partition: Partition) -> int:
-    return sum(span.stop - span.start for span in partition.spans)
+    return sum(split.stop - split.start for split in partition.splits)
 
 
 # ---- every record once ----
@@ -124,15 +129,15 @@ def test_partitions_cover_the_log_once_and_are_cut_between_records(
     borders = {each.place for each in stored.messages} | {each.end for each in stored.messages}
     for layout in (stored.layout, stored.by_log):
         made = planned(layout, maxPartitionBytes=size)
-        found = spans(made)
+        found = splits(made)
         assert found[0].start == layout.start
         assert found[-1].stop == layout.readable_end
         for before, after in pairwise(found):
             assert before.stop == after.start
-        assert all(span.start in borders for span in found)
-        assert [span.file for span in found] == [
-            next(file for file in layout.files if file.start <= span.start < file.end)
-            for span in found
+        assert all(split.start in borders for split in found)
+        assert [split.file for split in found] == [
+            next(file for file in layout.files if file.start <= split.start < file.end)
+            for split in found
         ]
         largest = max(each.end - each.place for each in stored.messages)
         for partition in made.partitions:
@@ -144,7 +149,7 @@ def test_one_byte_a_partition_is_one_record_a_partition(stored: Stored) -> None:
     for layout in (stored.layout, stored.by_log):
         made = planned(layout, maxPartitionBytes=1)
         assert len(made.partitions) == MESSAGES
-        assert [each.spans[0].start for each in made.partitions] == [
+        assert [each.splits[0].start for each in made.partitions] == [
             each.place for each in stored.messages
         ]
     rare = [each for each in stored.messages if each.topic == "rare"]
@@ -155,7 +160,7 @@ def test_one_byte_a_partition_is_one_record_a_partition(stored: Stored) -> None:
 def test_a_large_enough_size_is_one_partition_of_whole_files(stored: Stored) -> None:
     made = planned(stored.layout)
     (partition,) = made.partitions
-    assert [span.file for span in partition.spans] == list(stored.layout.files)
+    assert [split.file for split in partition.splits] == list(stored.layout.files)
 
 
 def test_the_least_number_of_partitions_is_met(stored: Stored) -> None:
@@ -168,7 +173,7 @@ def test_the_least_number_of_partitions_is_met(stored: Stored) -> None:
 def test_partitions_hold_paths_and_numbers_only(stored: Stored) -> None:
     for given in ({}, {"topic": "rare"}):
         for partition in planned(stored.layout, **given).partitions:
-            assert len(pickle.dumps(partition)) < 1000 * len(partition.spans)
+            assert len(pickle.dumps(partition)) < 1000 * len(partition.splits)
 
 
 def _choices(stored: Stored, count: int) -> Iterator[dict[str, Any]]:
@@ -178,6 +183,7 @@ def _choices(stored: Stored, count: int) -> Iterator[dict[str, Any]]:
     ends: dict[tuple[str, int], int] = {}
     for each in stored.messages:
         ends[each.topic, each.queue_id] = each.queue_offset + 1
+
     for _ in range(count):
         given: dict[str, Any] = {}
         match rng.randrange(5):
@@ -187,6 +193,7 @@ def _choices(stored: Stored, count: int) -> Iterator[dict[str, Any]]:
                 given["subscribePattern"] = rng.choice(["r.*", ".*s", "p.*|rare"])
             case 2:
                 given["assign"] = rng.choice(['{"orders": [1]}', '{"rare": [0, 2]}'])
+
         names = [name for name in ends if range_of(options_of(**given), *name) is not None]
         for side in ("starting", "ending"):
             some = rng.sample(names, min(len(names), 2))
@@ -201,8 +208,10 @@ def _choices(stored: Stored, count: int) -> Iterator[dict[str, Any]]:
                     given[f"{side}Offsets"] = _json(
                         {name: rng.randrange(ends[name] + 1) for name in some}
                     )
+
         if given.get("startingTimestamp", 0) > given.get("endingTimestamp", 2**62):
             continue
+
         given["startingOffsetsByTimestampStrategy"] = "latest"
         given["maxPartitionBytes"] = rng.choice([1, 500, 3000, 100_000])
         yield given
@@ -239,7 +248,7 @@ def test_queues_and_log_give_the_rows_that_the_options_choose(
         expected = _chosen(stored, options_of(**given))
         monkeypatch.setattr(partitions_module, "_SPARSE", 1e9)
         made = planned(stored.layout, **given)
-        by_queue += any(span.queues for span in spans(made))
+        by_queue += any(split.units for split in splits(made))
         assert sorted(rows(made)) == sorted(expected), given
         assert sorted(rows(planned(stored.by_log, **given))) == sorted(expected), given
     assert by_queue > 5
@@ -249,8 +258,8 @@ def test_what_is_behind_the_queues_is_read_from_the_log(stored: Stored) -> None:
     middle = stored.messages[MESSAGES // 2].place
     lagging = replace(stored.layout, dispatched_end=middle)
     made = planned(lagging, topic="rare")
-    assert [span.queues is None for span in spans(made) if span.stop > middle][-1]
-    assert all(span.stop <= middle for span in spans(made) if span.queues)
+    assert [split.units is None for split in splits(made) if split.stop > middle][-1]
+    assert all(split.stop <= middle for split in splits(made) if split.units)
     assert sorted(rows(made)) == sorted(
         each.row for each in stored.messages if each.topic == "rare"
     )
@@ -258,19 +267,19 @@ def test_what_is_behind_the_queues_is_read_from_the_log(stored: Stored) -> None:
 
 def test_a_topic_that_is_most_of_the_log_is_read_from_the_log(stored: Stored) -> None:
     assert all(
-        span.queues is None for span in spans(planned(stored.layout, topic="orders,payments"))
+        split.units is None for split in splits(planned(stored.layout, topic="orders,payments"))
     )
-    assert all(span.queues for span in spans(planned(stored.layout, topic="rare")))
+    assert all(split.units for split in splits(planned(stored.layout, topic="rare")))
 
 
 def test_a_topic_whose_queue_files_are_broken_is_read_from_the_log(stored: Stored) -> None:
     broken = replace(stored.layout, doubtful=frozenset({"rare"}))
     made = planned(broken, topic="rare")
-    assert all(span.queues is None for span in spans(made))
+    assert all(split.units is None for split in splits(made))
     assert sorted(rows(made)) == sorted(
         each.row for each in stored.messages if each.topic == "rare"
     )
-    assert all(span.queues for span in spans(planned(broken, assign='{"payments": [1]}')))
+    assert all(split.units for split in splits(planned(broken, assign='{"payments": [1]}')))
 
 
 # ---- files that are not needed ----
@@ -280,12 +289,14 @@ def test_files_outside_a_range_of_time_are_not_read(stored: Stored) -> None:
     files = stored.layout.files
     inside = [each for each in stored.messages if each.place // FILE_BYTES == 5]
     begin, end = inside[1].time, inside[-2].time
+
     for given in ({}, {"topic": "orders"}, {"assign": '{"orders": [0, 1]}'}):
         bounds = {"startingTimestamp": begin, "endingTimestamp": end}
         made = planned(stored.layout, **bounds, **given, maxClockStepMs=10_000)
-        assert [span.file for span in spans(made)] == [files[5]]
+        assert [split.file for split in splits(made)] == [files[5]]
         everything = planned(stored.layout, **bounds, **given)
-        assert [span.file for span in spans(everything)] == list(files)
+        assert [split.file for split in splits(everything)] == list(files)
+
     narrow = planned(
         stored.layout,
         maxClockStepMs=10_000,
@@ -297,7 +308,7 @@ def test_files_outside_a_range_of_time_are_not_read(stored: Stored) -> None:
 
 
 STEP_MS = 2 * 60 * MINUTE_MS
-"""Greater than what a file of the store spans."""
+"""Greater than what a file of the store splits."""
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +346,7 @@ def test_messages_stored_after_the_clock_stepped_back_are_in_the_range_of_their_
 def test_files_that_no_unit_points_into_are_not_read(stored: Stored) -> None:
     rare = [each for each in stored.messages if each.topic == "rare"]
     made = planned(stored.layout, topic="rare")
-    assert {span.file.start for span in spans(made)} == {
+    assert {split.file.start for split in splits(made)} == {
         each.place // FILE_BYTES * FILE_BYTES for each in rare
     }
     first = rare[0]
@@ -345,7 +356,7 @@ def test_files_that_no_unit_points_into_are_not_read(stored: Stored) -> None:
         endingOffsets=f'{{"rare": {{"{first.queue_id}": {first.queue_offset + 1}}}}}',
     )
     assert rows(made) == [first.row]
-    assert len(spans(made)) == 1
+    assert len(splits(made)) == 1
 
 
 # ---- bounds from outside, several stores ----
@@ -374,7 +385,7 @@ def test_small_stores_share_partitions_and_none_is_read_twice(tmp_path: Path) ->
     alias = Layout.of(str(tmp_path / "a" / "commitlog"))
     made = planned([*layouts, alias, layouts[1]])
     (partition,) = made.partitions
-    assert {span.store for span in partition.spans} == {
+    assert {split.store for split in partition.splits} == {
         str(tmp_path / "a" / "commitlog"),
         layouts[1].name,
         layouts[2].name,
@@ -459,10 +470,13 @@ def test_a_gap_between_files_is_data_loss(tmp_path: Path, is_cut: bool) -> None:
         os.truncate(victim.path, border - victim.start)
     else:
         os.unlink(victim.path)
+
     layout = Layout.of(found.root)
     left = [e for e in found.messages if not border <= e.place < victim.end]
+
     with pytest.raises(NotFoundError, match=f"no file holds the physical offsets {border} to"):
         planned(layout)
+
     for given in ({}, {"topic": "payments"}, {"topic": "orders,payments"}):
         options = options_of(failOnDataLoss="false", **given)
         made = plan([layout], options)
@@ -470,6 +484,7 @@ def test_a_gap_between_files_is_data_loss(tmp_path: Path, is_cut: bool) -> None:
         assert sorted(rows(made)) == sorted(
             e.row for e in left if options.topics is None or e.topic in options.topics
         )
+
     behind = plan([layout], options_of(), start={found.root: victim.end})
     assert behind.expired == ()
 
@@ -508,11 +523,11 @@ def test_queues_without_a_message_since_the_start_are_told(stored: Stored) -> No
     assert 0 < len(late) < len(last)
     with pytest.raises(NotFoundError, match="was stored before the starting timestamp") as caught:
         planned(stored.layout, subscribePattern=".*", startingTimestamp=begin)
-    told = str(caught.value)
+    answer = str(caught.value)
     assert all(
-        (f"{topic}/{queue}" in told) == (f"{topic}/{queue}" in late) for topic, queue in last
+        (f"{topic}/{queue}" in answer) == (f"{topic}/{queue}" in late) for topic, queue in last
     )
-    assert "startingOffsetsByTimestampStrategy latest" in told
+    assert "startingOffsetsByTimestampStrategy latest" in answer
 
     by_queue = _json(dict.fromkeys(last, begin))
     with pytest.raises(NotFoundError, match="was stored before the starting"):
@@ -543,7 +558,7 @@ def test_files_of_different_topics_are_cut_by_their_own_queues(
     def walk(*_: object, **__: object) -> list[tuple[int, int]]:
         raise AssertionError("records were walked over although queues tell where they are")
 
-    monkeypatch.setattr(pieces, "cuts", walk)
+    monkeypatch.setattr(splitting, "split_boundaries", walk)
     made = planned(layout, maxPartitionBytes="128k")
     assert len(made.partitions) >= layout.end // (128 << 10)
     assert all(weight(partition) <= 136 << 10 for partition in made.partitions)

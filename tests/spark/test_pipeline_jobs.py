@@ -18,9 +18,9 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.errors import ArgumentError, NotFoundError
 from rmqstore.spark import pipelines
-from tests.cli.damage import DAMAGES
 from tests.golden import GoldenCase
 from tests.spark.checking import audited, differences, summed
+from tests.support.damage import DAMAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,19 +35,24 @@ def test_comparison_tells_the_same_by_bytes_and_by_hashes(
     a, b = golden_case("5.3.3", "plain"), golden_case("5.3.3", "plain")
     DAMAGES["body of a record in the middle"].do(b)
     DAMAGES["several records zeroed"].do(b)
+
     expected = differences(a.root, b.root)
     assert len(expected) == 2
+
     by_bytes = pipelines.compare(spark, str(a.root), str(b.root))
     assert list(by_bytes.differences) == expected
     assert not by_bytes.is_sound
+
     for by in ("crc32", "blake2b"):
         found = pipelines.compare(spark, str(a.root), str(b.root), by=by)
         assert [(each.start, each.stop, each.kind) for each in found.differences] == [
             (each.start, each.stop, each.kind) for each in expected
         ]
+
     *lines, verdict = by_bytes.lines()
     assert lines[0].startswith(f"damage {expected[0].start} to {expected[0].stop}")
     assert "bytes compared" in verdict
+
     summary = list(by_bytes.as_json())[-1]
     assert summary["differences"] == 2
     assert json.loads(json.dumps(summary)) == summary
@@ -67,13 +72,13 @@ def test_audit_is_that_of_its_tasks_and_tells_progress(
 ) -> None:
     case = golden_case("5.5.0", "plain")
     DAMAGES["body of a record in the middle"].do(case)
-    told: list[tuple[int, int]] = []
+    answer: list[tuple[int, int]] = []
     found = pipelines.audit(
-        spark, str(case.root), progress=lambda done, total: told.append((done, total)), **SMALL
+        spark, str(case.root), progress=lambda done, total: answer.append((done, total)), **SMALL
     )
     assert found == audited(case.root, **SMALL)
     assert len(found.damage) == 1
-    assert all(0 <= done <= total for done, total in told)
+    assert all(0 <= done <= total for done, total in answer)
     rows = pipelines.audit_rows(spark, str(case.root)).where("kind = 'damage'").collect()
     assert [row.start for row in rows] == [case.manifest[150]["phyOffset"]]
 
@@ -83,17 +88,21 @@ def test_count_and_statistics_are_the_sums_of_their_tasks(
 ) -> None:
     case = golden_case("5.3.3", "batch")
     merged, _ = summed(case.root)
+
     found = pipelines.statistics(spark, str(case.root), **SMALL)
     assert [(each.topic, each.queue_id) for each in found.queues] == sorted(merged)
+
     for each in found.queues:
         row = merged[each.topic, each.queue_id]
         assert each.messages == row["messages"]
         assert each.min_queue_offset == row["minQueueOffset"]
         assert each.max_store_timestamp == row["maxStoreTimestamp"]
         assert list(each.sizes) == row["sizes"]
+
     counted = pipelines.count(spark, str(case.root), **SMALL)
     assert counted.messages == found.messages
     assert counted.records == len(case.manifest)
+
     topic = found.queues[0].topic
     of_topic = pipelines.count(spark, str(case.root), topic=topic)
     assert of_topic.messages == sum(each.messages for each in found.queues if each.topic == topic)
@@ -111,7 +120,7 @@ def test_rebuild_check_finds_harm_in_queues_and_index(
     DAMAGES["index entries flipped"].do(case)
     found = pipelines.rebuild_check(spark, str(case.root), **SMALL)
     assert not found.is_sound
-    assert {each["part"] for each in found.as_json() if each["type"] == "damage"} == {
+    assert {each["kind"] for each in found.as_json() if each["type"] == "finding"} == {
         "queue",
         "index",
     }
@@ -124,17 +133,21 @@ def test_export_writes_every_message_into_the_folder_of_its_topic_and_day(
 ) -> None:
     case = golden_case("5.3.3", "many-queues")
     target = tmp_path / "parquet"
+
     done = pipelines.export(
         spark, str(case.root), str(target), columns=["body", "tags"], by_topic=True
     )
     assert done.rows == len(case.manifest)
+
     rows = spark.read.parquet(str(target)).collect()
     assert {(row.topic, row.queueId, row.queueOffset) for row in rows} == {
         (line["topic"], line["queueId"], line["queueOffset"]) for line in case.manifest
     }
+
     days = {str(row.date) for row in rows}
     times = {line["storeTimestamp"] // 86_400_000 for line in case.manifest}
     assert len(days) == len(times)
+
     for file in target.rglob("*.parquet"):
         table = ParquetFile(file).read(["queueId", "queueOffset"])
         places = [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
@@ -146,6 +159,7 @@ def test_compaction_keeps_the_newest_of_each_key_in_order(
 ) -> None:
     source = tmp_path / "source"
     kept: dict[tuple[int, str], str] = {}
+
     with rmqstore.open(source, commit_log_file_size_bytes=1 << 16) as store:
         for number in range(400):
             key = f"k{number * 7 % 60}"
@@ -154,19 +168,24 @@ def test_compaction_keeps_the_newest_of_each_key_in_order(
             kept[number % 2, key] = body.decode()
         store.put("orders", b"alone")
         deleted = next(key for key, body in kept.items() if not body)
+
     wanted = sorted((*key, body) for key, body in kept.items() if key != deleted)
+
     rows = pipelines.latest(spark, str(source), tombstones=True, without_key="drop", **SMALL)
     found = rows.collect()
     assert sorted((row.queueId, row.keys, bytes(row.body).decode()) for row in found) == wanted
     assert [row.physicalOffset for row in found] == sorted(row.physicalOffset for row in found)
+
     target = tmp_path / "target"
     done = pipelines.compact(spark, str(source), str(target), tombstones=True, **SMALL)
     assert done.rows == len(wanted) + 1
+
     with rmqstore.open(target, read_only=True) as store:
         records = [record for queue in store.queues("orders") for record in queue.records()]
         assert sorted((r.queue, *r.keys, r.body.decode()) for r in records) == sorted(
             [*wanted, (0, "alone")]
         )
+
         for queue in store.queues("orders"):
             numbers = [int(r.body.split()[-1]) for r in queue.records() if b" " in r.body]
             assert numbers == sorted(numbers)
@@ -185,23 +204,29 @@ def test_transactions_without_an_end_are_told_once_with_their_checks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root = tmp_path / "store"
+
     with rmqstore.open(root) as store:
         for number, key in enumerate(("ended", "open", "ended later", "open")):
             place = store.put(_half(number, key)).physical_offset
         store.put("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"0,2,", tags="d")
+
         # Level 1 waits in queue 0: what it is due at stands in its queue entry.
         for _ in range(3):
             late = store.put(Message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": "1"}))
+
     now_ms = late.store_timestamp + 1_000_000
     found = pipelines.transactions(spark, str(root), now_ms=now_ms, delay_offsets={1: 1})
+
     (hanging,) = found.transactions
     assert (hanging.topic, hanging.queue_id) == ("orders", 3)
     assert (hanging.unique_key, hanging.checks) == ("open", 1)
     assert hanging.physical_offset == place
+
     (level,) = found.delays
     assert (level.level, level.messages, level.overdue) == (1, 3, 2)
     assert level.oldest_due == late.store_timestamp + 1000
     assert not found.is_sound
+
     early = pipelines.transactions(spark, str(root), now_ms=late.store_timestamp - 1_000_000)
     assert early.transaction_count == 0
     assert early.overdue == 0

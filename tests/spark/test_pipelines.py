@@ -15,15 +15,16 @@ pytest.importorskip("pyspark", reason="pipelines are Spark's: pip install rmqsto
 
 import rmqstore
 from rmqstore import Message
+from rmqstore.epochs import EpochEntry, format_epochs
 from rmqstore.errors import ArgumentError, CorruptionError, MissingExtraError
-from rmqstore.replication.epoch import EpochEntry, format_epochs
-from rmqstore.spark.pipelines import plot, ranges
+from rmqstore.spark.pipelines import differences as comparison
+from rmqstore.spark.pipelines import plot
 from rmqstore.spark.pipelines.compare import pairs_of
 from rmqstore.spark.pipelines.statistics import QueueStatistics, Statistics
-from tests.cli.damage import DAMAGES
 from tests.golden import GoldenCase, every_case
 from tests.spark.checking import audited, checked_queues, differences, summed
 from tests.spark.golden_rows import expected_rows
+from tests.support.damage import DAMAGES
 
 GoldenCopy = Callable[[str, str], GoldenCase]
 
@@ -169,16 +170,21 @@ def test_comparison_tells_harmed_records_as_damage_of_their_side(
 ) -> None:
     whole, broken = golden_case("5.3.3", "plain"), golden_case("5.3.3", "plain")
     harmed = DAMAGES[name].do(broken)
+
     found = differences(whole.root, broken.root)
     assert {each.kind for each in found} <= {"damage"}
+
     end = audited(broken.root).partitions[-1].stop
     sizes = {line["phyOffset"]: line["size"] for line in whole.manifest}
     comparable = {place for place in harmed if place + sizes[place] <= end}
+
     for place in comparable:
         assert any(each.start <= place < each.stop for each in found), place
+
     assert sum(each.records_a for each in found) == len(comparable)
     assert all(each.state_a == "whole" for each in found)
     assert all(each.state_b in ("broken", "") and not each.records_b for each in found)
+
     turned = differences(broken.root, whole.root)
     assert [(each.start, each.stop, each.first) for each in turned] == [
         (each.start, each.stop, each.first) for each in found
@@ -216,8 +222,8 @@ def test_differences_do_not_depend_on_where_ranges_are_cut(
     expected = differences(a.root, b.root)
     assert expected
     for sample, run_up, size in ((1000, 2500, 7000), (333, 70_000, 2000), (4096, 5000, 4096)):
-        monkeypatch.setattr(ranges, "_SAMPLE", sample)
-        monkeypatch.setattr(ranges, "_RUN_UP", run_up)
+        monkeypatch.setattr(comparison, "_SAMPLE", sample)
+        monkeypatch.setattr(comparison, "_RUN_UP", run_up)
         monkeypatch.setattr(sys.modules[pairs_of.__module__], "RANGE", size)
         assert differences(a.root, b.root) == expected
 
@@ -269,9 +275,11 @@ def test_stores_behind_urls_are_looked_at_like_others(golden_case: GoldenCopy) -
     fsspec = pytest.importorskip("fsspec")
     case = golden_case("5.3.3", "plain")
     DAMAGES["several records zeroed"].do(case)
+
     memory = fsspec.filesystem("memory")
     memory.put(str(case.root), "/pipelines/store", recursive=True)
     url = "memory://pipelines/store"
+
     try:
         near, far = audited(case.root), audited(url)
         assert [(each.start, each.stop) for each in far.damage] == [
@@ -334,5 +342,5 @@ def test_plot_as_png_without_matplotlib_names_the_package_and_the_other_way(
 
 
 def test_plot_refuses_another_ending(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"\.png or a \.html"):
+    with pytest.raises(ArgumentError, match=r"\.png or \.html"):
         plot(_statistics(), tmp_path / "store.svg")

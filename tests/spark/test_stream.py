@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 import rmqstore
 from rmqstore import CorruptionError, Message, NotFoundError
 from rmqstore.errors import ArgumentError
-from rmqstore.spark import follow, stream
+from rmqstore.spark.stream import follow, stream
 from tests.golden import GoldenCase
 from tests.spark.reading import read
 from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
@@ -234,15 +234,19 @@ def test_starting_offsets_choose_by_queue_and_only_for_a_new_query(
 ) -> None:
     store.put_many(messages(120))
     store.wait_dispatched()
+
     starting = {"orders": {"0": 15, "1": -2}, "payments": {"0": -1, "1": 19}}
     topics = {"subscribe": "orders,payments"}
     query = query_all(path, startingOffsets=json.dumps(starting), maxBytesPerTrigger=4000, **topics)
+
     first = query.batch() or []
     assert "starting" in json.loads(query.offsets[-1])
+
     store.put_many(messages(60, first=120))
     query.restarted(startingOffsets="latest")
     rows = first + query.rows()
     assert "starting" not in json.loads(query.offsets[-1])
+
     expected = [
         number
         for number in range(180)
@@ -344,20 +348,25 @@ def test_limits_lead_over_damage(path: Path, limit: dict[str, int]) -> None:
     with open_store(path) as store:
         store.put_many(messages(200))
         records = list(store.scan_log())
+
         damaged = (3, 4, 50, 119)
         places = [records[number].physical_offset for number in damaged]
+
     for at in places:
         with (path / "commitlog" / f"{at // 16_384 * 16_384:020d}").open("r+b") as file:
             file.seek(at % 16_384 + 4)
             file.write(b"none")
+
     query = query_all(path, **limit, onCorrupt="skip")
     assert numbers(query.rows()) == [each for each in range(200) if each not in damaged]
+
     # Two neighbours are one place.
     query = query_all(path, **limit, onCorrupt="row", columns="error,physicalOffset")
     rows = query.rows()
     del places[1]
     assert [row["physicalOffset"] for row in rows if row["error"]] == places
     assert len(rows) == 196 + 3
+
     with pytest.raises(CorruptionError, match=f"record at {places[0]}"):
         query_all(path, **limit).rows()
 

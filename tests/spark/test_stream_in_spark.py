@@ -18,10 +18,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstore[spark]")
 
-from tests.effort import rounds
-from tests.spark.conftest import REPOSITORY
 from tests.spark.stream_query import follow
 from tests.spark.streaming import messages, open_store
+from tests.support.effort import rounds
+from tests.support.spark_session import REPOSITORY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

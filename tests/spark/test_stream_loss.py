@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import rmqstore
 from rmqstore import Message, NotFoundError, OffsetOutOfRange
-from rmqstore.replication.epoch import EpochEntry, format_epochs
+from rmqstore.epochs import EpochEntry, format_epochs
 from tests.reference.checkpoint import Checkpoint
 from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
 
@@ -157,18 +157,23 @@ def test_files_deleted_before_they_are_read_are_an_error_or_left_out(
     store: rmqstore.Store, path: Path, restarts: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.put_many(messages(300))
+
     query = query_all(path, maxBytesPerTrigger=2000)
     rows = query.batch() or []
     read_to = query.places()[str(path)]
+
     store.expire_files(2)
     if restarts:
         query.restarted()
+
     with pytest.raises(OffsetOutOfRange, match=f"offset {read_to}, but .* starts at 32768"):
         query.batch()
+
     query.restarted(failOnDataLoss=False)
     with caplog.at_level(logging.WARNING, "rmqstore.spark"):
         more = query.rows()
     assert f"offset {read_to}" in caplog.text
+
     kept = [int(record.body.partition(b":")[0]) for record in store.scan_log()]
     assert numbers(more) == kept
     assert len(rows) + len(kept) < 300
@@ -211,15 +216,20 @@ def test_a_store_that_is_gone_is_an_error_or_left_out(tmp_path: Path) -> None:
     for number in range(2):
         with open_store(tmp_path / f"{number}.store") as store:
             store.put_many(messages(10, first=number * 10))
+
     query = query_all(tmp_path / "*.store")
     assert len(query.rows()) == 20
+
     (tmp_path / "1.store").rename(tmp_path / "hidden")
     with open_store(tmp_path / "0.store") as store:
         store.put_many(messages(5, first=20))
+
     with pytest.raises(NotFoundError, match=r"1\.store"):
         query.batch()
+
     query.restarted(failOnDataLoss=False)
     assert numbers(query.rows()) == list(range(20, 25))
+
     # It is not forgotten: brought back, it is read on.
     (tmp_path / "hidden").rename(tmp_path / "1.store")
     with open_store(tmp_path / "1.store") as store:

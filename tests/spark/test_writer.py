@@ -26,11 +26,10 @@ from pyspark.sql.types import (
 )
 
 import rmqstore
+from rmqstore.check import verify
 from rmqstore.errors import ArgumentError, ConfigError, MessageRejected
-from rmqstore.spark import writer as writer_module
-from rmqstore.spark.writer import RmqStoreWriter
-from rmqstore.verify import verify
-from tests.interop.every_kind import Case, assert_accepted, judge
+from rmqstore.spark.write import writer as writer_module
+from rmqstore.spark.write.writer import RmqStoreWriter
 from tests.reference import log, record
 from tests.spark.writing import (
     BORN,
@@ -48,11 +47,12 @@ from tests.spark.writing import (
     schema_of,
     snapshot,
 )
+from tests.support.every_kind import Case, assert_accepted, read_by_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.interop import peer
+    from tests.support.java_store import JavaStore
 
 
 # ---- cells
@@ -79,9 +79,11 @@ def test_every_column_becomes_what_a_put_of_it_makes(tmp_path: Path) -> None:
             "bornTimestamp": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
         },
     ]
+
     before = time.time_ns() // 1_000_000
     save(tmp_path / "s", rows, brokerIP1="10.1.2.3", listenPort=4711)
     after = time.time_ns() // 1_000_000
+
     _, data = log.read_run(tmp_path / "s" / "commitlog")
     at = 0
     for row in rows:
@@ -94,9 +96,11 @@ def test_every_column_becomes_what_a_put_of_it_makes(tmp_path: Path) -> None:
         assert str(found.store_host) == str(found.born_host) == "10.1.2.3:4711"
         assert before <= found.store_timestamp <= after
         assert found.flag == found.sys_flag == found.reconsume_times == 0
+
         named = {"KEYS": row.get("keys"), "TAGS": row.get("tags")}
         given = {k: v for k, v in (row.get("properties") or {}).items() if k != "__CRC32#"}
         assert found.properties == {k: v for k, v in {**given, **named}.items() if v}
+
         born = row.get("bornTimestamp")
         if born is None:
             assert before <= found.born_timestamp <= found.store_timestamp
@@ -104,7 +108,9 @@ def test_every_column_becomes_what_a_put_of_it_makes(tmp_path: Path) -> None:
             assert found.born_timestamp == (born - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
                 milliseconds=1
             )
+
         at += found.size
+
     assert at == len(data.rstrip(b"\0")) or data[at:].strip(b"\0") == b""
     assert verify(tmp_path / "s", full=True).is_sound
 
@@ -133,7 +139,9 @@ def test_slices_of_batches_and_other_widths_read_the_same(tmp_path: Path) -> Non
         }
         for number, row in enumerate(numbered(0, 100))
     ]
+
     whole = batch_of(rows)
+
     wide = pa.schema(
         [
             pa.field("topic", pa.large_string()),
@@ -143,10 +151,12 @@ def test_slices_of_batches_and_other_widths_read_the_same(tmp_path: Path) -> Non
             pa.field("properties", pa.map_(pa.string(), pa.string())),
         ]
     )
+
     writer = begin(tmp_path / "s", rows)
     parts = [whole.slice(0, 7), whole.slice(7, 0), whole.slice(7, 30).cast(wide), whole.slice(37)]
     writer.commit([run_task(writer, 0, iter(parts))])
     check_holds(tmp_path / "s", rows)
+
     with rmqstore.open(tmp_path / "s") as store:
         for each, row in zip(store.scan_log(), rows, strict=True):
             assert each.keys == row["keys"]
@@ -168,7 +178,7 @@ def test_text_bodies_are_stored_as_utf_8(tmp_path: Path) -> None:
 
 def test_partitions_follow_each_other_by_number(tmp_path: Path) -> None:
     rows = numbered(0, 3000)
-    with mock.patch.object(writer_module, "_PIECE_BYTES", 12_000):
+    with mock.patch.object(writer_module, "_CHUNK_BYTES", 12_000):
         save(tmp_path / "s", rows[:1000], rows[1000:1000], rows[1000:1010], rows[1010:])
     check_holds(tmp_path / "s", rows)
     assert left_over(tmp_path / "s") == []
@@ -218,6 +228,7 @@ def test_store_timestamps_that_descend_are_refused(
     first = [{"topic": "a", "body": b"0", "storeTimestamp": BORN}]
     save(tmp_path / "s", first)
     before = list_bodies(tmp_path / "s")
+
     parts = [
         [
             {
@@ -228,8 +239,10 @@ def test_store_timestamps_that_descend_are_refused(
         ]
         for each in times
     ]
+
     with pytest.raises(MessageRejected, match=f"(?s){complaint}"):
         save_or_abort(tmp_path / "s", *parts)
+
     assert list_bodies(tmp_path / "s") == before
     check_holds(tmp_path / "s", first)
     assert left_over(tmp_path / "s") == []
@@ -251,8 +264,10 @@ def test_every_wrong_column_is_named_with_the_right_one(tmp_path: Path) -> None:
             StructField("xyz", LongType()),
         ]
     )
+
     with pytest.raises(ArgumentError) as caught:
         RmqStoreWriter({"path": str(tmp_path / "s")}, schema, False)
+
     lines = str(caught.value).splitlines()[1:]
     assert [line.strip() for line in lines] == [
         "column bodi: unknown; did you mean body?",
@@ -267,6 +282,7 @@ def test_every_wrong_column_is_named_with_the_right_one(tmp_path: Path) -> None:
         "column topic: missing",
         "column body: missing",
     ]
+
     assert os.listdir(tmp_path) == []
 
 
@@ -289,13 +305,17 @@ def test_every_wrong_option_is_named_with_the_right_one(tmp_path: Path) -> None:
         "storePathCommitLog": "/a,/b",
         "enabledAppendPropCRC": "true",
     }
+
     with pytest.raises(ArgumentError) as caught:
         begin(tmp_path / "s", numbered(0, 1), **options)
+
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
         "option mapedFileSizeCommitLog: unknown; did you mean mappedFileSizeCommitLog?",
-        "option maxIndexNum: 'many' is not a whole number",
+        "option maxIndexNum: 'many' is not a whole number; correct it, or leave it out for the "
+        "default, 20000000",
         "option storePathCommitLog: a store is made in one directory, path",
     ]
+
     with pytest.raises(ConfigError, match=r"mappedFileSizeCommitLog.*below the limit"):
         begin(tmp_path / "s", numbered(0, 1), mappedFileSizeCommitLog=1)
     assert os.listdir(tmp_path) == []
@@ -354,9 +374,11 @@ def test_targets_where_nothing_is_yet(kind: str, tmp_path: Path) -> None:
     else:
         (tmp_path / "link").symlink_to(target)
         given = str(tmp_path / "link")
+
     sizes = {key: str(value) for key, value in SMALL.items()}
     writer = RmqStoreWriter({"path": given, **sizes}, schema_of(rows), False)
     assert not target.exists() or not os.listdir(target)
+
     writer.commit([writer.write(iter([batch_of(rows)]))])
     check_holds(target, rows)
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
@@ -365,7 +387,7 @@ def test_targets_where_nothing_is_yet(kind: str, tmp_path: Path) -> None:
 # ---- judged by the real store
 
 
-def test_java_opens_what_was_written(java_store: peer.JavaStore, tmp_path: Path) -> None:
+def test_java_opens_what_was_written(java_store: JavaStore, tmp_path: Path) -> None:
     rows = [
         {
             **row,
@@ -375,15 +397,18 @@ def test_java_opens_what_was_written(java_store: peer.JavaStore, tmp_path: Path)
         }
         for number, row in enumerate(numbered(0, 1500))
     ]
+
     case = Case(tmp_path / "case", SMALL)
     case.directory.mkdir()
     save(case.root, rows[:700], rows[700:1200])
     save(case.root, rows[1200:])
     case.write_spec()
+
     with rmqstore.open(case.root, read_only=True) as store:
         messages = case.write_manifest(store)
+
     assert messages == len(rows)
-    assert_accepted(judge(java_store, case), messages=messages)
+    assert_accepted(read_by_java(java_store, case), messages=messages)
 
 
 # ---- through Spark

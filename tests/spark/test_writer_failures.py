@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import rmqstore
 from rmqstore._native import core
+from rmqstore.check import verify
 from rmqstore.errors import (
     ArgumentError,
     CorruptionError,
@@ -29,7 +30,6 @@ from rmqstore.errors import (
     StoreError,
     StoreLockedError,
 )
-from rmqstore.verify import verify
 from tests.spark.writing import (
     Row,
     batch_of,
@@ -149,11 +149,13 @@ def test_run_that_is_not_what_its_task_wrote_fails_the_commit(
     target = tmp_path / "s"
     if exists:
         save(target, rows[:100])
+
     writer = begin(target, rows)
     runs = [
         run_task(writer, number, iter([batch_of(rows[100 * number : 100 * number + 100])]))
         for number in (1, 2, 3)
     ]
+
     bad = Path(runs[2].path)
     if damage == "flipped":
         data = bytearray(bad.read_bytes())
@@ -165,13 +167,16 @@ def test_run_that_is_not_what_its_task_wrote_fails_the_commit(
         bad.unlink()
     else:
         runs[2] = replace(runs[2], records=101)
-    with pytest.raises((CorruptionError, DiskError), match="run-3-0"):
+
+    with pytest.raises((CorruptionError, DiskError), match="part-3-0"):
         writer.commit(list(runs))
     writer.abort([])
+
     if exists:
         check_holds(target, rows[:100])
     assert left_over(target) == []
     assert target.exists() == exists
+
     save(target, rows[100:] if exists else rows)
     check_holds(target, rows)
 
@@ -258,7 +263,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from tests.spark import writing as t
-from rmqstore.spark import writer as w
+from rmqstore.spark.write import writer as w
 
 target, first = Path(sys.argv[1]), int(sys.argv[2])
 rows = t.numbered(first, 400)
@@ -274,7 +279,7 @@ def placing(*arguments, **options):
     return place(*arguments, **options)
 
 w.core.place_records = placing
-w._PIECE_BYTES = 3000
+w._CHUNK_BYTES = 3000
 t.save(target, rows[:200], rows[200:])
 """
 
@@ -284,8 +289,10 @@ def test_driver_killed_in_the_commit(exists: bool, tmp_path: Path) -> None:
     target = tmp_path / "s"
     rows = numbered(0, 420)
     first = 20 if exists else 0
+
     if exists:
         save(target, rows[:first])
+
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(target), str(first)],
         stdin=subprocess.PIPE,
@@ -296,11 +303,13 @@ def test_driver_killed_in_the_commit(exists: bool, tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "in the middle\n"
         os.kill(process.pid, signal.SIGKILL)
+
     (staging,) = left_over(target)
     assert staging.startswith(".s.rmqstore-")
     if not exists:
         assert not target.exists()
         return
+
     # A beginning of the job stays, whole records all of them; the store goes on.
     with rmqstore.open(target) as store:
         count = store.recovery.records

@@ -23,10 +23,10 @@ from pyspark.sql.types import (
 )
 
 import rmqstore
+from rmqstore.check import verify
 from rmqstore.errors import StoreError
-from rmqstore.spark import writer as writer_module
-from rmqstore.spark.writer import RmqStoreWriter, Run
-from rmqstore.verify import verify
+from rmqstore.spark.write import writer as writer_module
+from rmqstore.spark.write.writer import RmqStoreWriter, StagedFile
 
 TYPES: Mapping[str, tuple[DataType, pa.DataType]] = {
     "topic": (StringType(), pa.string()),
@@ -75,7 +75,7 @@ def begin(path: Path, rows: Sequence[Row], **options: object) -> RmqStoreWriter:
 
 def run_task(
     writer: RmqStoreWriter, partition: int, batches: Iterator[pa.RecordBatch], attempt: int = 0
-) -> Run:
+) -> StagedFile:
     with mock.patch.object(writer_module, "_task", return_value=(partition, str(attempt))):
         return writer.write(batches)
 
@@ -89,11 +89,11 @@ def save(path: Path, *partitions: Sequence[Row], **options: object) -> None:
     """Store rows as a job with these partitions does, committed in another order."""
     every = [row for rows in partitions for row in rows]
     writer = begin(path, every, **options)
-    runs: list[Run | None] = [
+    staged: list[StagedFile | None] = [
         run_task(writer, number, batches_of(rows, like=every))
         for number, rows in enumerate(partitions)
     ]
-    writer.commit(runs[::-1])
+    writer.commit(staged[::-1])
 
 
 def numbered(first: int, count: int, **changes: Any) -> list[Row]:
@@ -147,10 +147,10 @@ def save_or_abort(path: Path, *partitions: Sequence[Row], **options: object) -> 
     every = [row for rows in partitions for row in rows]
     writer = begin(path, every, **options)
     try:
-        runs: list[Run | None] = []
+        staged: list[StagedFile | None] = []
         for number, rows in enumerate(partitions):
-            runs.append(run_task(writer, number, iter([batch_of(rows, like=every)])))
-        writer.commit(runs)
+            staged.append(run_task(writer, number, iter([batch_of(rows, like=every)])))
+        writer.commit(staged)
     except StoreError:
         writer.abort([None for _ in partitions])
         raise

@@ -1,23 +1,29 @@
-"""Fixtures that tests of this folder share."""
+"""Fixtures that tests of this folder share, and what none of them may start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
-import rmqstore
 from tests.c.segments import File, files_of
-from tests.crash.agreement import FILES
 from tests.golden import GoldenCases
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[rmqstore.Store]:
-    """Return a new store of small files."""
-    with rmqstore.open(tmp_path / "store", **FILES) as made:
-        yield made
+@pytest.fixture(autouse=True)
+def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse processes, threads and sockets: tests that need them have other folders."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        pytest.fail("a unit test starts no process, thread or socket; see tests/store and service")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(socket.socket, "__init__", refuse)
 
 
 @pytest.fixture(scope="session")

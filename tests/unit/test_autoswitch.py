@@ -11,26 +11,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.replication.autoswitch_master import AutoSwitchMaster
-from rmqstore.replication.autoswitch_slave import AutoSwitchSlave
-from rmqstore.replication.epoch import EpochList
-from rmqstore.replication.events import (
+from rmqstore.epochs import EpochList
+from rmqstore.replication.protocol.autoswitch_master import AutoSwitchMaster
+from rmqstore.replication.protocol.autoswitch_slave import AutoSwitchSlave
+from rmqstore.replication.protocol.events import (
     Acked,
+    Append,
     Close,
     Closed,
     Effect,
+    FlushLog,
     FrameReceived,
     HaOptions,
     HaState,
     LogGrew,
     Opened,
+    ReceiveEnded,
     SaveEpochs,
     Send,
     SendLog,
     Tick,
     Writable,
 )
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     Ack,
     Frame,
     Handshake,
@@ -38,11 +41,11 @@ from rmqstore.replication.frames import (
     Transfer,
     handshake_crc,
 )
-from tests.effort import rounds
 from tests.golden.wire import NAMES
 from tests.scenarios.ha_model import Died, ModelLog, entries
 from tests.scenarios.pairs import LIKE_JAVA, OPTIONS, switch_pair
 from tests.scenarios.replay import conversations, essence, once, play_master, play_slave
+from tests.support.effort import rounds
 
 CASES = [name for name in NAMES if name.startswith("switch-")]
 BATCH_BYTES = {"switch-cut": 1000, "switch-epochs": 700}
@@ -118,8 +121,8 @@ def test_learner_is_acknowledged_and_never_caught_up() -> None:
     log = ModelLog().begin(1).put("a")
     master = AutoSwitchMaster(log, broker_id=1, options=OPTIONS)
     master.on(Opened(), 0)
-    told = master.on(FrameReceived(replace(HELLO, is_learner=True)), 0)
-    assert "is_learner=True" in repr(told[0])
+    answer = master.on(FrameReceived(replace(HELLO, is_learner=True)), 0)
+    assert "is_learner=True" in repr(answer[0])
     master.on(FrameReceived(Ack(0)), 0)
     assert [type(each).__name__ for each in master.on(FrameReceived(Ack(100)), 0)] == ["Acked"]
 
@@ -137,19 +140,73 @@ def test_confirm_offset_rises_with_the_log_and_never_goes_back() -> None:
     log = ModelLog()
     slave = AutoSwitchSlave(log, broker_id=2, options=OPTIONS)
     slave.on(Opened(), 0)
+
     frames: list[Frame] = [HandshakeReply(500, 1, entries((1, 0)))]
     frames += [
         Transfer(0, 1, 0, 400, b"a" * 300),
         Transfer(300, 1, 0, 250),
         Transfer(300, 1, 0, -1),
     ]
+
     seen = []
     for frame in frames:
         for event in (FrameReceived(frame), LogGrew()):
             for effect in slave.on(event, 0):
                 log.carry_out(effect)
         seen.append(log.confirm_offset)
+
     assert seen == [0, 300, 300, 300]
+
+
+def test_slave_acknowledges_nothing_together_with_the_flush_it_asks_for() -> None:
+    """The flush may end much later, on another thread."""
+    log = ModelLog().begin(1)
+    log.flushes_at_once = False
+    slave = AutoSwitchSlave(log, broker_id=2, options=replace(OPTIONS, ack_flushed=True))
+    slave.on(Opened(), 0)
+    slave.on(FrameReceived(HandshakeReply(300, 1, entries((1, 0)))), 0)
+    log.carry_out(Append(0, b"a" * 300))
+    slave.on(FrameReceived(Transfer(0, 1, 0, -1, b"a" * 300)), 0)
+    assert slave.on(LogGrew(), 0) == [FlushLog()]
+    log.flushed_offset = 300
+    assert slave.on(LogGrew(), 0) == [Send(Ack(300))]
+
+
+def test_slave_says_where_to_begin_once_that_is_on_the_disk() -> None:
+    log = ModelLog().begin(1).put("ab")
+    log.flushes_at_once, log.flushed_offset = False, 50
+    slave = AutoSwitchSlave(log, broker_id=2, options=replace(OPTIONS, ack_flushed=True))
+    slave.on(Opened(), 0)
+    reply = FrameReceived(HandshakeReply(300, 1, entries((1, 0))))
+    assert not [each for each in slave.on(reply, 0) if isinstance(each, Send)]
+    log.flushed_offset = 200
+    assert [each for each in slave.on(LogGrew(), 0) if isinstance(each, Send)] == [Send(Ack(100))]
+
+
+def test_slave_takes_no_label_between_those_of_the_master() -> None:
+    log = ModelLog().begin(1).put("a")
+    slave = AutoSwitchSlave(log, broker_id=2, options=LIKE_JAVA)
+    slave.on(Opened(), 0)
+    slave.on(FrameReceived(HandshakeReply(300, 3, entries((1, 0), (3, 100)))), 0)
+    effects = slave.on(FrameReceived(Transfer(100, 2, 100, -1, b"b" * 100)), 0)
+    assert [type(each) for each in effects] == [Close]
+
+
+def test_confirm_offset_of_one_connection_says_nothing_about_the_next() -> None:
+    log = ModelLog().begin(1).put("aa")
+    slave = AutoSwitchSlave(log, broker_id=2, options=OPTIONS)
+    for end, confirm_offset in ((300, 400), (400, 200)):
+        slave.on(Opened(), 0)
+        start = log.end_offset
+        for frame in (
+            HandshakeReply(400, 1, entries((1, 0))),
+            Transfer(start - 100, 1, 0, confirm_offset, b"a" * (end - start + 100)),
+        ):
+            for event in (FrameReceived(frame), LogGrew()):
+                for effect in slave.on(event, 0):
+                    log.carry_out(effect)
+        slave.on(Closed(), 0)
+    assert (log.end_offset, log.confirm_offset) == (400, 300)
 
 
 # ---- random histories
@@ -204,9 +261,9 @@ def test_any_replica_ends_with_its_masters_log_and_epochs(
     if slave.end_offset and not slave.epochs:
         return
     if not set(slave.epochs) & set(master.epochs) and slave.end_offset:
-        before = slave.told()
+        before = slave.answer()
         follow(master, slave, replace(options, batch_bytes=batch_bytes))
-        assert slave.told() == before or slave.data == master.data
+        assert slave.answer() == before or slave.data == master.data
         return
     lines = follow(master, slave, replace(options, batch_bytes=batch_bytes))
     assert slave.data == master.data, "\n".join(lines)
@@ -227,14 +284,11 @@ class DyingLog(ModelLog):
         return super().carry_out(effect)
 
 
-@settings(max_examples=rounds(150, 20000), deadline=None)
-@given(histories(), st.lists(st.integers(0, 6), max_size=4), st.sampled_from([LIKE_JAVA, OPTIONS]))
-def test_slave_that_dies_between_any_two_effects_ends_with_its_masters_log(
-    logs: tuple[ModelLog, ModelLog], deaths: list[int], options: HaOptions
+def die_and_follow(
+    master: ModelLog, slave: ModelLog, deaths: list[int], options: HaOptions
 ) -> None:
-    master, slave = logs
-    if slave.end_offset and not set(slave.epochs) & set(master.epochs):
-        return
+    """Let *slave* follow, and die before the effect of each number in turn; then let it follow to
+    the end."""
     options = replace(options, batch_bytes=120)
     for dies_at in deaths:
         dying = DyingLog(file_size=slave.file_size)
@@ -250,6 +304,27 @@ def test_slave_that_dies_between_any_two_effects_ends_with_its_masters_log(
         return
     follow(master, slave, options)
     assert slave.data == master.data
+
+
+@settings(max_examples=rounds(150, 20000), deadline=None)
+@given(histories(), st.lists(st.integers(0, 6), max_size=4), st.sampled_from([LIKE_JAVA, OPTIONS]))
+def test_slave_that_dies_between_any_two_effects_ends_with_its_masters_log(
+    logs: tuple[ModelLog, ModelLog], deaths: list[int], options: HaOptions
+) -> None:
+    master, slave = logs
+    if slave.end_offset and not set(slave.epochs) & set(master.epochs):
+        return
+    die_and_follow(master, slave, deaths, options)
+
+
+@pytest.mark.parametrize("options", [LIKE_JAVA, OPTIONS], ids=["like java", "with checks"])
+@pytest.mark.parametrize("dies_at", range(7))
+def test_slave_that_dies_at_the_first_batch_of_an_empty_log_lays_it_to_no_older_epoch(
+    dies_at: int, options: HaOptions
+) -> None:
+    # The slave was master of an epoch in which nothing was written.
+    master = ModelLog().begin(2).put("a").begin(3).put("b")
+    die_and_follow(master, ModelLog().begin(1), [dies_at], options)
 
 
 @settings(max_examples=rounds(150, 20000), deadline=None)
@@ -271,20 +346,24 @@ def test_nothing_is_counted_that_the_slave_does_not_hold(
 def test_java_slave_that_is_back_where_an_epoch_begins_hears_its_label_anew() -> None:
     log = ModelLog().begin(1).put("abc").begin(2).put("d")
     heard: set[int] = set()
-    told = []
+    answer = []
+
     for _ in range(2):
         master = AutoSwitchMaster(log, broker_id=1, options=OPTIONS, heard=heard)
         master.on(Opened(), 0)
         master.on(FrameReceived(HELLO), 0)
+
         sent = master.on(FrameReceived(Ack(300)), 0)
         frames = [each.frame for each in sent if isinstance(each, Send)]
-        told.append([each.epoch for each in frames if isinstance(each, Transfer)])
+        answer.append([each.epoch for each in frames if isinstance(each, Transfer)])
         assert master.acked_epoch == -1
+
         master.on(FrameReceived(Ack(300)), 1)
         assert master.acked_epoch == -1
         master.on(FrameReceived(Ack(400)), 2)
         assert master.acked_epoch == 2
-    assert told == [[2], [1, 2]]
+
+    assert answer == [[2], [1, 2]]
 
 
 def test_slave_that_begins_behind_the_start_of_the_epoch_has_stored_it() -> None:
@@ -324,8 +403,8 @@ def test_slave_offers_checks_and_takes_an_answer_without_them() -> None:
     log = ModelLog().begin(1).put("a")
     slave = AutoSwitchSlave(log, broker_id=2, options=CHECKED)
     assert shaken(slave) == replace(HELLO, offers_checks=True)
-    told = slave.on(FrameReceived(HandshakeReply(100, 1, entries((1, 0)))), 0)
-    assert [each.frame for each in told if isinstance(each, Send)][-1].epoch is None  # type: ignore[union-attr]
+    answer = slave.on(FrameReceived(HandshakeReply(100, 1, entries((1, 0)))), 0)
+    assert [each.frame for each in answer if isinstance(each, Send)][-1].epoch is None  # type: ignore[union-attr]
 
 
 def test_learner_that_holds_nothing_and_wants_the_last_file_has_no_room_to_offer() -> None:
@@ -384,6 +463,18 @@ def test_slave_names_what_it_has_stored_once_it_has() -> None:
     reply = HandshakeReply(100, 1, entries((1, 0)), handshake_crc(said))
     assert Send(Ack(100, -1)) in slave.on(FrameReceived(reply), 0)
     assert Send(Ack(100, 1)) in slave.on(LogGrew(), 0)
-    told = slave.on(FrameReceived(Transfer(100, 3, 100, 0, is_checked=True)), 0)
-    saved = told.index(SaveEpochs(entries((1, 0), (3, 100))))
-    assert told[saved + 1] == Send(Ack(100, 3))
+    answer = slave.on(FrameReceived(Transfer(100, 3, 100, 0, is_checked=True)), 0)
+    saved = answer.index(SaveEpochs(entries((1, 0), (3, 100))))
+    assert answer[saved + 1] == Send(Ack(100, 3))
+
+
+def test_slave_acknowledges_what_a_pump_received_last_and_handed_back() -> None:
+    log = ModelLog().begin(1).put("abc")
+    options = replace(OPTIONS, streams=True, overlap_bytes=0)
+    slave = AutoSwitchSlave(log, broker_id=2, options=options)
+    slave.on(Opened(), 0)
+    slave.on(FrameReceived(HandshakeReply(300, 1, log.epochs)), 0)
+    assert slave.is_receiving
+    log.put("d")
+    ended = ReceiveEnded(next_offset=400, acked_offset=300, heard_ms=1, wrote_ms=0)
+    assert Send(Ack(400)) in slave.on(ended, 1)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from rmqstore.errors import ArgumentError
-from rmqstore.replication.classic import ClassicMaster, ClassicSlave
-from rmqstore.replication.events import (
+from rmqstore.replication.protocol.classic import ClassicMaster, ClassicSlave
+from rmqstore.replication.protocol.events import (
     Closed,
     FrameReceived,
     HaOptions,
@@ -23,7 +23,7 @@ from rmqstore.replication.events import (
     Tick,
     Writable,
 )
-from rmqstore.replication.frames import ClassicData, Report
+from rmqstore.replication.protocol.frames import ClassicData, Report
 from tests.golden.wire import NAMES
 from tests.scenarios.ha_model import ModelLog
 from tests.scenarios.pairs import LIKE_JAVA, OPTIONS

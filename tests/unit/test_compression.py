@@ -38,19 +38,23 @@ def test_bodies_compressed_by_java_are_read_and_written_alike(
     pytest.importorskip("zstandard")
     case = golden_case(release, case_name)
     seen = set()
+
     for record in case.manifest:
         body = stored_body(case, record["phyOffset"])
         plain = decompress(body, record["sysFlag"])
         assert len(plain) == record.get("plainLength", len(body))
+
         kind = compression_type(record["sysFlag"])
         seen.add(kind)
         if kind is None:
             continue
+
         assert hashlib.sha256(plain).hexdigest() == record["plainSha256"]
         written = compress(plain, kind, level=LEVEL_OF_THE_GOLDEN_BODIES)
         assert decompress(written, record["sysFlag"]) == plain
         if kind is CompressionType.LZ4:
             assert written[:6] == body[:6], "frame parameters"
+
     assert seen == {None, *CompressionType}
 
 

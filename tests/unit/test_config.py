@@ -12,47 +12,40 @@ from hypothesis import strategies as st
 
 from rmqstore.config import (
     BrokerRole,
+    Configuration,
     FlushDiskType,
+    ReplicaConfig,
     StoreConfig,
     format_delay_levels,
     format_properties,
     parse_delay_levels,
     parse_properties,
 )
-from rmqstore.errors import ConfigError
+from rmqstore.config.known_keys import KEYS_WITHOUT_EFFECT
+from rmqstore.errors import ArgumentTypeError, ConfigError
 
 # Name, default as a broker's file has it: the table of spec/store.md 27, and 5.5's additions.
 DEFAULTS = """
 mappedFileSizeCommitLog 1073741824|mappedFileSizeConsumeQueue 6000000
 mappedFileSizeConsumeQueueExt 50331648|mapperFileSizeBatchConsumeQueue 13800000
-enableConsumeQueueExt false|bitMapLengthConsumeQueueExt 64|flushDiskType ASYNC_FLUSH
-brokerRole ASYNC_MASTER|flushIntervalCommitLog 500|flushCommitLogTimed true
-flushCommitLogLeastPages 4|flushCommitLogThoroughInterval 10000|commitIntervalCommitLog 200
-commitCommitLogLeastPages 4|commitCommitLogThoroughInterval 200|flushIntervalConsumeQueue 1000
-flushConsumeQueueLeastPages 2|flushConsumeQueueThoroughInterval 60000|syncFlushTimeout 5000
-slaveTimeout 3000|putMessageTimeout 8000|wakeFlushWhenPutMessage false|wakeCommitWhenPutMessage true
-useReentrantLockWhenPutMessage true|useABSLock false|topicQueueLockNum 32|maxMessageSize 4194304
-maxFilterMessageSize 16000|autoMessageVersionOnTopicLen true|checkCRCOnRecover true
-enabledAppendPropCRC false|forceVerifyPropCRC false|maxTransferBytesOnMessageInMemory 262144
-maxTransferCountOnMessageInMemory 32|maxTransferBytesOnMessageInDisk 65536
-maxTransferCountOnMessageInDisk 8|accessMessageInMemoryMaxRatio 40|accessMessageInMemoryHotRatio 26
-messageIndexEnable true|messageIndexSafe false|maxHashSlotNum 5000000|maxIndexNum 20000000
-maxMsgsNumBatch 64|cleanResourceInterval 10000|deleteCommitLogFilesInterval 100
-deleteConsumeQueueFilesInterval 100|destroyMapedFileIntervalForcibly 120000
-redeleteHangedFileInterval 120000|deleteWhen 04|fileReservedTime 72|deleteFileBatchMax 10
-diskMaxUsedSpaceRatio 75|diskSpaceWarningLevelRatio 90|diskSpaceCleanForciblyRatio 85
-cleanFileForciblyEnable true|warmMapedFileEnable false|flushLeastPagesWhenWarmMapedFile 4096
-transientStorePoolEnable false|transientStorePoolSize 5|fastFailIfNoBufferInStorePool false
+enableConsumeQueueExt false|flushDiskType ASYNC_FLUSH|brokerRole ASYNC_MASTER
+flushIntervalCommitLog 500|flushCommitLogLeastPages 4|flushCommitLogThoroughInterval 10000
+flushIntervalConsumeQueue 1000|flushConsumeQueueLeastPages 2
+flushConsumeQueueThoroughInterval 60000|syncFlushTimeout 5000|maxMessageSize 4194304
+autoMessageVersionOnTopicLen true|checkCRCOnRecover true|enabledAppendPropCRC false
+forceVerifyPropCRC false|messageIndexEnable true|maxHashSlotNum 5000000|maxIndexNum 20000000
+maxMsgsNumBatch 64|cleanResourceInterval 10000|deleteWhen 04|fileReservedTime 72
+deleteFileBatchMax 10|diskMaxUsedSpaceRatio 75|diskSpaceWarningLevelRatio 90
+diskSpaceCleanForciblyRatio 85|cleanFileForciblyEnable true|warmMapedFileEnable false
 messageDelayLevel 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-flushDelayOffsetInterval 10000|osPageCacheBusyTimeOutMills 1000|offsetCheckInSlave false
-duplicationEnable false|diskFallRecorded true|readUnCommitted false|recheckReputOffsetFromCq false
-enableBuildConsumeQueueConcurrently false|putConsumeQueueDataByFileChannel true
-searchBcqByCacheEnable true|travelCqFileNumWhenGetMessage 1|enableLmq false
-enableMultiDispatch false|maxLmqConsumeQueueNum 20000|storeType default|recoverConcurrently false
-recoverThreadPoolNums 32|flushConsumerOffsetInterval 5000|consumerOffsetUpdateVersionStep 500
-delayOffsetUpdateVersionStep 200|replicasPerDiskPartition 1
-logicalDiskSpaceCleanForciblyThreshold 0.8|indexFileWriteEnable true|indexFileReadEnable true
-enableControllerMode false
+osPageCacheBusyTimeOutMills 1000|enableMultiDispatch false|storeType default
+replicasPerDiskPartition 1|logicalDiskSpaceCleanForciblyThreshold 0.8|indexFileWriteEnable true
+indexFileReadEnable true|totalReplicas 1|inSyncReplicas 1|minInSyncReplicas 1
+allAckInSyncStateSet false|enableAutoInSyncReplicas false|enableControllerMode false
+enableSlaveActingMaster false|slaveTimeout 3000|haListenPort 10912|haSendHeartbeatInterval 5000
+haHousekeepingInterval 20000|haTransferBatchSize 32768|haMaxGapNotInSync 268435456
+haMaxTimeSlaveNotCatchup 15000|haFlowControlEnable false|maxHaTransferByteInSecond 104857600
+syncFromLastFile false|asyncLearner false
 """
 
 BROKER_FILE = """
@@ -64,6 +57,7 @@ namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
 listenPort 30911
 enableControllerMode=true
 allAckInSyncStateSet = true
+inSyncReplicas=2
 storePathRootDir=/data/store
 storePathCommitLog=/disk1/commitlog,\\
                    /disk2/commitlog
@@ -83,48 +77,165 @@ def violations_of(text: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("row", DEFAULTS.strip().replace("\n", "|").split("|"))
 def test_default_equals_rocketmq(row: str) -> None:
     key, _, expected = row.partition(" ")
-    about = {each.key: each for each in StoreConfig.options().values()}[key]
+    about = {each.key: each for each in Configuration.options().values()}[key]
     assert about.codec.format(about.default) == expected
 
 
-def test_every_field_knows_its_key_once_and_says_how_it_is_read() -> None:
-    options = StoreConfig.options()
+def test_every_row_of_the_table_is_whole() -> None:
+    options = Configuration.options()
     assert len({about.key for about in options.values()}) == len(options)
+    assert len(options) == len(StoreConfig.options()) + len(ReplicaConfig.options())
     for name, about in options.items():
+        assert about.name == name
+        assert about.help, name
+        assert about.effect, name
         assert about.codec.accepts(about.default), name
         assert about.codec.parse(about.codec.format(about.default)) == about.default, name
 
 
+def test_no_key_of_the_table_is_named_as_one_without_effect() -> None:
+    keys = {about.key for about in Configuration.options().values()}
+    assert keys & KEYS_WITHOUT_EFFECT == set()
+
+
 @pytest.mark.parametrize("unit", ["ms", "bytes"])
 def test_unit_stands_at_the_end_of_a_name(unit: str) -> None:
-    named = [name for name, about in StoreConfig.options().items() if about.unit == unit]
+    named = [name for name, about in Configuration.options().items() if about.unit == unit]
     assert named
     assert all(unit in name.split("_")[-2:] for name in named)
 
 
-def test_broker_file_loads_unchanged() -> None:
-    config = StoreConfig.from_properties(BROKER_FILE)
-    assert config == StoreConfig(
-        root_path="/data/store",
-        commit_log_paths=("/disk1/commitlog", "/disk2/commitlog"),
-        store_host_port=30911,
-        enable_controller_mode=True,
-        delete_at_hours=(4, 16),
-        file_reserved_hours=48,
-        broker_role=BrokerRole.SYNC_MASTER,
-        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+def test_one_reading_of_a_broker_file_fills_every_part(caplog: pytest.LogCaptureFixture) -> None:
+    assert Configuration.from_properties(BROKER_FILE) == Configuration(
+        store=StoreConfig(
+            root_path="/data/store",
+            commit_log_paths=("/disk1/commitlog", "/disk2/commitlog"),
+            store_host_port=30911,
+            delete_at_hours=(4, 16),
+            file_reserved_hours=48,
+            broker_role=BrokerRole.SYNC_MASTER,
+            flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        ),
+        replica=ReplicaConfig(
+            controller_mode_enable=True,
+            all_ack_in_sync_state_set=True,
+            in_sync_replicas=2,
+        ),
     )
+    assert caplog.messages == [
+        "4 keys of the configuration have no effect here: "
+        "brokerClusterName, brokerName, brokerId, namesrvAddr"
+    ]
+
+
+def test_reading_the_store_part_alone_says_what_it_leaves_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = StoreConfig.from_properties(
+        "fileReservedTime=1\ninSyncReplicas=2\ntimerWheelEnable=true"
+    )
+    assert config == StoreConfig(file_reserved_hours=1)
+    assert caplog.messages == [
+        "2 keys of the configuration have no effect here: timerWheelEnable, inSyncReplicas"
+    ]
+
+
+def test_a_file_of_effective_keys_is_read_without_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Configuration.from_properties(Configuration().to_properties())
+    assert caplog.messages == []
+
+
+def test_mistakes_in_all_parts_come_in_one_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Configuration.from_properties(
+            "inSyncReplicas=two\nhaTransferBatchSize=4194261\nfileReservedTime=-1\nslaveTimeot=1\n"
+        )
+    assert caught.value.violations == (
+        "inSyncReplicas: 'two' is not a whole number; correct it, or leave it out for the "
+        "default, 1",
+        "slaveTimeot: unknown key; did you mean slaveTimeout?",
+        "fileReservedTime (file_reserved_hours): -1 is below the limit of 0 hours; raise it",
+        "haTransferBatchSize (ha_transfer_batch_bytes): 4194261 is above the limit of 4194260 "
+        "bytes; lower it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "totalReplicas=2\ninSyncReplicas=3",
+            "totalReplicas: 2 replicas cannot make 3 copies; raise it",
+        ),
+        (
+            "enableAutoInSyncReplicas=true\nminInSyncReplicas=2",
+            "minInSyncReplicas: 2 is above inSyncReplicas 1, which enableAutoInSyncReplicas lowers "
+            "towards it; lower it",
+        ),
+    ],
+)
+def test_numbers_of_a_quorum_are_checked_together(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Configuration.from_properties(text)
+    assert caught.value.violations == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("haMasterAddress=10.0.0.7", "haMasterAddress (ha_master_address): '10.0.0.7' is not"),
+        ("haMasterAddress=:10912", "give both, such as 10.0.0.7:10912"),
+        ("haMasterAddress=a:0", "is not a host and a port"),
+        ("brokerIP1=localhost", "'localhost' is not an IPv4 or IPv6 address; give one"),
+        ("brokerIP1=", "is not an IPv4 or IPv6 address; give one"),
+    ],
+)
+def test_addresses_are_checked_when_they_are_read(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Configuration.from_properties(text)
+    assert len(caught.value.violations) == 1
+    assert expected in caught.value.violations[0]
+
+
+def test_parts_of_another_type_are_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="store"):
+        Configuration(store=ReplicaConfig())  # type: ignore[arg-type]
+
+
+def test_a_whole_configuration_is_changed_by_names_of_all_parts() -> None:
+    changed = Configuration().replace(in_sync_replicas=2, file_reserved_hours=1)
+    assert changed.replica.in_sync_replicas == 2
+    assert changed.store.file_reserved_hours == 1
+    with pytest.raises(ConfigError, match="did you mean in_sync_replicas"):
+        Configuration().replace(in_sync_replica=2)
+    with pytest.raises(ConfigError) as caught:
+        Configuration().replace(in_sync_replicas=0, file_reserved_hours=-1)
+    assert len(caught.value.violations) == 2
+
+
+def test_toml_and_environment_fill_every_part() -> None:
+    expected = Configuration(
+        store=StoreConfig(file_reserved_hours=48), replica=ReplicaConfig(in_sync_replicas=2)
+    )
+    assert Configuration.from_toml("file_reserved_hours = 48\ninSyncReplicas = 2") == expected
+    environ = {"RMQSTORE_fileReservedTime": "48", "RMQSTORE_IN_SYNC_REPLICAS": "2"}
+    assert Configuration.from_env(environ=environ) == expected
 
 
 def test_every_setting_round_trips_through_properties() -> None:
     changed: dict[str, Any] = {}
-    for name, about in StoreConfig.options().items():
+    for name, about in Configuration.options().items():
         if isinstance(about.default, bool) and name != "force_verify_property_crc":
             changed[name] = not about.default
         elif type(about.default) is int:
             changed[name] = about.default + 1 if about.default != about.high else about.default - 1
-    config = StoreConfig(
+
+    config = Configuration().replace(
         **changed,
+        ha_host_address="::1",
+        ha_master_address="10.0.0.7:10912",
         root_path=" /dätä/ 1=2:#\\",
         commit_log_paths=("/a b", "/c"),
         commit_log_read_only_paths=("/c",),
@@ -135,9 +246,13 @@ def test_every_setting_round_trips_through_properties() -> None:
         broker_role=BrokerRole.SLAVE,
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
     )
+
     text = config.to_properties()
     assert text.isascii()
-    assert StoreConfig.from_properties(text) == config.replace(root_path="/dätä/ 1=2:#\\")
+    assert Configuration.from_properties(text) == config.replace(root_path="/dätä/ 1=2:#\\")
+
+    read_back = StoreConfig.from_properties(config.store.to_properties())
+    assert read_back == config.store.replace(root_path="/dätä/ 1=2:#\\")
 
 
 def test_all_mistakes_of_a_file_come_in_one_error(tmp_path: Path) -> None:
@@ -147,7 +262,8 @@ def test_all_mistakes_of_a_file_come_in_one_error(tmp_path: Path) -> None:
         StoreConfig.from_properties(file)
     assert caught.value.source == str(file)
     assert caught.value.violations == (
-        "fileReservedTime: 'three' is not a whole number",
+        "fileReservedTime: 'three' is not a whole number; correct it, or leave it out for the "
+        "default, 72",
         "mapedFileSizeCommitLog: unknown key; did you mean mappedFileSizeCommitLog?",
         "deleteFileBatchMax (delete_file_batch_max): 0 is below the limit of 1 files; raise it",
     )
@@ -157,10 +273,13 @@ def test_all_mistakes_of_a_file_come_in_one_error(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("flushDiskType=SYNC", "flushDiskType: 'SYNC' is not SYNC_FLUSH or ASYNC_FLUSH"),
-        ("flushCommitLogTimed=yes", "flushCommitLogTimed: 'yes' is not true or false"),
+        ("warmMapedFileEnable=yes", "warmMapedFileEnable: 'yes' is not true or false"),
         ("messageDelayLevel=1s 5x", "messageDelayLevel: '1s 5x' is not durations with the unit"),
-        ("messageDelayLevel=", "messageDelayLevel (delay_levels_ms): it takes at least one level"),
-        ("deleteWhen=24", "deleteWhen (delete_at_hours): (24,) holds an hour outside 0..23"),
+        (
+            "messageDelayLevel=",
+            "messageDelayLevel (delay_levels_ms): () is wrong; give at least one level",
+        ),
+        ("deleteWhen=24", "deleteWhen (delete_at_hours): (24,) has an hour outside 0..23"),
         ("mappedFileSizeCommitLog=4294967296", "is above the limit of 2147483647 bytes; lower it"),
         ("forceVerifyPropCRC=true", "switch that on too, or this off"),
         ("maxIndexNum=200000000", "index files of 4020000040 bytes, the limit is 2147483647"),
@@ -218,7 +337,7 @@ def test_toml_takes_both_names_flat_and_in_tables(tmp_path: Path) -> None:
 def test_unknown_toml_key_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="file_reserved_hour: unknown key; did you mean file_res"):
         StoreConfig.from_toml("file_reserved_hour = 1")
-    with pytest.raises(ConfigError, match="no TOML"):
+    with pytest.raises(ConfigError, match=r"not TOML: .*; correct that line"):
         StoreConfig.from_toml("= 1")
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.errors import ArgumentError, CorruptionError
-from rmqstore.replication.epoch import (
+from rmqstore.epochs import (
     EpochEntry,
     common_end,
     epoch_at,
     format_epochs,
     parse_epochs,
 )
+from rmqstore.errors import ArgumentError, CorruptionError
 from tests.golden import RELEASES, GoldenCase
 
 MEASURED = "2\n946436882\n1-100\n2-300\n"
@@ -46,12 +46,12 @@ def test_the_file_that_java_wrote_is_read_and_written_alike(
 ) -> None:
     case = golden_case(release, "epoch-checkpoint")
     text = (case.root / "epochFileCheckpoint").read_text()
-    (told,) = case.expected_of("epochs")
+    (answer,) = case.expected_of("epochs")
 
     found = parse_epochs(text)
 
     assert [(each.epoch, each.start_offset) for each in found] == [
-        (line["epoch"], line["startOffset"]) for line in told["entries"]
+        (line["epoch"], line["startOffset"]) for line in answer["entries"]
     ]
     assert format_epochs(found) == text
 
@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back(epochs: tuple[EpochEntry, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "answer"),
     [
         ("", "count and a CRC"),
         ("2\n", "count and a CRC"),
@@ -78,15 +78,15 @@ def test_what_is_written_is_read_back(epochs: tuple[EpochEntry, ...]) -> None:
         ("-1\n0\n", "count and a CRC"),
         ("3\n946436882\n1-100\n2-300\n", "there are 2 entries, the first line says 3"),
         ("2\n946436883\n1-100\n2-300\n", "the CRC of the entries is 946436882"),
-        ("1\n0\n1--5\n", "no epoch and offset"),
-        ("1\n0\n1-9223372036854775808\n", "no epoch and offset"),
-        ("1\n0\n2147483648-1\n", "no epoch and offset"),
+        ("1\n0\n1--5\n", "not EPOCH-OFFSET"),
+        ("1\n0\n1-9223372036854775808\n", "not EPOCH-OFFSET"),
+        ("1\n0\n2147483648-1\n", "not EPOCH-OFFSET"),
         ("2\n0\n2-100\n1-300\n", "epoch 1 at 300 follows epoch 2 at 100"),
         ("2\n0\n1-300\n2-100\n", "epoch 2 at 100 follows epoch 1 at 300"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_reason(text: str, told: str) -> None:
-    with pytest.raises(CorruptionError, match=told):
+def test_a_wrong_file_is_refused_with_the_reason(text: str, answer: str) -> None:
+    with pytest.raises(CorruptionError, match=answer):
         parse_epochs(text)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.epochs import EpochEntry, EpochList, common_points, epoch_at, format_epochs
 from rmqstore.errors import ArgumentError, CorruptionError, Fenced
-from rmqstore.replication.epoch import EpochEntry, EpochList, common_points, epoch_at, format_epochs
 from tests.scenarios.ha_model import Died, EpochDisk
 
 

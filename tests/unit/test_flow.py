@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.replication.flow import FlowControl
+from rmqstore.replication.protocol.flow import FlowControl
 
 
 def test_without_a_limit_any_number_of_bytes_may_go_out() -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore._native.core import HaParser, encode_ha_head
+from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreError
-from rmqstore.replication.epoch import EpochEntry
-from rmqstore.replication.frames import (
+from rmqstore.replication.protocol.frames import (
     FRAME_SIZE_MAX,
     Ack,
     ClassicData,
@@ -119,8 +119,8 @@ def as_recorded(frame: Frame) -> dict[str, Any]:
         case Ack(offset):
             return {"kind": "report", "state": "TRANSFER", "offset": offset}
         case Handshake(last_file, learner, broker_id):
-            told = {"syncFromLastFile": int(last_file), "asyncLearner": int(learner)}
-            return {"kind": "handshake", "state": "HANDSHAKE", **told, "slaveId": broker_id}
+            answer = {"syncFromLastFile": int(last_file), "asyncLearner": int(learner)}
+            return {"kind": "handshake", "state": "HANDSHAKE", **answer, "slaveId": broker_id}
         case HandshakeReply(end_offset, epoch, entries):
             return {
                 "kind": "handshake",
@@ -168,11 +168,11 @@ def test_a_recorded_stream_is_read_as_the_recorder_did_and_written_byte_for_byte
     parser = PARSERS[stream.speaker]()
     found = feed(parser, stream.data)
     skipped = {"conn", "dir", "frame", "at", "len"}
-    told = [
+    answer = [
         {key: value for key, value in frame.items() if key not in skipped}
         for frame in whole_frames(stream)
     ]
-    assert [as_recorded(frame) for frame in found] == told
+    assert [as_recorded(frame) for frame in found] == answer
     assert b"".join(map(encode, found)) == stream.data[: parser.position]
     assert parser.position + parser.held_size == len(stream.data)
 

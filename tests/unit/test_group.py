@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -10,42 +11,59 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rmqstore import ArgumentError, Fenced, PutStatus
-from rmqstore.replication.group import (
-    CloseConnection,
-    ConfirmMoved,
-    Effect,
-    MasterGroup,
-    Propose,
-    Resolved,
-)
-from rmqstore.replication.quorum import Mode, Quorum, Resolution
-from rmqstore.replication.watermark import Watermark
-from tests.effort import rounds
+from rmqstore.errors import InSyncReplicasNotEnough, NotWritable
+from rmqstore.replication.group.group import CloseConnection, Effect, MasterGroup, Propose
+from rmqstore.replication.group.quorum import Mode, Quorum
+from rmqstore.sim.board import Resolution
+from tests.scenarios.model_master import ModelMaster
+from tests.support.effort import rounds
 
 REPLICAS = (2, 3, 4)
 SELDOM = st.sampled_from([False] * 9 + [True])
 
 
-def group(mode: Mode = Mode.SYNC_STATE_SET, *, is_gated: bool = True) -> MasterGroup[str]:
-    mark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
-    return MasterGroup(1, mark, Quorum(in_sync=2), mode, is_gated=is_gated)
+def group(mode: Mode = Mode.SYNC_STATE_SET) -> MasterGroup:
+    return MasterGroup(1, Quorum(in_sync=2), mode)
 
 
-def test_a_put_is_readable_when_its_caller_hears_of_it() -> None:
-    master = group()
-    master.become_master(1, end_offset=0, now_ms=0, members=[1, 2], set_epoch=1)
-    master.connected(2, connection=5, now_ms=0)
-    assert master.wait("a", master.admit(now_ms=0), end_offset=100, now_ms=0) == []
-    assert master.acked(5, 100, 1, epoch=master.epoch) == [
-        ConfirmMoved(100),
-        Resolved(Resolution("a", PutStatus.PUT_OK, 2)),
-    ]
+def master_of_two(*, is_gated: bool = True) -> ModelMaster[str]:
+    master: ModelMaster[str] = ModelMaster(
+        Quorum(in_sync=2), Mode.SYNC_STATE_SET, is_gated=is_gated
+    )
+    master.change(
+        lambda group, now_ms: group.become_master(
+            1, end_offset=0, now_ms=now_ms, members=[1, 2], set_epoch=1
+        )
+    )
+    return master
+
+
+def test_put_is_confirmed_and_resolved_by_the_acknowledgement_of_a_member() -> None:
+    master = master_of_two()
+    master.connect(2, on=5)
+    master.put("a", 100)
+    assert (master.resolved(), master.confirm_offset) == ([], 0)
+    master.ack(100, on=5)
+    assert master.resolved() == [Resolution("a", PutStatus.PUT_OK, 2)]
+    assert master.confirm_offset == 100
+
+
+def test_acknowledgement_that_is_lower_than_before_takes_the_copy_back() -> None:
+    master = master_of_two()
+    master.connect(2, on=5)
+    master.grow(100)
+    master.ack(100, on=5)
+    master.ack(40, on=5)
+    master.change(lambda group, now_ms: group.tick(now_ms))
+    assert master.group.standing.acks == {2: 40}
+    master.put("a", 0)
+    assert (master.resolved(), master.confirm_offset) == ([], 100)
 
 
 def test_without_the_gate_the_end_of_the_log_is_confirmed() -> None:
-    master = group(is_gated=False)
-    master.become_master(1, end_offset=0, now_ms=0, members=[1, 2], set_epoch=1)
-    assert master.log_grew(100) == [ConfirmMoved(100)]
+    master = master_of_two(is_gated=False)
+    master.grow(100)
+    assert master.confirm_offset == 100
 
 
 def test_old_epoch_is_fenced() -> None:
@@ -57,12 +75,15 @@ def test_old_epoch_is_fenced() -> None:
 
 
 def test_who_is_no_master_takes_no_replica_and_no_put() -> None:
-    master = group()
-    assert master.admit(now_ms=0).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert master.connected(2, connection=5, now_ms=0) == [
-        CloseConnection(5, "this store is no master")
+    master: ModelMaster[str] = ModelMaster(Quorum(), Mode.PLAIN)
+    assert master.change(lambda group, now_ms: group.connected(2, connection=5, now_ms=now_ms)) == [
+        CloseConnection(5, "this store is not a master")
     ]
-    assert master.confirm_set([1, 2], set_epoch=9, now_ms=0) == []
+    assert master.group.confirm_set([1, 2], set_epoch=9, now_ms=0) == []
+    with pytest.raises(NotWritable, match="this store is not a master"):
+        master.admit()
+    master.grow(100)
+    assert master.confirm_offset == 0
 
 
 def test_log_of_a_master_never_shrinks() -> None:
@@ -90,7 +111,7 @@ class Request:
 
 
 class Reign(RuleBasedStateMachine):
-    """Whoever the controller may elect holds what was confirmed and what was acknowledged."""
+    """A replica that may be elected holds what was confirmed and what was acknowledged."""
 
     @initialize(
         all_ack=st.booleans(),
@@ -101,37 +122,50 @@ class Reign(RuleBasedStateMachine):
     def start(self, all_ack: bool, in_sync: int, min_in_sync: int, takes_equal: bool) -> None:
         # RocketMQ's controller refuses the set that it has already.
         self.takes_equal = takes_equal
-        mark = Watermark(confirm_offset=0, start_offset=0, end_offset=0)
         quorum = Quorum(all_ack=all_ack, in_sync=in_sync, min_in_sync=min_in_sync)
-        self.master: MasterGroup[int] = MasterGroup(1, mark, quorum, Mode.SYNC_STATE_SET)
-        self.now_ms = 0
+        self.master: ModelMaster[int] = ModelMaster(quorum, Mode.SYNC_STATE_SET)
         self.epoch, self.set_epoch = 1, 1
         self.elected = frozenset((1,))
-        self.end = self.confirmed = self.connections = 0
+        self.confirmed = self.connections = 0
         self.held = dict.fromkeys(REPLICAS, 0)
         self.links: dict[int, int] = {}
         self.learners: set[int] = set()
         self.requests: list[Request] = []
         self.news: list[tuple[frozenset[int], int]] = []
         self.puts: dict[int, tuple[int, int, bool]] = {}
-        self.take(self.master.become_master(1, end_offset=0, now_ms=0, set_epoch=1))
+        self.become_master()
 
-    def take(self, effects: list[Effect[int]]) -> None:
+    @property
+    def end(self) -> int:
+        return self.master.end_offset
+
+    def run(self, change: Callable[[MasterGroup, int], list[Effect]]) -> None:
+        """Let the group change as a decision, and the board go by its new rule."""
+        effects = self.master.change(change)
+        self.board_moved()
         for effect in effects:
             match effect:
-                case ConfirmMoved(offset):
-                    assert self.confirmed < offset <= self.end
-                    self.confirmed = offset
                 case Propose(proposal):
                     assert 1 in proposal.members
                     assert not proposal.joined & self.learners
                     self.requests.append(
                         Request(proposal.number, proposal.members, proposal.set_epoch)
                     )
-                case Resolved(resolution):
-                    self.judge(resolution)
                 case CloseConnection(connection):
                     assert connection not in self.links.values()
+
+    def board_moved(self) -> None:
+        assert self.confirmed <= self.master.confirm_offset <= self.end
+        self.confirmed = self.master.confirm_offset
+        for each in self.master.resolved():
+            self.judge(each)
+
+    def become_master(self) -> None:
+        self.run(
+            lambda group, now_ms: group.become_master(
+                self.epoch, end_offset=self.end, now_ms=now_ms, set_epoch=self.set_epoch
+            )
+        )
 
     def judge(self, resolution: Resolution[int]) -> None:
         end, copies, needs_all = self.puts.pop(resolution.token)
@@ -146,26 +180,24 @@ class Reign(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 100), own=st.sampled_from([None, None, 1, 2, 3]))
     def put(self, size: int, own: int | None) -> None:
-        admission = self.master.admit(now_ms=self.now_ms, copies=own)
-        if admission.status is not PutStatus.PUT_OK:
-            assert admission.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        try:
+            admission = self.master.admit(own)
+        except InSyncReplicasNotEnough:
             return
-        self.end += size
-        token = self.end
-        self.puts[token] = (self.end, admission.copies, admission.needs_all)
-        self.take(self.master.wait(token, admission, end_offset=self.end, now_ms=self.now_ms))
+        token = self.end + size
+        self.puts[token] = (token, admission.copies, admission.needs_all)
+        self.master.grow(token)
+        self.master.wait(token, admission)
+        self.board_moved()
 
     @rule(broker=st.sampled_from(REPLICAS), is_learner=st.sampled_from([False, False, True]))
     def connect(self, broker: int, is_learner: bool) -> None:
         self.connections += 1
         self.links[broker] = self.connections
         (self.learners.add if is_learner else self.learners.discard)(broker)
-        self.take(
-            self.master.connected(
-                broker,
-                connection=self.connections,
-                is_learner=is_learner,
-                now_ms=self.now_ms,
+        self.run(
+            lambda group, now_ms: group.connected(
+                broker, connection=self.connections, is_learner=is_learner, now_ms=now_ms
             )
         )
 
@@ -173,7 +205,11 @@ class Reign(RuleBasedStateMachine):
     @rule(data=st.data())
     def disconnect(self, data: st.DataObject) -> None:
         broker = data.draw(st.sampled_from(sorted(self.links)), label="broker")
-        self.take(self.master.disconnected(self.links.pop(broker), self.now_ms))
+        self.disconnected(broker)
+
+    def disconnected(self, broker: int) -> None:
+        link = self.links.pop(broker)
+        self.run(lambda group, now_ms: group.disconnected(link, now_ms))
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), behind=st.sampled_from([0, 0, 10, 150]))
@@ -183,10 +219,12 @@ class Reign(RuleBasedStateMachine):
 
     def copy(self, broker: int, behind: int) -> None:
         connection = self.links[broker]
-        self.master.sent(connection, self.now_ms)
+        self.master.group.sent(connection, self.master.now_ms)
         self.held[broker] = max(self.held[broker], self.end - behind)
-        self.take(
-            self.master.acked(connection, self.held[broker], self.now_ms, epoch=self.master.epoch)
+        self.run(
+            lambda group, now_ms: group.acked(
+                connection, self.held[broker], now_ms, epoch=group.epoch
+            )
         )
 
     @precondition(lambda self: self.requests)
@@ -204,35 +242,44 @@ class Reign(RuleBasedStateMachine):
             self.elected = request.members
             self.set_epoch += 1
         if fresh and is_told:
-            self.tell()
+            self.handle()
         elif is_told:
-            self.take(self.master.refuse_proposal(request.number, self.now_ms))
+            self.run(lambda group, now_ms: group.refuse_proposal(request.number, now_ms))
         else:
-            self.take(self.master.lose_proposal(request.number, self.now_ms))
+            self.lose(request)
+
+    def lose(self, request: Request) -> None:
+        self.run(lambda group, now_ms: group.lose_proposal(request.number, now_ms))
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data(), arrives_later=st.booleans())
     def connection_to_the_controller_breaks(self, data: st.DataObject, arrives_later: bool) -> None:
         at = data.draw(st.integers(0, len(self.requests) - 1), label="request")
         request = self.requests[at] if arrives_later else self.requests.pop(at)
-        self.take(self.master.lose_proposal(request.number, self.now_ms))
+        self.lose(request)
 
     @precondition(lambda self: self.news)
     @rule(data=st.data())
     def old_news_arrives(self, data: st.DataObject) -> None:
         members, set_epoch = data.draw(st.sampled_from(self.news), label="news")
-        self.take(self.master.confirm_set(members, set_epoch=set_epoch, now_ms=self.now_ms))
+        self.run(
+            lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
+        )
 
     @rule()
-    def tell(self) -> None:
-        self.take(
-            self.master.confirm_set(self.elected, set_epoch=self.set_epoch, now_ms=self.now_ms)
+    def handle(self) -> None:
+        self.run(
+            lambda group, now_ms: group.confirm_set(
+                self.elected, set_epoch=self.set_epoch, now_ms=now_ms
+            )
         )
 
     @rule(ms=st.sampled_from([1, 500, 1000, 3000, 16_000]))
     def time_passes(self, ms: int) -> None:
-        self.now_ms += ms
-        self.take(self.master.tick(self.now_ms))
+        self.master.now_ms += ms
+        self.run(lambda group, now_ms: group.tick(now_ms))
+        for each in self.master.expired():
+            self.judge(each)
 
     @rule(happens=SELDOM)
     def elected_again(self, happens: bool) -> None:
@@ -241,11 +288,7 @@ class Reign(RuleBasedStateMachine):
         self.epoch += 1
         self.set_epoch += 1
         self.elected = frozenset((1,))
-        self.take(
-            self.master.become_master(
-                self.epoch, end_offset=self.end, now_ms=self.now_ms, set_epoch=self.set_epoch
-            )
-        )
+        self.become_master()
 
     @rule(happens=SELDOM)
     def everything_heals(self, happens: bool) -> None:
@@ -258,9 +301,9 @@ class Reign(RuleBasedStateMachine):
                 self.copy(broker, 0)
             while self.requests:
                 self.decide(self.requests.pop(0), is_told=True)
-            self.tell()
+            self.handle()
             self.time_passes(1000)
-        state = self.master.sync_state_set
+        state = self.master.group.sync_state_set
         assert state.members == state.waited == state.counted == self.elected == {1, 2, 3, 4}
         assert self.confirmed == self.end
         assert not self.puts
@@ -272,15 +315,18 @@ class Reign(RuleBasedStateMachine):
     ) -> None:
         if not happens:
             return
+
         for broker in REPLICAS:
             self.connect(broker, is_learner=False)
             self.copy(broker, 0)
         self.time_passes(1000)
         while self.requests:
-            self.take(self.master.lose_proposal(self.requests.pop().number, self.now_ms))
+            self.lose(self.requests.pop())
+
         present = self.elected - {1} if keeps_members else some
         for broker in set(REPLICAS) - present:
-            self.take(self.master.disconnected(self.links.pop(broker), self.now_ms))
+            self.disconnected(broker)
+
         for _ in range(24):
             for broker in present:
                 self.copy(broker, 0)
@@ -289,16 +335,17 @@ class Reign(RuleBasedStateMachine):
                 if request.set_epoch == self.set_epoch:
                     self.decide(request, is_told=True)
                 else:
-                    self.tell()
+                    self.handle()
             self.time_passes(1000)
-        state = self.master.sync_state_set
+
+        state = self.master.group.sync_state_set
         assert state.members == state.waited == state.counted == self.elected == {1, *present}
         assert self.confirmed == self.end
         assert not self.puts
 
     @invariant()
     def the_master_reckons_with_every_set_there_may_be(self) -> None:
-        state = self.master.sync_state_set
+        state = self.master.group.sync_state_set
         assert state.counted <= self.elected <= state.waited
 
     @invariant()

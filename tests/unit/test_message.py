@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import time
 from collections.abc import Callable
 
@@ -28,7 +26,6 @@ from rmqstore.message import (
     message_id,
     parse_message_id,
     tags_code,
-    unique_key,
 )
 from tests.golden import GoldenCase, every_case
 
@@ -131,22 +128,6 @@ def test_unique_key_counts_from_the_month_of_its_time(month: int) -> None:
     elapsed = [int(keys.next(int(now))[20:28], 16) for now in (last, first)]
     assert 27 * 86_400_000 < elapsed[0] < MONTH_MS_MAX
     assert elapsed[1] == 0
-
-
-def test_unique_keys_of_many_threads_all_differ() -> None:
-    made: list[list[str]] = [[] for _ in range(4)]
-
-    def make(into: list[str]) -> None:
-        into.extend(unique_key() for _ in range(2000))
-
-    threads = [threading.Thread(target=make, args=(each,)) for each in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    keys = [key for each in made for key in each]
-    assert len(set(keys)) == len(keys)
-    assert all(re.fullmatch(r"[0-9A-F]{32}", key) for key in keys)
 
 
 def test_message_stores_its_fields_as_properties() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import CorruptionError, DiskError
-from rmqstore.metadata import (
+from rmqstore.store.metadata import (
     ConsumerOffsets,
     DataVersion,
     DelayOffsets,
@@ -146,13 +146,13 @@ def test_reference_with_escaped_characters_is_resolved() -> None:
     ("text", "expected"),
     [
         ("", "Expecting value"),
-        ("[]", "the file holds no JSON object"),
+        ("[]", "the file holds [] (list) instead of a JSON object"),
         ('{"offsetTable":5}', "offsetTable is 5, where dict is expected"),
-        ('{"offsetTable":{"T@G":{"x":5}}}', "offsetTable.T@G.x: the key is no whole number"),
+        ('{"offsetTable":{"T@G":{"x":5}}}', "offsetTable.T@G.x: the key is not a whole number"),
         ('{"offsetTable":{"T@G":{1:"5"}}}', "offsetTable.T@G.1 is '5', where int is expected"),
         ('{"offsetTable":{"T@G":{1:true}}}', "where int is expected"),
-        ('{"offsetTable":{"T@G":{"$ref":"$.nowhere"}}}', "leads nowhere"),
-        ('{"offsetTable":{"T@G":{"$ref":".."}}}', "no path from the root"),
+        ('{"offsetTable":{"T@G":{"$ref":"$.nowhere"}}}', "names no member"),
+        ('{"offsetTable":{"T@G":{"$ref":".."}}}', "not a path from the root"),
         ('{"offsetTable":{"T@G":{"$ref":"$.offsetTable"}}}', "refer to themselves"),
         ('{"a":' * 100_000, "nested too deeply"),
         ('{"unclosed', "Unterminated string"),

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rmqstore.errors import Fenced
 from rmqstore.message import PutStatus
-from rmqstore.replication.epoch_state import EpochState
-from rmqstore.replication.events import (
+from rmqstore.replication.group.group import MasterGroup, Propose
+from rmqstore.replication.group.node import HaProtocol, MasterNode, NodeEffect, SlaveNode, To
+from rmqstore.replication.group.quorum import Mode, Quorum
+from rmqstore.replication.protocol.events import (
     Close,
     Closed,
-    FlushLog,
     FrameReceived,
     Halt,
     HaOptions,
     HaState,
     LogGrew,
     Opened,
-    SaveEpochs,
-    SaveEpochState,
     Send,
     SendLog,
-    SetConfirm,
     Tick,
-    TruncateTo,
 )
-from rmqstore.replication.frames import Ack, ClassicData, Handshake, HandshakeReply, Report
-from rmqstore.replication.group import ConfirmMoved, MasterGroup, Propose, Resolved
-from rmqstore.replication.node import HaProtocol, MasterNode, SlaveNode, To, steps_to_master
-from rmqstore.replication.quorum import Mode, Quorum
-from rmqstore.replication.watermark import Watermark
+from rmqstore.replication.protocol.frames import Ack, ClassicData, Handshake, HandshakeReply, Report
+from rmqstore.sim.board import Resolution, VirtualBoard
+from tests.reference.ack_board import ReferenceBoard
 from tests.scenarios.ha_model import ModelLog, entries
 
 OPTIONS = HaOptions()
@@ -37,22 +29,19 @@ OPTIONS = HaOptions()
 
 def master_of(
     log: ModelLog, *, protocol: HaProtocol = "autoswitch", mode: Mode = Mode.PLAIN
-) -> MasterNode[str]:
-    watermark = Watermark(
-        confirm_offset=0, start_offset=log.start_offset, end_offset=log.end_offset
-    )
-    group: MasterGroup[str] = MasterGroup(1, watermark, Quorum(in_sync=2), mode)
+) -> MasterNode:
+    group = MasterGroup(1, Quorum(in_sync=2), mode)
     group.become_master(1, end_offset=log.end_offset, now_ms=0, members=(1,))
     return MasterNode(log, group, protocol=protocol, broker_id=1, options=OPTIONS)
 
 
-def join(node: MasterNode[str], connection: int, broker_id: int, *, ack: int) -> None:
+def join(node: MasterNode, connection: int, broker_id: int, *, ack: int) -> list[NodeEffect]:
     node.accepted(connection, 0)
     hello = Handshake(sync_from_last_file=False, is_learner=False, broker_id=broker_id)
     node.received(connection, hello, 0)
     # The first one only says where to begin.
     node.received(connection, Ack(ack), 0)
-    node.received(connection, Ack(ack), 0)
+    return node.received(connection, Ack(ack), 0)
 
 
 def sent_to(effects: list[object], connection: int) -> list[object]:
@@ -61,18 +50,28 @@ def sent_to(effects: list[object], connection: int) -> list[object]:
     ]
 
 
-def test_put_is_resolved_by_the_acknowledgement_of_a_slave_and_confirmed_first():
+def copies_of(node: MasterNode, end_offset: int) -> int:
+    """Return how many copies a board counts by the rule of the node."""
+    board, rule = ReferenceBoard(node._log, 0), node.rule()
+    for replica in node.group.replicas:
+        board.acks[replica.broker_id] = replica.ack_offset, replica.epoch
+    board.thaw(counted=rule.counted, epoch=rule.epoch, epoch_start=rule.epoch_start)
+    return board.copies_of(end_offset)
+
+
+def test_put_is_resolved_by_the_acknowledgement_of_a_slave():
     log = ModelLog().begin(1).put("a")
     node = master_of(log)
-    join(node, 7, 2, ack=100)
+    board: VirtualBoard[str] = VirtualBoard(node, log)
+    board.decide(lambda now_ms: join(node, 7, 2, ack=100))
     log.put("b")
-    admission = node.group.admit(now_ms=1)
-    assert node.apply(node.group.wait("put", admission, end_offset=200, now_ms=1)) == []
-    assert [type(each) for each in sent_to(node.log_grew(1), 7)] == [SendLog]
-    effects = node.received(7, Ack(200), 2)
-    assert effects[0] == ConfirmMoved(200)
-    assert isinstance(effects[1], Resolved)
-    assert effects[1].resolution.status is PutStatus.PUT_OK
+    board.wait("put", board.admit(), 200)
+    effects = board.decide(node.log_grew)
+    assert [type(each) for each in sent_to(effects, 7)] == [SendLog]
+    assert (board.resolved(), board.confirm_offset) == ([], 100)
+    board.decide(lambda now_ms: node.received(7, Ack(200), now_ms))
+    assert board.resolved() == [Resolution("put", PutStatus.PUT_OK, 2)]
+    assert board.confirm_offset == 200
 
 
 def test_reply_to_a_handshake_goes_to_the_connection_that_asked():
@@ -102,9 +101,9 @@ def test_connection_that_ends_takes_its_copy_along():
     log = ModelLog().begin(1).put("a")
     node = master_of(log)
     join(node, 7, 2, ack=100)
-    assert node.group.standing.copies_of(100) == 2
+    assert copies_of(node, 100) == 2
     assert node.closed(7, 5) == []
-    assert node.group.standing.copies_of(100) == 1
+    assert copies_of(node, 100) == 1
 
 
 def test_acknowledgement_above_the_log_closes_the_connection_and_counts_for_nothing():
@@ -116,9 +115,9 @@ def test_acknowledgement_above_the_log_closes_the_connection_and_counts_for_noth
     assert node.group.standing.acks == {}
 
 
-def classic_master(*addresses: str) -> MasterNode[str]:
+def classic_master(*addresses: str, log: ModelLog | None = None) -> MasterNode:
     """Return a master with a connection 7, 8, ... from each of *addresses*, none acknowledged."""
-    node = master_of(ModelLog().put("a"), protocol="classic")
+    node = master_of(ModelLog().put("a") if log is None else log, protocol="classic")
     for connection, address in enumerate(addresses, 7):
         node.accepted(connection, 0, address=address)
     return node
@@ -128,20 +127,33 @@ def test_classic_connections_from_one_address_are_one_copy():
     node = classic_master("10.0.0.1", "10.0.0.1", "10.0.0.2")
     copies = []
     for connection in (7, 8, 9):
+        node.received(connection, Report(1), 0)
         node.received(connection, Report(100), 0)
-        copies.append(node.group.standing.copies_of(100))
+        copies.append(copies_of(node, 100))
     assert copies == [2, 2, 3]
     assert list(node.connections) == [7, 8, 9]
 
 
+def test_the_first_report_of_a_classic_slave_counts_for_nothing():
+    log = ModelLog()
+    node = classic_master("10.0.0.1", log=log)
+    log.put("a")
+    for _ in range(2):
+        node.received(7, Report(60), 0)
+        assert copies_of(node, 60) == 1, "not compared with this log"
+    node.received(7, Report(100), 0)
+    assert copies_of(node, 100) == 2
+
+
 def test_of_classic_connections_from_one_address_the_newest_that_has_reported_counts():
     node = classic_master("127.0.0.1", "127.0.0.1")
+    node.received(7, Report(1), 0)
     node.received(7, Report(100), 0)
-    assert node.group.standing.copies_of(100) == 2
+    assert copies_of(node, 100) == 2
     node.received(8, Report(50), 0)
-    assert node.group.standing.copies_of(100) == 1
+    assert copies_of(node, 100) == 1
     node.closed(8, 1)
-    assert node.group.standing.copies_of(100) == 2
+    assert copies_of(node, 100) == 2
 
 
 def test_member_without_anything_to_acknowledge_keeps_up():
@@ -155,51 +167,25 @@ def test_member_without_anything_to_acknowledge_keeps_up():
     assert not any(isinstance(each, Propose) for each in node.tick(15_500))
 
 
+def test_member_that_falls_behind_is_proposed_out_though_it_is_connected():
+    log = ModelLog().begin(1).put("a")
+    node = master_of(log, mode=Mode.SYNC_STATE_SET)
+    join(node, 7, 2, ack=100)
+    node.apply(node.group.confirm_set((1, 2), set_epoch=1, now_ms=1))
+    log.put("b")
+    node.log_grew(1000)
+    proposed = []
+    for now_ms in range(1000, 18_000, 1000):
+        node.received(7, Ack(100), now_ms)
+        proposed += [each for each in node.tick(now_ms) if isinstance(each, Propose)]
+    assert [each.proposal.members for each in proposed][:1] == [frozenset({1})]
+
+
 def test_times_are_asked_for_while_something_waits():
     node = master_of(ModelLog().begin(1).put("a"))
     assert node.next_tick_ms() is None
     node.accepted(7, 100)
     assert node.next_tick_ms() == 100 + OPTIONS.housekeeping_ms + 1
-
-
-def test_office_is_taken_behind_the_last_whole_record_and_durably():
-    log = ModelLog().begin(1).put("abc")
-    log.confirm_offset = 300
-    steps = steps_to_master(log, epoch=4, whole_end=200)
-    assert steps == [
-        SetConfirm(200),
-        TruncateTo(200),
-        SaveEpochState(EpochState().begin(4)),
-        FlushLog(),
-        SaveEpochs(entries((1, 0), (4, 200))),
-    ]
-    for step in steps:
-        log.carry_out(step)
-    assert steps_to_master(log, epoch=4, whole_end=200) == []
-
-
-def test_issue_5209_new_master_keeps_what_lies_above_its_confirm_offset():
-    log = ModelLog().begin(1).put("abc")
-    log.confirm_offset = 100
-    steps = steps_to_master(log, epoch=2, whole_end=300)
-    assert steps == [
-        SaveEpochState(EpochState().begin(2)),
-        FlushLog(),
-        SaveEpochs(entries((1, 0), (2, 300))),
-    ]
-
-
-def test_office_of_an_epoch_that_is_over_is_refused():
-    log = ModelLog().begin(5).put("a")
-    with pytest.raises(Fenced, match="epoch 4 is over"):
-        steps_to_master(log, epoch=4, whole_end=100)
-
-
-def test_epoch_left_behind_the_log_by_a_power_loss_is_no_part_of_the_list():
-    log = ModelLog().begin(1).put("ab")
-    log.epochs = entries((1, 0), (2, 900))
-    log.epoch_state = EpochState().begin(2)
-    assert steps_to_master(log, epoch=2, whole_end=200)[-1] == SaveEpochs(entries((1, 0), (2, 200)))
 
 
 def slave_of(log: ModelLog) -> SlaveNode:
@@ -209,20 +195,20 @@ def slave_of(log: ModelLog) -> SlaveNode:
 def test_slave_whose_connection_had_worked_connects_again_at_once():
     node = slave_of(ModelLog().put("a"))
     assert node.next_tick_ms() == 0
-    node.tell(Opened(), 0)
+    node.handle(Opened(), 0)
     assert node.connect_at_ms is None
-    node.tell(FrameReceived(ClassicData(100, b"b" * 100)), 10)
-    node.tell(LogGrew(), 10)
-    node.tell(Closed(), 5000)
+    node.handle(FrameReceived(ClassicData(100, b"b" * 100)), 10)
+    node.handle(LogGrew(), 10)
+    node.handle(Closed(), 5000)
     assert node.connect_at_ms == 5000
 
 
 def test_slave_whose_connection_breaks_early_again_waits():
     node = slave_of(ModelLog().put("a"))
     for opened_ms, due_ms in ((0, 20), (20, 40 + OPTIONS.reconnect_ms)):
-        node.tell(Opened(), opened_ms)
-        node.tell(FrameReceived(ClassicData(-1)), opened_ms + 10)
-        node.tell(Closed(), opened_ms + 20)
+        node.handle(Opened(), opened_ms)
+        node.handle(FrameReceived(ClassicData(-1)), opened_ms + 10)
+        node.handle(Closed(), opened_ms + 20)
         assert node.connect_at_ms == due_ms
 
 
@@ -234,17 +220,17 @@ def test_slave_that_nobody_answers_waits_longer_each_time():
         delays.append(node.connect_at_ms)
     assert delays[:4] == [20, 40, 80, 160]
     assert delays[-1] == 5000
-    node.tell(Opened(), 0)
-    node.tell(FrameReceived(ClassicData(-1)), 10)
-    node.tell(Tick(), 20)
+    node.handle(Opened(), 0)
+    node.handle(FrameReceived(ClassicData(-1)), 10)
+    node.handle(Tick(), 20)
     node.refused("nobody there", retry_after_ms=5000, now_ms=0)
     assert node.connect_at_ms == 20
 
 
 def test_slave_whose_connection_broke_early_waits():
     node = slave_of(ModelLog().put("a"))
-    node.tell(Opened(), 0)
-    node.tell(Closed(), 10)
+    node.handle(Opened(), 0)
+    node.handle(Closed(), 10)
     assert node.connect_at_ms == 10 + OPTIONS.reconnect_ms
     assert node.machine.state is HaState.READY
 
@@ -252,9 +238,9 @@ def test_slave_whose_connection_broke_early_waits():
 def test_slave_whose_log_lies_behind_its_master_halts_for_an_operator():
     log = ModelLog(start=1000).begin(1).put("a")
     node = SlaveNode(log, protocol="autoswitch", broker_id=2, options=OPTIONS)
-    node.tell(Opened(), 0)
+    node.handle(Opened(), 0)
     reply = HandshakeReply(end_offset=500, epoch=1, entries=entries((1, 0)))
-    effects = node.tell(FrameReceived(reply), 1)
+    effects = node.handle(FrameReceived(reply), 1)
     assert [type(each) for each in effects] == [Halt]
     assert node.halt_reason is not None
     assert node.next_tick_ms() is None

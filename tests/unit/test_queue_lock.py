@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rmqstore import ArgumentError
-from rmqstore.replication.queue_lock import Grant, LockRequest, LockTable, QueueId, Release
-from tests.effort import rounds
+from rmqstore.replication.group.queue_lock import Grant, LockRequest, LockTable, QueueId, Release
+from tests.support.effort import rounds
 
 A, B = QueueId("g", "orders", 0), QueueId("g", "orders", 1)
 LEASE_MS = 100
@@ -166,11 +166,11 @@ class Group(RuleBasedStateMachine):
             self.releases += asked.granted(broker, grants, now_ms=self.now_ms)
         self.calls += [(int(each), client, asked) for each in later]
         if is_told:
-            self.tell(client, asked)
+            self.handle(client, asked)
         else:
             self.asks.append((client, asked))
 
-    def tell(self, client: str, asked: LockRequest) -> None:
+    def handle(self, client: str, asked: LockRequest) -> None:
         self.releases += asked.close()
         if asked.locked:
             self.held[client] = max(self.held.get(client, 0), asked.held_until_ms)
@@ -205,7 +205,7 @@ class Group(RuleBasedStateMachine):
     @rule(data=st.data())
     def client_is_answered(self, data: st.DataObject) -> None:
         client, asked = self.asks.pop(data.draw(st.integers(0, len(self.asks) - 1), label="ask"))
-        self.tell(client, asked)
+        self.handle(client, asked)
 
     @rule(broker=st.sampled_from([1, 2, 3]))
     def restart(self, broker: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqstore import ArgumentError
-from rmqstore.replication.replicas import AckFault, Replica, Replicas
+from rmqstore.replication.group.replicas import AckFault, Replica, Replicas
 
 
 def replicas(*broker_ids: int) -> Replicas:

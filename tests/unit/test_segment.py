@@ -26,9 +26,9 @@ from tests.c.segments import (
     messages_of,
     one,
 )
-from tests.effort import rounds
 from tests.golden import GoldenCase, every_case
 from tests.reference.columns import NAMES, Row
+from tests.support.effort import rounds
 
 Files = Callable[[str], list[File]]
 Golden = Callable[[str, str], GoldenCase]
@@ -95,19 +95,23 @@ def test_each_record_belongs_to_the_range_it_begins_in(
     file = logs(case)[0]
     places = [*file.records, file.end]
     borders = sorted({file.start, *(file.start + cut % len(file.data) for cut in cuts), file.end})
+
     found: list[Row] = []
     for border, stop in pairwise(borders):
         begin = min(place for place in places if place >= border)
         if begin >= stop:
             continue
+
         reading = Reading(file.data, file.start, [700])
         part = reading.rows(begin=begin, stop=stop)
+
         inside = [place for place in file.records if begin <= place < stop]
         assert [one["physical_offset"] for one in part if one["version"]] == [
             place for place in inside for _ in messages_of(file.records[place])
         ]
         assert reading.ending in ("stop", "unwritten", "blank")
         found += part
+
     assert found == file.rows()
 
 
@@ -118,14 +122,17 @@ def test_bytes_before_and_behind_a_piece_are_not_touched(
     damaged = bytearray(file.data)
     damaged[len(damaged) // 3] ^= 0xFF
     at = 0
+
     selection = core.ArrowSelection(NAMES, batch_rows=9, batch_bytes=5000, large_binary=False)
     scan = core.SegmentScan(selection, start=file.start, stop=file.end, file_end=file.end)
+
     with GuardedMemory(len(damaged)) as memory:
         step: Callable[[], str] = scan.fill
         for _ in range(STEPS_MAX):
             state = step()
             step = scan.fill
             at = scan.offset - file.start
+
             if state == "more":
                 piece = bytes(damaged[at : at + scan.needed])
                 place = memory.put_last(piece)
@@ -136,6 +143,7 @@ def test_bytes_before_and_behind_a_piece_are_not_touched(
                 break
             scan.take()
         scan.close()
+
     assert at > len(damaged) // 2
 
 
@@ -252,7 +260,7 @@ def test_positions_of_units_are_those_in_the_range(
 
 
 def test_part_of_a_unit_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="21 bytes are no whole number of units"):
+    with pytest.raises(ArgumentError, match="21 bytes are not a whole number of units"):
         core.unit_positions(bytes(21), 0, 1)
 
 

@@ -23,9 +23,9 @@ from tests.c.segments import (
     messages_of,
     one,
 )
-from tests.effort import rounds
 from tests.golden import GoldenCase, every_case
 from tests.reference import log, record
+from tests.support.effort import rounds
 
 Files = Callable[[str], list[File]]
 Golden = Callable[[str, str], GoldenCase]
@@ -95,14 +95,17 @@ def test_each_topic_is_asked_about_once_and_ranges_choose_its_messages() -> None
         for queue in (0, 1, 2)
     ]
     file = log_of(made)
+
     choices: dict[bytes, list[tuple[int, int, int, int, int]] | None] = {
         b"a": None,
         b"b": [(1, 2, 4, *EVER), (-1, 0, 1, *EVER)],
         b"c": [(2, 0, 2, *EVER), (2, 4, 6, 0, 5), (0, 0, 0, *EVER), (1, 0, 0, *EVER)],
     }
+
     everything = [(-1, *EVER, *EVER)]
     reading = Reading(file.data, 0, [1], choices=lambda topic: choices.get(topic, everything))
     found = {(found["topic"], found["queue_id"], found["queue_offset"]) for found in reading.rows()}
+
     long = "ü" * 300
     assert found == {
         *(("b", 1, offset) for offset in (2, 3)),
@@ -202,5 +205,5 @@ def test_positions_that_point_backwards_are_damage() -> None:
     scan = core.SegmentScan(None, start=0, stop=1000, file_end=1000)
     with pytest.raises(CorruptionError, match="position 5 comes after 700"):
         scan.visit(array("q", [100, 700, 5]))
-    with pytest.raises(ArgumentError, match="9 bytes are no whole number of int64"):
+    with pytest.raises(ArgumentError, match="9 bytes are not a whole number of int64"):
         scan.visit(bytes(9))

@@ -17,10 +17,10 @@ from tests.c.segments import (
     log_of,
     one,
 )
-from tests.effort import rounds
 from tests.golden import GoldenCase, every_case
 from tests.reference import record
 from tests.reference.record import BadRecord, Record
+from tests.support.effort import rounds
 
 Files = Callable[[str], list[File]]
 Golden = Callable[[str, str], GoldenCase]
@@ -97,19 +97,23 @@ def test_damaged_bytes_are_passed_over_as_the_reference_does_whatever_the_pieces
 ) -> None:
     file = logs(case)[0]
     data = bytearray(file.data[:12_000])
+
     for at, written in damage:
         at %= len(data)
         data[at : at + len(written)] = written[: len(data) - at]
+
     good, bad, unwritten = salvage(bytes(data), file.start, file.start + cut)
     columns = ["physical_offset", "tags"]
     readings = [
         Reading(bytes(data), file.start, sizes, columns, batch_rows=9, resync=True)
         for sizes in (pieces, [1], [1 << 20])
     ]
+
     for reading in readings:
         found = reading.rows(stop=file.start + cut)
         assert [row["physical_offset"] for row in found] == good
         assert (reading.bad, reading.gaps) == (bad, unwritten)
+
     assert len({(tuple(one.errors), one.ending, one.offset) for one in readings}) == 1
 
 
@@ -121,13 +125,16 @@ def test_every_flipped_byte_of_a_record_is_found_by_its_crcs(
     places = list(file.records)
     at, size = places[1] - file.start, file.records[places[1]].size
     rest = [place for place in places if place != places[1]]
+
     body = file.records[places[1]].body
     inside = range(file.data.index(body, at), file.data.index(body, at) + len(body))
     flips = range(size) if case_name == "prop-crc" else [byte - at for byte in inside]
     assert flips
+
     for flip in flips:
         data = bytearray(file.data[: at + size * 3])
         data[at + flip] ^= 0x10
+
         reading = Reading(bytes(data), file.start, [997], columns=["physical_offset"], resync=True)
         found = [row["physical_offset"] for row in reading.rows(check_crc=True)]
         whole = [place for place in rest if place + file.records[place].size <= reading.end]

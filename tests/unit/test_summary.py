@@ -15,10 +15,10 @@ from tests.c.segments import (
     messages_of,
     one,
 )
-from tests.effort import rounds
 from tests.golden import GoldenCase
 from tests.reference.columns import Row, row
 from tests.reference.record import Record
+from tests.support.effort import rounds
 
 Files = Callable[[str], list[File]]
 Golden = Callable[[str, str], GoldenCase]
@@ -44,17 +44,21 @@ def test_sums_equal_those_of_the_rows(
     for found in file.records.values():
         rows = messages_of(found) if unwrap else [row(found)]
         wanted.setdefault((found.topic_bytes, found.queue_id), []).append((found, rows))
+
     summary = Reading(file.data, file.start, pieces).sums(unwrap=unwrap)
     assert [sums[:2] for sums in summary] == list(wanted)
+
     for sums, members in zip(summary, wanted.values(), strict=True):
         records = [member for member, _ in members]
         rows = [row for _, rows in members for row in rows]
         offsets = [row["queue_offset"] for row in rows]
         times = [each.store_timestamp for each in records]
         places = [each.physical_offset for each in records]
+
         sizes = [0] * 24
         for each in records:
             sizes[min(each.size.bit_length() - 1, 23)] += 1
+
         assert sums[2:] == (
             len(rows),
             len(records),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqstore import ArgumentError
-from rmqstore.replication.replicas import Replicas
-from rmqstore.replication.sync_state_set import Proposal, SyncStateSet
+from rmqstore.replication.group.replicas import Replicas
+from rmqstore.replication.group.sync_state_set import Proposal, SyncStateSet
 
 
 class Master:
@@ -165,19 +165,24 @@ def test_lost_joiner_that_is_fit_no_more_is_settled_by_the_members_as_they_are(
     master.connect(2, 100)
     master.connect(3, 100)
     master.proposed(0)
+
     master.held.lost(1, now_ms=0)
     master.leave(3)
     if returns_as != "nobody":
         master.connect(3, 0, now_ms=900, learner=returns_as == "learner")
+
     assert master.review(99) is None
     master.ack(2, 100, now_ms=999)
     assert master.review(999) is None
+
     settling = master.review(1000)
     assert settling is not None
     assert (settling.members, settling.set_epoch) == ({1, 2}, 1)
     assert settling.joined == settling.left == frozenset()
+
     # It takes nobody's place while it is open, and nobody is waited for any less.
     assert (master.held.waited, master.held.counted) == ({1, 2, 3}, {1, 2})
+
     assert master.held.confirm([1, 2], set_epoch=2, now_ms=1001)
     assert (master.held.waited, master.held.counted) == ({1, 2}, {1, 2})
     assert master.held.is_settled

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.spark.layout import Layout
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition, Plan
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.report import Damage, Report, bytes_text, time_text
-from rmqstore.spark.reader import scan_of
+from rmqstore.spark.read.layout import Layout
+from rmqstore.spark.read.partitions import Plan
+from rmqstore.spark.read.ranges import Partition
+from rmqstore.spark.read.reader import scan_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "PartitionAudit", "audit", "audit_rows"]
 
 EVERYTHING: Mapping[str, work.OptionValue] = {"upTo": "max", "failOnDataLoss": False}
-"""Options of a read that stops at nothing; files that lack are told as gaps."""
+"""Options of a read that damage does not stop; missing files are reported as gaps."""
 
 _ROWS = work.Table(
     kind="STRING",
@@ -122,7 +123,7 @@ def audit(
     progress: work.Progress | None = None,
     **options: work.OptionValue,
 ) -> Audit:
-    """Return which bytes of the stores at *path* are no whole records.
+    """Return which bytes of the stores at *path* are not whole records.
 
     Everything is read, also what is not confirmed; damage never ends the audit. *options* are those
     of the format that bound a read or shape its partitions. Raises NotFoundError where there is no
@@ -133,7 +134,8 @@ def audit(
 
 
 def report_of(layouts: Iterable[Layout], rows: Iterable[Sequence[Any]]) -> Audit:
-    """Return what the *rows* of all partitions tell, and what lies between and behind these."""
+    """Return the audit of the *rows* of all partitions, and of the bytes between and after
+    these."""
     damage = [each for layout in layouts for each in (*work.gaps(layout), *work.tail(layout))]
     partitions = []
     for kind, store, path, start, stop, reason, *sums in rows:
@@ -150,7 +152,7 @@ def audit_rows(
 ) -> DataFrame:
     """Return the audit as a DataFrame that is not yet computed.
 
-    There is a row of kind "damage" for each stretch of bytes that are no record, with its path and
+    There is a row of kind "damage" for each range of bytes that are not a record, with its path and
     reason, and one of kind "partition" for each partition, with sums over its whole records.
     """
     _, plan = work.planned(path, {**EVERYTHING, **options})
@@ -169,19 +171,19 @@ def _task(options: Options, partition: Partition) -> Iterator[pa.RecordBatch]:
 
 def check(options: Options, partition: Partition) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a partition: damage first, then its sums."""
-    for span in partition.spans:
-        with closing(scan_of(span, options, None, check_crc=True)) as scan:
-            for each in work.walk(span, scan, options=options, summarize=True):
+    for split in partition.splits:
+        with closing(scan_of(split, options, None, check_crc=True)) as scan:
+            for each in work.walk(split, scan, options=options, summarize=True):
                 assert isinstance(each, Damage)
                 place = (each.path, each.start, each.stop, each.reason)
-                yield ("damage", span.store, *place, None, None, None, None)
+                yield ("damage", split.store, *place, None, None, None, None)
             sums = scan.summary()
             yield (
                 "partition",
-                span.store,
-                span.file.path,
-                span.start,
-                span.stop,
+                split.store,
+                split.file.path,
+                split.start,
+                split.stop,
                 None,
                 sum(records for _, _, _, records, *_ in sums),
                 sum(size for _, _, _, _, size, *_ in sums),

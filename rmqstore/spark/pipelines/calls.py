@@ -1,21 +1,26 @@
-"""What records call for: units in consume queues, keys in the index.
+"""What records call for, batch by batch: units in consume queues, keys in the index.
+
+The units are those of `rmqstore.check.units`. Records that hold one message, and are in one
+queue, are most; theirs are made as columns, and the others' one by one.
 
 Source: ReputMessageService, ConsumeQueue and IndexService of RocketMQ 5.3.3; tag keys of 5.5.0.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from rmqstore.check.units import WITHOUT_UNIT, Unit, is_storable, units_of
 from rmqstore.message import SysFlag, TransactionType, java_string_hash
 from rmqstore.spark.pipelines import work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KEY_COLUMNS", "UNITS", "UNIT_COLUMNS", "Keys", "Unit", "keys_of", "units_of"]
+__all__ = ["KEY_COLUMNS", "UNITS", "UNIT_COLUMNS", "Keys", "keys_of", "unit_batches"]
 
 UNITS = work.Table(
     topic="STRING",
@@ -47,100 +52,74 @@ KEY_COLUMNS = (
     "keys",
     "tags",
 )
-_BATCH_MAX = 32767
 _HASH_MAX = 0x7FFFFFFF
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
-_WITHOUT_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
-_LIGHT = "%LMQ%"
-_NO_LIGHT_QUEUES = ("%RETRY%", "SCHEDULE_TOPIC_XXXX", "rmq_sys_")
 
 
-class Unit(NamedTuple):
-    """A unit that a record calls for; in the order of the columns that records are sent in."""
-
-    topic: str
-    queue_id: int
-    is_batch: bool
-    queue_offset: int
-    message_count: int
-    physical_offset: int
-    size: int
-    tags_code: int
-    is_light: bool
-
-
-def units_of(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the units that *records* call for: batches with the columns of Unit.
+def unit_batches(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the units that *records* call for: batches with the fields of Unit.
 
     *records* have the columns of UNIT_COLUMNS.
     """
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    flags = records.column("sys_flag")
-    kinds = pc.bit_wise_and(flags, _TRANSACTION)
-    has_unit = pc.and_(
-        pc.invert(pc.is_in(kinds, pa.array(_WITHOUT_UNIT, kinds.type))),
-        pc.greater_equal(records.column("queue_id"), 0),
-    )
-    records = records.filter(has_unit)
-    if not records.num_rows:
-        return
-    properties = records.column("properties")
-    inner = pc.not_equal(pc.bit_wise_and(records.column("sys_flag"), _INNER_BATCH), 0)
-    names = pc.map_lookup(properties, "INNER_MULTI_DISPATCH", "first")
-    is_special = pc.or_(inner, pc.is_valid(names))
-    plain = records.filter(pc.invert(is_special))
+    is_plain = _is_plain(records)
+    plain = records.filter(is_plain)
     if plain.num_rows:
-        columns = {name: plain.column(name) for name in UNIT_COLUMNS}
-        yield pa.RecordBatch.from_arrays(
-            [
-                columns["topic"],
-                columns["queue_id"],
-                pa.repeat(pa.scalar(False), plain.num_rows),
-                columns["queue_offset"],
-                pa.repeat(pa.scalar(1, pa.int32()), plain.num_rows),
-                columns["physical_offset"],
-                columns["size"],
-                columns["tags_code"],
-                pa.repeat(pa.scalar(False), plain.num_rows),
-            ],
-            schema=UNITS.schema,
-        )
-    special = records.filter(is_special)
-    if special.num_rows:
-        yield UNITS.batch(unit for row in special.to_pylist() for unit in _special_units(row))
+        no = pa.repeat(pa.scalar(False), plain.num_rows)
+        one = pa.repeat(pa.scalar(1, pa.int32()), plain.num_rows)
+        columns = [
+            plain.column("topic"),
+            plain.column("queue_id"),
+            no,
+            plain.column("queue_offset"),
+            one,
+            plain.column("physical_offset"),
+            plain.column("size"),
+            plain.column("tags_code"),
+            no,
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=UNITS.schema)
+
+    others = records.filter(pc.invert(is_plain))
+    if others.num_rows:
+        yield UNITS.batch(unit for row in others.to_pylist() for unit in _units_of(row))
 
 
-def _special_units(row: dict[str, Any]) -> Iterator[Unit]:
-    """The units of a record that holds several messages, or that stands in several queues."""
-    properties = dict(row["properties"])
-    offset, count = row["queue_offset"], 1
-    is_batch = bool(row["sys_flag"] & _INNER_BATCH)
-    if "INNER_NUM" in properties:
-        stated = _int_of(properties["INNER_NUM"]), _int_of(properties.get("INNER_BASE"))
-        if 0 < stated[0] <= _BATCH_MAX and stated[1] >= 0:
-            count, offset = stated
-    topic, queue_id = row["topic"], row["queue_id"]
-    place = (row["physical_offset"], row["size"], row["tags_code"])
-    yield Unit(topic, queue_id, is_batch, offset, count, *place, False)
-    if topic.startswith(_NO_LIGHT_QUEUES):
-        return
-    names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
-    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
-    for name, text in zip(names, offsets, strict=False):
-        at = _int_of(text)
-        if name and at >= 0:
-            number = 0 if name.startswith(_LIGHT) else queue_id
-            yield Unit(name, number, False, at, 1, *place, True)
+def _is_plain(records: pa.RecordBatch) -> pa.BooleanArray:
+    """Which records surely call for the unit of one message, and for no other unit."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    flags, topics = records.column("sys_flag"), records.column("topic")
+    kinds = pc.bit_wise_and(flags, _TRANSACTION)
+    names = [name for name in pc.unique(topics).to_pylist() if is_storable(name)]
+    conditions = (
+        pc.invert(pc.is_in(kinds, pa.array(WITHOUT_UNIT, kinds.type))),
+        pc.equal(pc.bit_wise_and(flags, _INNER_BATCH), 0),
+        pc.greater_equal(records.column("queue_id"), 0),
+        pc.is_in(topics, pa.array(names, topics.type)),
+        _has_no_inner_property(records.column("properties")),
+    )
+    return functools.reduce(pc.and_, conditions)
 
 
-def _int_of(text: str | None) -> int:
-    try:
-        return int(text or "")
-    except ValueError:
-        return -1
+def _has_no_inner_property(properties: pa.MapArray) -> pa.BooleanArray:
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    has_none = pa.repeat(pa.scalar(True), len(properties))
+    if pc.any(pc.starts_with(properties.keys, "INNER_")).as_py():
+        for name in ("INNER_NUM", "INNER_MULTI_DISPATCH"):
+            is_there = pc.is_valid(pc.map_lookup(properties, name, "first"))
+            has_none = pc.and_(has_none, pc.invert(is_there))
+    return has_none
+
+
+def _units_of(row: dict[str, Any]) -> Iterator[Unit]:
+    return units_of(**{**row, "properties": dict(row["properties"] or ())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +137,8 @@ class Keys:
     def fits(self, entered: Sequence[int], *, may_begin_late: bool, may_end_early: bool) -> bool:
         """Whether *entered* are the hashes of this record, one or several times over.
 
-        A record at the border of two files has its first entries in one and its last in the other;
-        the last record of all may be entered again when a store is opened.
+        A record where one file ends and the next begins has its first entries in one and its last
+        in the other; the last record of all may be entered again when a store is opened.
         """
         whole = [self.hashes]
         if self.tag_hash is not None:

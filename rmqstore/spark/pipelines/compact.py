@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqstore.errors import ArgumentError
 from rmqstore.spark import schema
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.export import PARTITIONED_BY, with_date
 from rmqstore.spark.pipelines.report import Report
-from rmqstore.spark.reader import batches
+from rmqstore.spark.read.ranges import Partition
+from rmqstore.spark.read.reader import batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ def compact(
     from pyspark.sql import functions as f
 
     if form not in ("parquet", "rmqstore"):
-        raise ArgumentError(f"form is parquet or rmqstore, not {form!r}")
+        raise ArgumentError(f"form is {form!r}; give parquet or rmqstore")
     if form == "rmqstore":
         options = {**options, "decompress": True}
     kept = latest(spark, path, without_key=without_key, tombstones=tombstones, **options)
@@ -120,7 +120,7 @@ def latest(
     from pyspark.sql import functions as f
 
     if without_key not in _WITHOUT_KEY:
-        raise ArgumentError(f"without_key is keep or drop, not {without_key!r}")
+        raise ArgumentError(f"without_key is {without_key!r}; give keep or drop")
     _, plan = work.planned(path, options)
     parts = list(enumerate(plan.partitions))
     cut = work.parallelism(spark, work.size_of(plan.partitions))

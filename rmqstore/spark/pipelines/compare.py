@@ -1,10 +1,10 @@
 """Which byte ranges of two replicas differ, and whether that is divergence or damage.
 
 First the bytes are compared, range by range, at the speed of memory. Only where they differ are the
-records of both sides looked at: a range is told by whole records where there are any. Stores that
+records of both sides looked at: a range is reported by whole records if it has any. Stores that
 no single host can read are compared by the hashes of their ranges, joined by place.
 
-A difference at or behind the place where the epochs of the two part is divergence: the sides were
+A difference at or after the place where the epochs of the two part is divergence: the sides were
 written by different masters from there on. Elsewhere it is damage.
 """
 
@@ -15,17 +15,16 @@ from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from rmqstore.epochs import common_end
 from rmqstore.errors import ArgumentError
-from rmqstore.replication.epoch import common_end
-from rmqstore.spark.layout import Layout, LogFile
 from rmqstore.spark.pipelines import work
-from rmqstore.spark.pipelines.ranges import (
+from rmqstore.spark.pipelines.differences import (
     HASH_SIZE,
     HASH_WINDOW,
     Difference,
     LogBytes,
     Mark,
-    Pair,
+    RangePair,
     difference,
     differences_in,
     differing_windows,
@@ -36,6 +35,7 @@ from rmqstore.spark.pipelines.ranges import (
     overlapping,
 )
 from rmqstore.spark.pipelines.report import Report, bytes_text
+from rmqstore.spark.read.layout import Layout, LogFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class Comparison(Report):
 
     end_a: int
     end_b: int
-    border: int | None
+    boundary: int | None
     """Up to where their epochs say that both are the same, None when they say so of all."""
 
     differences: tuple[Difference, ...]
@@ -94,8 +94,8 @@ class Comparison(Report):
         for side, own, other in (("A", self.end_a, self.end_b), ("B", self.end_b, self.end_a)):
             if own < other:
                 yield f"note {side} lacks the last {bytes_text(other - own)}"
-        if self.border is not None:
-            yield f"note the epochs of both sides part at {self.border}"
+        if self.boundary is not None:
+            yield f"note the epochs of both sides part at {self.boundary}"
         differing = sum(each.stop - each.start for each in self.differences)
         verdict = f"{bytes_text(differing)} differ" if differing else "no difference"
         yield f"{self.a}, {self.b}: {verdict} in {self.end - self.start} bytes compared, " + (
@@ -114,7 +114,7 @@ class Comparison(Report):
             "endOffset": self.end,
             "endOffsetA": self.end_a,
             "endOffsetB": self.end_b,
-            "epochBorder": self.border,
+            "epochBorder": self.boundary,
             "differences": len(self.differences),
             "bytesDiffering": sum(each.stop - each.start for each in self.differences),
         }
@@ -137,19 +137,26 @@ def compare(
     have no part of it in common.
     """
     if by not in _WAYS:
-        raise ArgumentError(f"by is one of {', '.join(_WAYS)}, not {by!r}")
+        raise ArgumentError(f"by is {by!r}; give one of {', '.join(_WAYS)}")
+
     sides = tuple(Layout.of(path, up_to=up_to) for path in (a, b))
     start = max(side.start for side in sides)
     end = min(side.readable_end for side in sides)
+
     if start > end:
         ranges = " and ".join(f"{each.start} to {each.readable_end}" for each in sides)
-        raise ArgumentError(f"{a} and {b} have no part of the log in common: {ranges}")
-    border = epoch_border(sides[0], sides[1])
+        raise ArgumentError(
+            f"{a} and {b} have no part of the log in common: they hold {ranges}; "
+            "compare replicas of one log"
+        )
+
+    boundary = epoch_boundary(sides[0], sides[1])
     pairs = pairs_of(sides, start, end)
     if by == "bytes":
-        found = _by_bytes(spark, sides, pairs, border, progress)
+        found = _by_bytes(spark, sides, pairs, boundary, progress)
     else:
-        found = _by_hash(spark, sides, pairs, border, by, progress)
+        found = _by_hash(spark, sides, pairs, boundary, by, progress)
+
     return Comparison(
         a,
         b,
@@ -157,12 +164,12 @@ def compare(
         end,
         sides[0].readable_end,
         sides[1].readable_end,
-        border,
+        boundary,
         tuple(merged(sorted(found, key=lambda each: (each.start, each.stop)))),
     )
 
 
-def epoch_border(a: Layout, b: Layout) -> int | None:
+def epoch_boundary(a: Layout, b: Layout) -> int | None:
     """Return the physical offset up to which the epochs of two replicas say that they are the same.
 
     None when they say so of all that both have. Where a side has no epochs nothing can be said, so
@@ -174,20 +181,20 @@ def epoch_border(a: Layout, b: Layout) -> int | None:
     return None if end >= min(a.end, b.end) else max(end, 0)
 
 
-def pairs_of(sides: Sequence[Layout], start: int, end: int) -> list[Pair]:
+def pairs_of(sides: Sequence[Layout], start: int, end: int) -> list[RangePair]:
     """Cut [start, end) where files begin, and then into ranges of the same size."""
     begins = (file.start for side in sides for file in side.files)
-    borders = sorted({start, end, *(at for at in begins if start < at < end)})
+    boundaries = sorted({start, end, *(at for at in begins if start < at < end)})
     pairs = []
-    for first, last in pairwise(borders):
+    for first, last in pairwise(boundaries):
         for at in range(first, last, RANGE):
             stop = min(at + RANGE, last)
             a, b = (overlapping(side, at, stop) for side in sides)
-            pairs.append(Pair(at, stop, a, b))
+            pairs.append(RangePair(at, stop, a, b))
     return pairs
 
 
-def _windows_task(pair: Pair) -> Iterator[pa.RecordBatch]:
+def _windows_task(pair: RangePair) -> Iterator[pa.RecordBatch]:
     yield _WINDOWS.batch(differing_windows(pair))
 
 
@@ -216,21 +223,21 @@ def _hash_task(task: _Hashing) -> Iterator[pa.RecordBatch]:
     yield _HASHES.batch([(task.start, task.stop, _digests(task))])
 
 
-def _differences_task(pair: Pair) -> Iterator[pa.RecordBatch]:
+def _differences_task(pair: RangePair) -> Iterator[pa.RecordBatch]:
     yield _DIFFERENCES.batch(astuple(each) for each in differences_in(pair))
 
 
 def _by_bytes(
     spark: SparkSession,
     sides: Sequence[Layout],
-    pairs: Sequence[Pair],
-    border: int | None,
+    pairs: Sequence[RangePair],
+    boundary: int | None,
     progress: work.Progress | None,
 ) -> Iterable[Difference]:
     count = work.parallelism(spark, sum(pair.stop - pair.start for pair in pairs))
     frame = work.distribute(spark, pairs, _windows_task, _WINDOWS, partitions=count)
     windows = [(row.start, row.stop) for row in work.collect(frame, progress)]
-    regions = regions_of(sides, windows, border)
+    regions = regions_of(sides, windows, boundary)
     if not regions:
         return ()
     frame = work.distribute(spark, regions, _differences_task, _DIFFERENCES)
@@ -238,10 +245,10 @@ def _by_bytes(
 
 
 def regions_of(
-    sides: Sequence[Layout], windows: Iterable[tuple[int, int]], border: int | None
-) -> list[Pair]:
+    sides: Sequence[Layout], windows: Iterable[tuple[int, int]], boundary: int | None
+) -> list[RangePair]:
     """Return the ranges to look at record by record: neighbouring windows, not too many in one."""
-    regions: list[Pair] = []
+    regions: list[RangePair] = []
     for start, stop in sorted(windows):
         before = regions[-1] if regions and regions[-1].stop == start else None
         if before is not None and stop - before.start <= RANGE:
@@ -249,15 +256,15 @@ def regions_of(
             regions.pop()
         a, b = (overlapping(side, start, stop) for side in sides)
         floor = regions[-1].stop if regions else 0
-        regions.append(Pair(start, stop, a, b, border, floor))
+        regions.append(RangePair(start, stop, a, b, boundary, floor))
     return regions
 
 
 def _by_hash(
     spark: SparkSession,
     sides: Sequence[Layout],
-    pairs: Sequence[Pair],
-    border: int | None,
+    pairs: Sequence[RangePair],
+    boundary: int | None,
     by: str,
     progress: work.Progress | None,
 ) -> Iterable[Difference]:
@@ -275,6 +282,7 @@ def _by_hash(
             [(pair, pair.b) for pair in pairs],
         )
     )
+
     joined = a.alias("a").join(b.alias("b"), "start", "full_outer")
     rows = work.collect(
         joined.where("NOT (a.digest <=> b.digest)").select(
@@ -282,14 +290,16 @@ def _by_hash(
         ),
         progress,
     )
+
     size = 4 if by == "crc32" else HASH_SIZE
     windows = [
         window
         for row in rows
         for window in _unequal(row.start, row.stop, bytes(row.digest), bytes(row.other), size)
     ]
-    regions = regions_of(sides, windows, border)
-    return _by_marks(spark, regions, border, progress) if regions else ()
+
+    regions = regions_of(sides, windows, boundary)
+    return _by_marks(spark, regions, boundary, progress) if regions else ()
 
 
 def _unequal(start: int, stop: int, a: bytes, b: bytes, size: int) -> Iterator[tuple[int, int]]:
@@ -301,7 +311,7 @@ def _unequal(start: int, stop: int, a: bytes, b: bytes, size: int) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class _Marking:
-    """A range of one side whose records are to be told."""
+    """A range of one side whose records are to be reported."""
 
     number: int
     start: int
@@ -317,8 +327,8 @@ def _marks_task(task: _Marking) -> Iterator[pa.RecordBatch]:
 
 def _by_marks(
     spark: SparkSession,
-    regions: Sequence[Pair],
-    border: int | None,
+    regions: Sequence[RangePair],
+    boundary: int | None,
     progress: work.Progress | None,
 ) -> Iterable[Difference]:
     a, b = (
@@ -343,7 +353,7 @@ def _by_marks(
     ordered = joined.selectExpr(*keys, *columns).orderBy(*keys)
     seen: set[int] = set()
 
-    def told() -> Iterator[Difference]:
+    def answer() -> Iterator[Difference]:
         for row in ordered.toLocalIterator():
             seen.add(row.region)
             if row.offset < regions[row.region].floor:
@@ -352,8 +362,8 @@ def _by_marks(
                 None if state is None else Mark(row.offset, size, state, b"")
                 for size, state in ((row.size_a, row.state_a), (row.size_b, row.state_b))
             )
-            yield difference(a, b, border)
+            yield difference(a, b, boundary)
 
-    found = list(work.watched(spark, lambda: list(merged(told())), progress))
+    found = list(work.watched(spark, lambda: list(merged(answer())), progress))
     fillers = [filler(each) for number, each in enumerate(regions) if number not in seen]
     return found + fillers

@@ -1,6 +1,6 @@
 """Index files compared with the records whose keys they hold, file by file.
 
-The entries of a file stand in the order they were made in, so that they and the records, sorted by
+The entries of a file are in the order they were made in, so that they and the records, sorted by
 place, go by side by side. The chains of the slots need no records: they follow from the entries.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from rmqstore.check.findings import Finding, Kind, Level
 from rmqstore.spark import files
 from rmqstore.spark.pipelines.calls import Keys
-from rmqstore.spark.pipelines.units import FileProblem
 
-__all__ = ["IndexFile", "check_index", "file_of", "headers"]
+__all__ = ["IndexFile", "check_index", "entry_finding", "file_of", "headers"]
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
@@ -43,41 +43,46 @@ class IndexFile:
     next_entry: int
 
 
-def headers(folder: str, *, slot_count: int, entry_count: int) -> list[IndexFile | FileProblem]:
+def headers(folder: str, *, slot_count: int, entry_count: int) -> list[IndexFile | Finding]:
     """Return the index files of *folder* that hold entries, by place, and those that cannot be.
 
     The folder is a local one. The last file may be empty: it was made ahead.
     """
     size = _HEADER.size + _SLOT_SIZE * slot_count + _ENTRY.size * entry_count
-    found: list[IndexFile | FileProblem] = []
+    found: list[IndexFile | Finding] = []
     with os.scandir(folder) as listed:
         names = {each.name: each.stat().st_size for each in listed if each.name.isdecimal()}
+
     for name, actual in sorted(names.items()):
         path = f"{folder}/{name}"
         if actual != size:
             if actual or name != max(names):
                 text = f"has {actual} bytes instead of {size}"
-                found.append(FileProblem("index", path, -1, "file", text))
+                found.append(_finding(path, "file", text))
             continue
+
         with files.open_file(path) as data:
             begin_ms, end_ms, begin, end, used, entry = _HEADER.unpack(data.read(0, _HEADER.size))
+
         is_sane = (
             0 <= begin_ms <= end_ms
             and 0 <= begin <= end
             and 0 < used < entry <= entry_count
             and used <= slot_count
         )
+
         if is_sane:
             found.append(IndexFile(path, slot_count, begin_ms, begin, end, used, entry))
         elif entry > 1 or name != max(names):
-            found.append(FileProblem("index", path, -1, "file", "its header contradicts itself"))
+            found.append(_finding(path, "file", "its header contradicts itself"))
+
     return found
 
 
 def file_of(index: Sequence[IndexFile], physical_offset: int) -> Iterator[int]:
     """Yield the numbers of the files that should hold the keys of the record at an offset.
 
-    Those of a record between two files, or behind the last, are in none.
+    Those of a record between two files, or after the last, are in none.
     """
     begins = [each.begin for each in index]
     number = bisect_right(begins, physical_offset) - 1
@@ -88,7 +93,7 @@ def file_of(index: Sequence[IndexFile], physical_offset: int) -> Iterator[int]:
 
 def check_index(
     file: IndexFile, records: Iterable[Keys], *, log_start: int, log_end: int
-) -> Iterator[FileProblem | int]:
+) -> Iterator[Finding | int]:
     """Yield what is wrong with *file*, and last how many of its entries fit.
 
     *records* are those with keys between its first and its last, ascending by place.
@@ -98,34 +103,41 @@ def check_index(
     matched = 0
     listed = _Limited(file.path)
     chains = _Chains(file)
+
     for place, group in groupby(chains.follow(_entries(file)), key=lambda entry: entry[2]):
         entries = list(group)
         if not file.begin <= place <= file.end:
-            text = "its entries lie outside of what the file's header says"
-            yield from listed.tell(place, "stray", text)
+            text = "its entries are outside of what the file's header says"
+            yield from listed.report(place, "stray", text)
             continue
+
         while record is not None and record.physical_offset < place:
             yield from listed.missing(record)
             record = next(waiting, None)
+
         if record is None or record.physical_offset != place:
             if log_start <= place < log_end:
                 text = "its entries lead to no record with keys"
-                yield from listed.tell(place, "stray", text)
+                yield from listed.report(place, "stray", text)
             elif place >= log_end:
-                text = f"its entries lead behind the end of the log at {log_end}"
-                yield from listed.tell(place, "stray", text)
+                text = f"its entries lead after the end of the log at {log_end}"
+                yield from listed.report(place, "stray", text)
             continue
+
         trouble = _trouble(file, record, entries)
         if trouble:
-            yield from listed.tell(place, "wrong", trouble)
+            yield from listed.report(place, "wrong", trouble)
         else:
             matched += len(entries)
         record = next(waiting, None)
+
     while record is not None:
         yield from listed.missing(record)
         record = next(waiting, None)
+
     for text in chains.troubles():
-        yield FileProblem("index", file.path, -1, "chain", text)
+        yield _finding(file.path, "chain", text)
+
     yield from listed.rest()
     yield matched
 
@@ -209,19 +221,31 @@ class _Limited:
         self._path = path
         self._counts: dict[str, int] = {}
 
-    def missing(self, record: Keys) -> Iterator[FileProblem]:
+    def missing(self, record: Keys) -> Iterator[Finding]:
         # Tags alone are entered by some releases only.
         if record.hashes:
             text = "its keys are not entered"
-            yield from self.tell(record.physical_offset, "missing", text)
+            yield from self.report(record.physical_offset, "missing", text)
 
-    def tell(self, place: int, kind: str, text: str) -> Iterator[FileProblem]:
+    def report(self, place: int, kind: str, text: str) -> Iterator[Finding]:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= _LISTED_MAX:
-            yield FileProblem("index", self._path, place, kind, text)
+            yield entry_finding(self._path, place, kind, text)
 
-    def rest(self) -> Iterator[FileProblem]:
+    def rest(self) -> Iterator[Finding]:
         for kind, count in self._counts.items():
             if count > _LISTED_MAX:
                 text = f"{count - _LISTED_MAX} more of this kind"
-                yield FileProblem("index", self._path, -1, kind, text)
+                yield _finding(self._path, kind, text)
+
+
+def _finding(path: str, fault: str, text: str) -> Finding:
+    return Finding(Kind.INDEX, path, text, fault=fault)
+
+
+def entry_finding(
+    path: str, physical_offset: int, fault: str, text: str, level: Level = Level.DAMAGE
+) -> Finding:
+    """Return a finding about the entries of one record in an index file."""
+    text = f"record at {physical_offset}: {fault}: {text}"
+    return Finding(Kind.INDEX, path, text, level=level, offset=physical_offset, fault=fault)

@@ -54,15 +54,17 @@ def change_feed(
     Runs until everything that may be read at its start is written, each message once, also when a
     run was broken off; call it again for what comes later. The first run begins at the earliest
     message unless startingOffsets or startingTimestamp say otherwise. The folders are those of
-    `export`. *progress* is told of the messages written.
+    `export`. *progress* is called with the messages written.
     """
     reader = spark.readStream.format("rmqstore").option("startingOffsets", "earliest")
     for name, value in options.items():
         reader = reader.option(name, value)
+
     if isinstance(path, str):
         frame = reader.load(path)
     else:
         frame = reader.option("paths", work.json_list(path)).load()
+
     query = (
         with_date(frame)
         .writeStream.format("parquet")
@@ -72,6 +74,7 @@ def change_feed(
         .trigger(availableNow=True)
         .start(target)
     )
+
     rows: dict[int, int] = {}
     try:
         is_over = False
@@ -85,4 +88,5 @@ def change_feed(
     finally:
         if query.isActive:
             query.stop()
+
     return Feed(target, sum(rows.values()), sum(count > 0 for count in rows.values()))

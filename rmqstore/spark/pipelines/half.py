@@ -2,7 +2,7 @@
 
 A broker keeps a message of a transaction as a half message in a topic of its own, and its end as an
 operation that names the half message's queue offset. A half message that is asked about again is
-put there anew. Stores written by clients of old mark the records themselves: prepared, and later a
+put there again. Stores written by clients of old mark the records themselves: prepared, and later a
 commit or rollback that names the prepared record's place.
 
 Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, ScheduleMessageService of
@@ -18,17 +18,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.message import SysFlag, TransactionType
-from rmqstore.metadata import DelayOffsets
 from rmqstore.spark import scan
 from rmqstore.spark.options import Options
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.report import Report, time_text
+from rmqstore.store.metadata import DelayOffsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqstore.spark.partitions import Partition
+    from rmqstore.spark.read.ranges import Partition
 
 __all__ = [
     "DELAY_TOPIC",
@@ -80,7 +80,7 @@ class OpenTransaction:
 
     unique_key: str | None
     checks: int
-    """How often it was put anew because the broker asked its producer about it."""
+    """How often it was put again because the broker asked its producer about it."""
 
     is_given_up: bool
     """Whether the broker has stopped asking."""
@@ -198,9 +198,11 @@ def transactions(
     found = open_transactions(spark, path, on_corrupt=on_corrupt).where(
         f"storeTimestamp <= {now_ms - min_age_ms}"
     )
+
     oldest = found.orderBy("storeTimestamp", "physicalOffset").limit(_LISTED_MAX + 1)
     rows = work.collect(oldest, progress)
     total = len(rows) if len(rows) <= _LISTED_MAX else found.count()
+
     listed = tuple(
         OpenTransaction(
             row.topic,
@@ -213,10 +215,12 @@ def transactions(
         )
         for row in rows[:_LISTED_MAX]
     )
+
     if delay_offsets is None:
         delay_offsets = DelayOffsets.load(path).offsets if os.path.isdir(path) else {}
     waiting = delays(spark, path, on_corrupt=on_corrupt)
     levels = tuple(_levels(waiting, now_ms, delay_offsets, progress))
+
     return Hanging(listed, total, levels)
 
 
@@ -230,6 +234,7 @@ def open_transactions(
     marked = _flagged(spark, path, on_corrupt)
     is_prepared = f"kind = {int(TransactionType.PREPARED)}"
     ends = marked.where(f"NOT {is_prepared}").selectExpr("preparedOffset AS endedOffset").distinct()
+
     prepared = (
         marked.where(is_prepared)
         .join(ends, marked.physicalOffset == ends.endedOffset, "left_anti")
@@ -243,6 +248,7 @@ def open_transactions(
             "false AS givenUp",
         )
     )
+
     return _open_halves(spark, path, on_corrupt, ends).unionByName(prepared)
 
 

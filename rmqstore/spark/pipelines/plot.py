@@ -37,7 +37,9 @@ def plot(statistics: Statistics, path: str | os.PathLike[str]) -> Path:
     drawings = {".png": _png, ".html": _html, ".htm": _html}
     draw: Callable[[Statistics, Path], None] | None = drawings.get(target.suffix.lower())
     if draw is None:
-        raise ArgumentError(f"{target}: a plot is a .png or a .html")
+        raise ArgumentError(
+            f"the plot {target} has the suffix {target.suffix!r}; give .png or .html"
+        )
     draw(statistics, target)
     return target
 
@@ -51,12 +53,15 @@ def charts(statistics: Statistics) -> dict[str, Bars]:
         topic[0] += queue.bytes
         topic[1] += queue.messages
         sizes = [a + b for a, b in zip(sizes, queue.sizes, strict=True)]
+
     largest = sorted(sums.items(), key=lambda each: -each[1][0])
     shown, rest = largest[:_TOPICS_MAX], largest[_TOPICS_MAX:]
     if rest:
         name = f"{len(rest)} other topics"
         shown.append((name, [sum(each[1][0] for each in rest), sum(each[1][1] for each in rest)]))
+
     used = [number for number, count in enumerate(sizes) if count] or [0]
+
     return {
         "Bytes by topic": [(name, both[0], bytes_text(both[0])) for name, both in shown],
         "Messages by topic": [(name, both[1], f"{both[1]:,}") for name, both in shown],
@@ -89,12 +94,15 @@ def _png(statistics: Statistics, target: Path) -> None:
             f"{target}: a plot as PNG needs the package matplotlib: pip install matplotlib, or "
             "write a .html"
         ) from error
+
     drawn = charts(statistics)
     heights = [max(len(bars), 1) + 2 for bars in drawn.values()]
+
     figure = Figure(figsize=(9, 0.28 * sum(heights) + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(_heading(statistics), color=_INK, fontsize=11)
     axes = figure.subplots(len(drawn), 1, height_ratios=heights, squeeze=False)[:, 0]
+
     for axis, (title, bars) in zip(axes, drawn.items(), strict=True):
         rows = range(len(bars))
         drawing = axis.barh(rows, [length for _, length, _ in bars], color=_COLOUR)
@@ -105,6 +113,7 @@ def _png(statistics: Statistics, target: Path) -> None:
         axis.margins(x=0.15)
         axis.get_xaxis().set_visible(False)
         axis.spines[["top", "right", "bottom"]].set_visible(False)
+
     figure.savefig(target, format="png", dpi=120)
 
 
@@ -131,10 +140,12 @@ def _svg(title: str, bars: Bars) -> str:
     longest = max((length for _, length, _ in bars), default=0) or 1
     room = _WIDTH - _LABEL - 120
     height = _ROW * max(len(bars), 1)
+
     lines = [
         f'<svg role="img" aria-label="{escape(title)}" width="{_WIDTH}" height="{height}" '
         f'viewBox="0 0 {_WIDTH} {height}" font-size="13">'
     ]
+
     for number, (label, length, text) in enumerate(bars):
         top = number * _ROW
         width = max(length / longest * room, 1)
@@ -145,4 +156,5 @@ def _svg(title: str, bars: Bars) -> str:
             f'<text x="{_LABEL + width + 6:.1f}" y="{top + 16}" fill="{_PALE}">'
             f"{escape(text)}</text>",
         ]
+
     return "\n".join([*lines, "</svg>"])

@@ -1,4 +1,4 @@
-"""Consume queues and index checked against the log, as if they were built anew.
+"""Consume queues and index checked against the log, as if they were rebuilt.
 
 The log is scanned once for the units and once for the keys that its records call for; only these,
 a few dozen bytes a message, are sorted together by queue and by index file and compared there.
@@ -16,11 +16,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqstore._native import core
-from rmqstore.directory import Directory
+from rmqstore.check.findings import Finding, Kind, Level
+from rmqstore.check.units import QueueName
 from rmqstore.errors import ArgumentError
-from rmqstore.spark.layout import Layout
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.audit import EVERYTHING
 from rmqstore.spark.pipelines.calls import (
@@ -29,24 +28,21 @@ from rmqstore.spark.pipelines.calls import (
     UNITS,
     Keys,
     keys_of,
-    units_of,
+    unit_batches,
 )
 from rmqstore.spark.pipelines.entries import (
     IndexFile,
     check_index,
+    entry_finding,
     file_of,
     headers,
 )
 from rmqstore.spark.pipelines.report import Damage, Report
-from rmqstore.spark.pipelines.units import (
-    FileProblem,
-    Problem,
-    QueueName,
-    Queues,
-    check_queues,
-    unseen,
-)
-from rmqstore.spark.reader import scan_of
+from rmqstore.spark.pipelines.units import Queues, check_queues, unseen
+from rmqstore.spark.read.layout import Layout
+from rmqstore.spark.read.ranges import Partition
+from rmqstore.spark.read.reader import scan_of
+from rmqstore.store.directory import Directory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,15 +59,19 @@ _KEYS = work.Table(
 )
 _FOUND = work.Table(
     kind="STRING",
+    place="STRING",
+    text="STRING",
+    level="STRING",
+    offset="BIGINT",
+    lastOffset="BIGINT",
+    fault="STRING",
     topic="STRING",
     queueId="INT",
     isBatch="BOOLEAN",
-    path="STRING",
-    first="BIGINT",
-    last="BIGINT",
-    text="STRING",
-    isNormal="BOOLEAN",
+    matched="BIGINT",
 )
+"""A finding, or how many units of a queue or entries of an index file fit: then without a text."""
+
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 8 << 20
 _BEHIND = -1
@@ -91,29 +91,29 @@ class Rebuild(Report):
     entries: int
     """Index entries that fit their records."""
 
-    problems: tuple[Problem | FileProblem | Damage, ...]
+    findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     """What could not be checked."""
 
     @property
     def is_sound(self) -> bool:
         """Whether a rebuild would change nothing."""
-        return all(each.is_normal for each in self.problems)
+        return not any(each.is_damage for each in self.findings)
 
     def lines(self) -> Iterator[str]:
-        """Yield the problems, the notes and a verdict."""
-        yield from map(str, self.problems)
+        """Yield the findings, the notes and a verdict."""
+        yield from map(str, self.findings)
         yield from (f"note {text}" for text in self.notes)
-        count = sum(not each.is_normal for each in self.problems)
-        verdict = f"{count} problems" if count else "sound"
+        count = sum(each.is_damage for each in self.findings)
+        verdict = f"{count} findings of damage" if count else "sound"
         yield (
             f"{self.path}: {verdict}: {self.units} units of {self.queues} queues and "
             f"{self.entries} entries of {self.index_files} index files fit the log"
         )
 
     def as_json(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each problem, and a summary."""
-        yield from (each.as_json() for each in self.problems)
+        """Yield a line for each finding and note, and a summary."""
+        yield from ({"type": "finding"} | each.as_json() for each in self.findings)
         yield from ({"type": "note", "text": text} for text in self.notes)
         yield {
             "type": "summary",
@@ -123,7 +123,7 @@ class Rebuild(Report):
             "units": self.units,
             "indexFiles": self.index_files,
             "entries": self.entries,
-            "damage": sum(not each.is_normal for each in self.problems),
+            "damage": sum(each.is_damage for each in self.findings),
         }
 
 
@@ -145,19 +145,25 @@ def rebuild_check(
     """
     layouts, plan = work.planned(path, {**EVERYTHING, **options})
     if len(layouts) != 1:
-        raise ArgumentError(f"{path} is {len(layouts)} stores; check them one by one")
+        raise ArgumentError(
+            f"{path} matches {len(layouts)} stores; a rebuild check takes one: give one path"
+        )
+
     layout = layouts[0]
     queues = Queues.of(layout)
     found = [*_check_queues(spark, queues, plan.options, plan.partitions, progress)]
+
     seen = [each for each in found if isinstance(each, tuple)]
-    problems: list[Problem | FileProblem | Damage] = [
-        *(each for each in found if not isinstance(each, tuple)),
-        *queues.problems,
+    findings = [
+        *(each for each in found if isinstance(each, Finding)),
+        *queues.findings,
         *unseen(queues, (name for name, _ in seen)),
     ]
+
     known, notes = index_of(layout) if index else ([], [])
     index_files = [each for each in known if isinstance(each, IndexFile)]
-    problems += [each for each in known if isinstance(each, FileProblem)]
+    findings += [each for each in known if isinstance(each, Finding)]
+
     entries = 0
     if index_files:
         checked = _check_index(spark, layout, index_files, plan.options, plan.partitions, progress)
@@ -165,19 +171,20 @@ def rebuild_check(
             if isinstance(each, int):
                 entries += each
             else:
-                problems.append(each)
+                findings.append(each)
+
     return Rebuild(
         path,
         len(seen),
         sum(matched for _, matched in seen),
         len(index_files),
         entries,
-        tuple(problems),
+        tuple(findings),
         tuple(notes),
     )
 
 
-def index_of(layout: Layout) -> tuple[list[IndexFile | FileProblem], list[str]]:
+def index_of(layout: Layout) -> tuple[list[IndexFile | Finding], list[str]]:
     """Return the index files of a store, what is wrong with others, and why none can be checked."""
     folder = f"{layout.root}/index"
     if not os.path.isdir(folder):
@@ -185,7 +192,7 @@ def index_of(layout: Layout) -> tuple[list[IndexFile | FileProblem], list[str]]:
     facts = Directory.inspect(layout.root)
     slots, entries = facts.index_slot_count, facts.index_entry_count
     if slots is None or entries is None:
-        text = "no file tells how many slots it has" if facts.has_index else "has no entries"
+        text = "no file shows how many slots it has" if facts.has_index else "has no entries"
         return [], [f"{folder}: {text}"]
     return headers(folder, slot_count=slots, entry_count=entries), []
 
@@ -196,7 +203,7 @@ def _check_queues(
     options: Options,
     partitions: Sequence[Partition],
     progress: work.Progress | None,
-) -> Iterator[Problem | Damage | tuple[QueueName, int]]:
+) -> Iterator[Finding | tuple[QueueName, int]]:
     cut = work.parallelism(spark, work.size_of(partitions))
     task = partial(_units_task, options)
     units = work.distribute(spark, partitions, task, UNITS, partitions=cut)
@@ -207,30 +214,39 @@ def _check_queues(
         .mapInArrow(partial(_queues_task, queues), _FOUND.ddl)
     )
     for row in work.collect(compared, progress):
-        if row.kind == "log":
-            yield Damage(row.path, row.first, row.last, row.text)
-        elif row.kind == "queue":
-            yield QueueName(row.topic, row.queueId, row.isBatch), row.first
+        if row.text is None:
+            yield QueueName(row.topic, row.queueId, row.isBatch), row.matched
         else:
-            yield Problem(
-                row.topic, row.queueId, row.first, row.last, row.kind, row.text, row.isNormal
-            )
+            yield _finding_of(row)
 
 
 def _queues_task(queues: Queues, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows: list[tuple[object, ...]] = []
-    for each in check_queues(queues, batches):
-        if isinstance(each, Problem):
-            place = (each.topic, each.queue_id, None, None, each.first, each.last)
-            rows.append((each.kind, *place, each.text, each.is_normal))
-        else:
-            rows.append(("queue", *each[0], None, each[1], None, None, None))
-    yield _FOUND.batch(rows)
+    yield _FOUND.batch(
+        _row_of(each) if isinstance(each, Finding) else (*(None,) * 7, *each[0], each[1])
+        for each in check_queues(queues, batches)
+    )
+
+
+def _row_of(found: Finding) -> tuple[object, ...]:
+    fields = (found.place, found.text, str(found.level), found.offset, found.last_offset)
+    return (str(found.kind), *fields, found.fault, *(None,) * 4)
+
+
+def _finding_of(row: Any) -> Finding:
+    return Finding(
+        Kind(row.kind),
+        row.place,
+        row.text,
+        level=Level(row.level),
+        offset=row.offset,
+        last_offset=row.lastOffset,
+        fault=row.fault,
+    )
 
 
 def _units_task(options: Options, partition: Partition) -> Iterator[pa.RecordBatch]:
     for batch in records_of(options, partition, UNIT_COLUMNS):
-        yield from units_of(batch)
+        yield from unit_batches(batch)
 
 
 def records_of(
@@ -240,9 +256,9 @@ def records_of(
     selection = core.ArrowSelection(
         columns, batch_rows=_BATCH_ROWS, batch_bytes=_BATCH_BYTES, large_binary=False
     )
-    for span in partition.spans:
-        with closing(scan_of(span, options, selection, unwrap=False)) as scan:
-            for each in work.walk(span, scan, options=options):
+    for split in partition.splits:
+        with closing(scan_of(split, options, selection, unwrap=False)) as scan:
+            for each in work.walk(split, scan, options=options):
                 if not isinstance(each, Damage):
                     yield each
 
@@ -254,22 +270,25 @@ def _check_index(
     options: Options,
     partitions: Sequence[Partition],
     progress: work.Progress | None,
-) -> Iterator[FileProblem | int]:
+) -> Iterator[Finding | int]:
     cut = work.parallelism(spark, work.size_of(partitions))
     task = partial(_keys_task, options, tuple(index))
     keys = work.distribute(spark, partitions, task, _KEYS, partitions=cut)
+
     compared = (
         keys.repartition(min(cut, len(index) + 1), "file")
         .sortWithinPartitions("file", "physicalOffset")
         .mapInArrow(partial(_index_task, layout, tuple(index)), _FOUND.ddl)
     )
+
     seen = set()
     for row in work.collect(compared, progress):
-        if row.kind == "file":
-            seen.add(row.path)
-            yield int(row.first)
+        if row.text is None:
+            seen.add(row.place)
+            yield int(row.matched)
         else:
-            yield FileProblem("index", row.path, row.first, row.kind, row.text, row.isNormal)
+            yield _finding_of(row)
+
     for file in index:
         if file.path not in seen:
             yield from check_index(file, (), log_start=layout.start, log_end=layout.end)
@@ -286,10 +305,10 @@ def _index_task(
             continue
         file = index[number]
         for each in check_index(file, keys, log_start=layout.start, log_end=layout.end):
-            if isinstance(each, FileProblem):
-                rows.append(_found(each))
+            if isinstance(each, Finding):
+                rows.append(_row_of(each))
             else:
-                rows.append(("file", *(None,) * 3, file.path, each, None, None, None))
+                rows.append((None, file.path, *(None,) * 8, each))
     yield _FOUND.batch(rows)
 
 
@@ -299,20 +318,14 @@ def _behind(
     """Tell of records whose keys are in no file, though the index begins before them."""
     lacking = [each.physical_offset for each in records if each.hashes]
     last = max(each.end for each in index)
-    for places, is_normal in (
-        ([place for place in lacking if place <= last], False),
-        ([place for place in lacking if place > last], not layout.was_closed),
+    after_end = Level.DAMAGE if layout.was_closed else Level.NOTE
+    for places, level in (
+        ([place for place in lacking if place <= last], Level.DAMAGE),
+        ([place for place in lacking if place > last], after_end),
     ):
         if places:
             text = f"{len(places)} records with keys from here on are in no index file"
-            yield _found(
-                FileProblem("index", index[-1].path, places[0], "missing", text, is_normal)
-            )
-
-
-def _found(problem: FileProblem) -> tuple[object, ...]:
-    place = (problem.path, problem.physical_offset, None)
-    return (problem.kind, *(None,) * 3, *place, problem.text, problem.is_normal)
+            yield _row_of(entry_finding(index[-1].path, places[0], "missing", text, level))
 
 
 def _keys_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Keys]]:

@@ -35,16 +35,21 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a commit log that are no records, between physical offsets."""
+    """Bytes of a commit log that are not a record, between physical offsets."""
 
     path: str
-    """The file they lie in, or would have to."""
+    """The file they are in, or would have to."""
 
     start: int
     stop: int
     reason: str
     is_normal: bool = False
     """Whether it is what a store that runs or was not closed may have at its end."""
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether it is more than a note, as of a Finding."""
+        return not self.is_normal
 
     def __str__(self) -> str:
         kind = "note" if self.is_normal else "damage"

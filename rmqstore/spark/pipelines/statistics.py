@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition, Plan
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.report import Damage, Report, bytes_text, time_text
-from rmqstore.spark.reader import scan_of
+from rmqstore.spark.read.partitions import Plan
+from rmqstore.spark.read.ranges import Partition
+from rmqstore.spark.read.reader import scan_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,8 +191,8 @@ def statistics(
 ) -> Statistics:
     """Return sums by topic and queue of the messages in the stores at *path*.
 
-    *options* are those of the format that say what is read: topic, startingTimestamp and so on.
-    Damage is passed over and told; what reads as a record is one, unless checkCrc asks for more.
+    *options* are those of the format that select records: topic, startingTimestamp and so on.
+    Damage is skipped and reported; bytes that read as a record count as one, unless checkCrc is on.
     Raises NotFoundError where there is no log or files are missing in between, ArgumentError for a
     wrong option.
     """
@@ -316,10 +317,10 @@ def _together(a: Sequence[Any], b: Sequence[Any]) -> Sequence[Any]:
 
 
 def sums_of(options: Options, partition: Partition) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a partition: one for each queue and span, one for each damaged place."""
-    for span in partition.spans:
-        with closing(scan_of(span, options, None)) as scan:
-            for each in work.walk(span, scan, options=options, summarize=True):
+    """Yield the rows of a partition: one for each queue and split, one for each damaged place."""
+    for split in partition.splits:
+        with closing(scan_of(split, options, None)) as scan:
+            for each in work.walk(split, scan, options=options, summarize=True):
                 assert isinstance(each, Damage)
                 place = (each.path, each.start, each.stop, each.reason)
                 yield (*(None,) * (len(ROWS.columns) - len(place)), *place)

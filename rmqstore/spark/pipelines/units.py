@@ -12,18 +12,19 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore._native import core
+from rmqstore.check.findings import Finding, Kind, Level
+from rmqstore.check.units import QueueName, Unit
 from rmqstore.errors import NotFoundError
 from rmqstore.spark import files
-from rmqstore.spark.layout import Layout
-from rmqstore.spark.pipelines.calls import Unit
+from rmqstore.spark.read.layout import Layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileProblem", "Problem", "QueueName", "Queues", "check_queues", "unseen"]
+__all__ = ["Queues", "check_queues", "unseen"]
 
 _UNIT = struct.Struct(">qiq")
 _BATCH_UNIT = struct.Struct(">qiqqqhii")
@@ -33,88 +34,8 @@ _EXTENSION_BASE = -(1 << 63)
 _ADDRESS_MAX = -(2**31) - 1
 _FILL_SIZE = 0x7FFFFFFF
 _WINDOW_UNITS = 1 << 15
-_RUN_MIN = 8
+_COMPARED_AT_ONCE_MIN = 8
 _EVERYWHERE = 2**63 - 1
-
-
-class QueueName(NamedTuple):
-    """A queue, and whether it takes inner batches."""
-
-    topic: str
-    queue_id: int
-    is_batch: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Queue offsets of one queue with the same trouble."""
-
-    topic: str
-    queue_id: int
-    first: int
-    last: int
-    kind: str
-    """"gap", "duplicate", "missing", "wrong" or "stray"."""
-
-    text: str
-    is_normal: bool = False
-    """Whether a store that runs or was not closed may look like this."""
-
-    def __str__(self) -> str:
-        level = "note" if self.is_normal else "damage"
-        units = (
-            f"unit {self.first}"
-            if self.first == self.last
-            else (f"units {self.first} to {self.last}")
-        )
-        return f"{level} queue {self.topic}/{self.queue_id}: {units}: {self.kind}: {self.text}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields for `--json`."""
-        return {
-            "type": "note" if self.is_normal else "damage",
-            "part": "queue",
-            "topic": self.topic,
-            "queueId": self.queue_id,
-            "firstQueueOffset": self.first,
-            "lastQueueOffset": self.last,
-            "kind": self.kind,
-            "text": self.text,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class FileProblem:
-    """Something wrong with a file of a queue or of the index, or with an entry in it."""
-
-    part: str
-    """"queue" or "index"."""
-
-    path: str
-    physical_offset: int
-    """Of the record or entry; -1 where it is about the file."""
-
-    kind: str
-    """"file", "missing", "wrong", "stray" or "chain"."""
-
-    text: str
-    is_normal: bool = False
-
-    def __str__(self) -> str:
-        level = "note" if self.is_normal else "damage"
-        place = f" at {self.physical_offset}" if self.physical_offset >= 0 else ""
-        return f"{level} {self.part} {self.path}{place}: {self.kind}: {self.text}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields for `--json`."""
-        return {
-            "type": "note" if self.is_normal else "damage",
-            "part": self.part,
-            "path": self.path,
-            "phyOffset": self.physical_offset,
-            "kind": self.kind,
-            "text": self.text,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +68,13 @@ class Queues:
     end: int
     was_closed: bool
     folders: Mapping[QueueName, QueueFolder]
-    problems: tuple[FileProblem, ...]
+    findings: tuple[Finding, ...]
     """Files of a wrong size."""
+
+    @property
+    def level_at_end(self) -> Level:
+        """How bad it is that the end of a queue is not that of the log."""
+        return Level.DAMAGE if self.was_closed else Level.NOTE
 
     @classmethod
     def of(cls, layout: Layout) -> Queues:
@@ -161,23 +87,27 @@ class Queues:
             if queue.isascii() and queue.isdecimal()
             for path in (files.join(layout.root, name, topic, queue),)
         }
+
         counts: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
         for name, (_, found) in sizes.items():
             counts[name.is_batch].update(size for size in found.values() if size)
+
         folders = {}
-        problems: list[FileProblem] = []
+        findings: list[Finding] = []
         for name, (path, found) in sizes.items():
             usual = max(counts[name.is_batch].most_common(1), default=(0, 0))[0]
             for file, size in found.items():
                 # The last file may have been made and not written.
                 if size != usual and not (file == max(found) and not size):
                     text = f"has {size} bytes instead of {usual}"
-                    problems.append(FileProblem("queue", files.join(path, file), -1, "file", text))
+                    findings.append(Finding(Kind.QUEUE, files.join(path, file), text, fault="file"))
+
             starts = tuple(int(file) for file, size in found.items() if size)
             if starts:
                 folders[name] = QueueFolder(path, usual, starts)
+
         bounds = (layout.start, layout.end, layout.was_closed)
-        return cls(layout.root, *bounds, folders, tuple(problems))
+        return cls(layout.root, *bounds, folders, tuple(findings))
 
 
 class _Units:
@@ -215,7 +145,7 @@ class _Units:
 
     @property
     def end(self) -> int:
-        """The number behind the last unit that is not blank."""
+        """The number after the last unit that is not blank."""
         if self._end is None:
             self._end = 0
             for start in reversed(self._folder.starts if self._folder else ()):
@@ -229,12 +159,38 @@ class _Units:
 
 
 def _read(path: str, offset: int, size: int) -> bytes:
-    """The bytes of a file; fewer behind its end, none where it is missing."""
+    """The bytes of a file; fewer after its end, none where it is missing."""
     try:
         with files.open_file(path) as data:
             return data.read(offset, size) if offset < data.size else b""
     except (NotFoundError, FileNotFoundError):
         return b""
+
+
+class _Fault(NamedTuple):
+    """Queue offsets of one queue with the same fault."""
+
+    first: int
+    last: int
+    kind: str
+    """"gap", "duplicate", "missing", "wrong" or "stray"."""
+
+    text: str
+    level: Level = Level.DAMAGE
+
+    def finding(self, name: QueueName) -> Finding:
+        units = f"unit {self.first}"
+        if self.last > self.first:
+            units = f"units {self.first} to {self.last}"
+        return Finding(
+            Kind.QUEUE,
+            str(name),
+            f"{units}: {self.kind}: {self.text}",
+            level=self.level,
+            offset=self.first,
+            last_offset=self.last,
+            fault=self.kind,
+        )
 
 
 class _Check:
@@ -250,11 +206,13 @@ class _Check:
         extension = ("consumequeue_ext", name.topic, str(name.queue_id))
         self._extension = files.join(queues.root, *extension)
         self._next: int | None = None
-        self._problem: Problem | None = None
+        self._last: _Fault | None = None
+        """The last fault, to which the next one may belong."""
+
         self.matched = 0
 
-    def run(self, units: list[Unit]) -> Iterator[Problem]:
-        """Judge units of neighbouring offsets, each of one message."""
+    def run(self, units: list[Unit]) -> Iterator[Finding]:
+        """Check units of neighbouring offsets, each of one message."""
         expected = _encoded(units)
         stored = self._units.bytes_of(units[0].queue_offset, len(units))
         if len(stored) == len(expected) and core.first_difference(expected, stored) < 0:
@@ -264,46 +222,48 @@ class _Check:
         for unit in units:
             yield from self.one(unit)
 
-    def one(self, unit: Unit) -> Iterator[Problem]:
-        """Judge a single unit."""
+    def one(self, unit: Unit) -> Iterator[Finding]:
+        """Check a single unit."""
         yield from self._place(unit.queue_offset, unit.queue_offset + unit.message_count)
-        kind, text, is_normal = self._judge_batch(unit) if unit.is_batch else self._judge(unit)
+        kind, text, level = self._compare_batch(unit) if unit.is_batch else self._compare(unit)
         if kind:
             last = unit.queue_offset + unit.message_count - 1
-            yield from self._tell(unit.queue_offset, last, kind, text, is_normal)
+            yield from self._add(_Fault(unit.queue_offset, last, kind, text, level))
         else:
             self.matched += 1
 
-    def over(self) -> Iterator[Problem]:
-        """Judge what no record called for, when all went by."""
+    def over(self) -> Iterator[Finding]:
+        """Check the units that no record called for, after the last record."""
         if self._first is not None:
             first = self._first if self._next is None else self._next
             yield from self._strays(first, self._units.end)
-        if self._problem is not None:
-            yield self._problem
+        if self._last is not None:
+            yield self._last.finding(self._name)
 
-    def _place(self, first: int, stop: int) -> Iterator[Problem]:
+    def _place(self, first: int, stop: int) -> Iterator[Finding]:
         """Note the queue offsets that were left out or come twice."""
         if self._next is None:
             if self._first is not None:
                 yield from self._strays(self._first, first)
         elif first > self._next:
             text = "no record of the log has this queue offset"
-            yield from self._tell(self._next, first - 1, "gap", text)
+            yield from self._add(_Fault(self._next, first - 1, "gap", text))
         elif first < self._next:
             text = "several records of the log have this queue offset"
-            yield from self._tell(first, min(stop, self._next) - 1, "duplicate", text)
+            yield from self._add(_Fault(first, min(stop, self._next) - 1, "duplicate", text))
         self._next = max(stop, self._next or 0)
 
-    def _judge(self, unit: Unit) -> tuple[str, str, bool]:
+    def _compare(self, unit: Unit) -> tuple[str, str, Level]:
         data = self._units.bytes_of(unit.queue_offset, 1)
         if not data.strip(b"\0"):
             is_behind = unit.queue_offset >= self._units.end
             text = f"the record at {unit.physical_offset} has none"
-            return "missing", text, is_behind and not self._queues.was_closed
+            return "missing", text, self._queues.level_at_end if is_behind else Level.DAMAGE
+
         place, size, code = _UNIT.unpack(data)
         if size == _FILL_SIZE and place == 0:
-            return "missing", f"the record at {unit.physical_offset} has none", False
+            return "missing", f"the record at {unit.physical_offset} has none", Level.DAMAGE
+
         wrong = []
         if place != unit.physical_offset:
             wrong.append(f"place {place} instead of {unit.physical_offset}")
@@ -311,34 +271,37 @@ class _Check:
             wrong.append(f"size {size} instead of {unit.size}")
         if code != unit.tags_code and self._extended(code) != unit.tags_code:
             wrong.append(f"tags code {code} instead of {unit.tags_code}")
-        return ("wrong", ", ".join(wrong), False) if wrong else ("", "", False)
 
-    def _judge_batch(self, unit: Unit) -> tuple[str, str, bool]:
+        return ("wrong" if wrong else "", ", ".join(wrong), Level.DAMAGE)
+
+    def _compare_batch(self, unit: Unit) -> tuple[str, str, Level]:
         found = self._batches.get(unit.physical_offset)
         if found is None:
             is_behind = unit.physical_offset > max(self._batches, default=-1)
             text = f"the record at {unit.physical_offset} has none"
-            return "missing", text, is_behind and not self._queues.was_closed
+            return "missing", text, self._queues.level_at_end if is_behind else Level.DAMAGE
         wanted = (unit.size, unit.tags_code, unit.queue_offset, unit.message_count)
         if found == wanted:
-            return "", "", False
+            return "", "", Level.NOTE
         names = ("size", "tags code", "base offset", "messages")
         wrong = [
             f"{name} {stored} instead of {called}"
             for name, stored, called in zip(names, found, wanted, strict=True)
             if stored != called
         ]
-        return "wrong", ", ".join(wrong), False
+        return "wrong", ", ".join(wrong), Level.DAMAGE
 
     def _extended(self, address: int) -> int | None:
-        """The tags code that lies in the extension, None where the address is none."""
+        """The tags code that is in the extension, None for a value that is not an address."""
         if address > _ADDRESS_MAX:
             return None
+
         at = address - _EXTENSION_BASE
         try:
             sizes = files.Folder(self._extension).names()
         except (NotFoundError, FileNotFoundError):
             return None
+
         for name, size in sizes.items():
             start = int(name)
             room = start + size - _EXTENSION_END_SIZE - at
@@ -347,10 +310,11 @@ class _Check:
                 unit_size, code, _, map_size = _EXTENSION_UNIT.unpack(data)
                 is_whole = unit_size == _EXTENSION_UNIT.size + map_size and 0 <= map_size
                 return int(code) if is_whole and unit_size <= room else None
+
         return None
 
-    def _strays(self, first: int, stop: int) -> Iterator[Problem]:
-        """Tell of units that lead into the log or behind it, though no record calls for them."""
+    def _strays(self, first: int, stop: int) -> Iterator[Finding]:
+        """Yield findings of units that point into the log or past its end without a record."""
         for start in range(first, stop, _WINDOW_UNITS):
             data = self._units.bytes_of(start, min(_WINDOW_UNITS, stop - start))
             if core.unit_positions(data, self._queues.start, _EVERYWHERE):
@@ -358,24 +322,27 @@ class _Check:
                     if size > 0 and place >= self._queues.start and size != _FILL_SIZE:
                         yield from self._stray(number, place)
 
-    def _stray(self, number: int, place: int) -> Iterator[Problem]:
+    def _stray(self, number: int, place: int) -> Iterator[Finding]:
         if place < self._queues.end:
-            yield from self._tell(number, number, "stray", "leads to no record of this queue")
+            fault = _Fault(number, number, "stray", "leads to no record of this queue")
         else:
-            text = f"leads behind the end of the log at {self._queues.end}"
-            yield from self._tell(number, number, "stray", text, not self._queues.was_closed)
+            text = f"leads past the end of the log at {self._queues.end}"
+            fault = _Fault(number, number, "stray", text, self._queues.level_at_end)
+        yield from self._add(fault)
 
-    def _tell(
-        self, first: int, last: int, kind: str, text: str, is_normal: bool = False
-    ) -> Iterator[Problem]:
-        before = self._problem
-        if before and (before.kind, before.is_normal, before.last + 1) == (kind, is_normal, first):
+    def _add(self, fault: _Fault) -> Iterator[Finding]:
+        """Take *fault* together with the last one, or yield that one."""
+        last = self._last
+        if last and (last.kind, last.level, last.last + 1) == (
+            fault.kind,
+            fault.level,
+            fault.first,
+        ):
             # The text of the first stands for all of them.
-            first, text = before.first, before.text
-        elif before:
-            yield before
-        name = self._name
-        self._problem = Problem(name.topic, name.queue_id, first, last, kind, text, is_normal)
+            fault = last._replace(last=fault.last)
+        elif last:
+            yield last.finding(self._name)
+        self._last = fault
 
 
 def _encoded(units: list[Unit]) -> bytes:
@@ -405,54 +372,57 @@ def _batches(folder: QueueFolder) -> dict[int, tuple[int, int, int, int]]:
 
 def check_queues(
     queues: Queues, batches: Iterable[pa.RecordBatch]
-) -> Iterator[Problem | tuple[QueueName, int]]:
+) -> Iterator[Finding | tuple[QueueName, int]]:
     """Yield what is wrong with the queues, and for each its name and how many units fit.
 
     *batches* have the columns of Unit and come sorted by queue, queue offset and place.
     """
     name: QueueName | None = None
     check: _Check | None = None
-    for unit_run in _runs(batches):
-        of_run = QueueName(*unit_run[0][:3])
-        if of_run != name:
+
+    for units in _consecutive(batches):
+        queue = units[0].queue
+        if queue != name:
             if name is not None and check is not None:
                 yield from check.over()
                 yield name, check.matched
             # Light queues are built by stores that are set up for them.
-            is_left_out = unit_run[0].is_light and of_run not in queues.folders
-            name, check = of_run, None if is_left_out else _Check(queues, of_run)
+            is_left_out = units[0].is_light and queue not in queues.folders
+            name, check = queue, None if is_left_out else _Check(queues, queue)
+
         if check is None:
             continue
-        if len(unit_run) >= _RUN_MIN:
-            yield from check.run(unit_run)
+        if len(units) >= _COMPARED_AT_ONCE_MIN:
+            yield from check.run(units)
         else:
-            for unit in unit_run:
+            for unit in units:
                 yield from check.one(unit)
+
     if name is not None and check is not None:
         yield from check.over()
         yield name, check.matched
 
 
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Unit]]:
-    """Cut units into runs of one queue whose offsets follow each other."""
+def _consecutive(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Unit]]:
+    """Yield lists of units of one queue whose offsets follow each other."""
     for batch in batches:
-        run: list[Unit] = []
+        following: list[Unit] = []
         for fields in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             unit = Unit(*fields)
-            last = run[-1] if run else None
+            last = following[-1] if following else None
             if last and not (
                 unit.queue_offset == last.queue_offset + 1
                 and unit[:3] == last[:3]
                 and not unit.is_batch
             ):
-                yield run
-                run = []
-            run.append(unit)
-        if run:
-            yield run
+                yield following
+                following = []
+            following.append(unit)
+        if following:
+            yield following
 
 
-def unseen(queues: Queues, seen: Iterable[QueueName]) -> Iterator[Problem]:
+def unseen(queues: Queues, seen: Iterable[QueueName]) -> Iterator[Finding]:
     """Yield what is wrong with the queues that no record calls for."""
     for name in sorted(queues.folders.keys() - set(seen)):
         yield from _Check(queues, name).over()

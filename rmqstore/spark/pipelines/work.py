@@ -1,4 +1,4 @@
-"""How pipelines run: functions over tasks on Spark's workers, and a walk through a span of the log.
+"""How pipelines run: functions over tasks on Spark's workers, and a walk through a split.
 
 What a task returns is small: sums, positions, findings. Where a task reads the log, it does so in
 windows that are used again, so that its memory does not grow with the files.
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore._native import core
 from rmqstore.spark import files, schema
-from rmqstore.spark.layout import Layout, LogFile
 from rmqstore.spark.options import Options
-from rmqstore.spark.partitions import Partition, Plan, Span, choice, plan
 from rmqstore.spark.pipelines.report import Damage
-from rmqstore.spark.places import Places
-from rmqstore.spark.reader import Window, batches
+from rmqstore.spark.read.layout import Layout, LogFile
+from rmqstore.spark.read.partitions import Plan, plan
+from rmqstore.spark.read.queue_ranges import choice
+from rmqstore.spark.read.ranges import Partition, Split
+from rmqstore.spark.read.reader import Window, batches
+from rmqstore.spark.read.record_offsets import RecordOffsets
 from rmqstore.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -149,10 +151,10 @@ def distribute(
 
 
 def parallelism(spark: SparkSession, byte_count: int) -> int:
-    """Return into how many pieces to cut the reading of *byte_count* bytes.
+    """Return into how many partitions to split the reading of *byte_count* bytes.
 
-    A task costs about as much as reading 100 MiB before it has read anything, so that large pieces
-    win as long as every core has some.
+    A task costs about as much as reading 100 MiB before it has read anything, so that large
+    partitions win as long as every core has some.
     """
     context = getattr(spark, "sparkContext", None)
     cores = context.defaultParallelism if context is not None else 1
@@ -174,13 +176,13 @@ def planned(
         texts["path"] = paths
     else:
         texts["paths"] = json_list(paths)
-    judged = Options.parse(texts)
+    parsed = Options.parse(texts)
     layouts = tuple(
-        Layout.of(path, up_to=judged.up_to)
-        for given in judged.paths
+        Layout.of(path, up_to=parsed.up_to)
+        for given in parsed.paths
         for path in files.expand(given)
     )
-    return layouts, plan(layouts, judged)
+    return layouts, plan(layouts, parsed)
 
 
 def json_list(paths: Sequence[str]) -> str:
@@ -191,24 +193,24 @@ def json_list(paths: Sequence[str]) -> str:
 def shares(partitions: Sequence[_Task], count: int) -> list[tuple[_Task, ...]]:
     """Cut *partitions* into at most *count* lists of neighbours, of about the same length."""
     count = max(min(count, len(partitions)), 1)
-    borders = [len(partitions) * number // count for number in range(count + 1)]
-    return [tuple(partitions[a:b]) for a, b in itertools.pairwise(borders) if a < b]
+    bounds = [len(partitions) * number // count for number in range(count + 1)]
+    return [tuple(partitions[a:b]) for a, b in itertools.pairwise(bounds) if a < b]
 
 
 def size_of(partitions: Iterable[Partition]) -> int:
-    """Return the bytes of the log that *partitions* span."""
-    return sum(span.stop - span.start for each in partitions for span in each.spans)
+    """Return the bytes of the log that *partitions* split."""
+    return sum(split.stop - split.start for each in partitions for split in each.splits)
 
 
 def collect(frame: DataFrame, progress: Progress | None = None) -> list[Any]:
-    """Return the rows of *frame*, with *progress* told while they are made."""
+    """Return the rows of *frame*, with *progress* called while they are made."""
     return watched(frame.sparkSession, frame.collect, progress)
 
 
 def watched(
     spark: SparkSession, action: Callable[[], _Answer], progress: Progress | None = None
 ) -> _Answer:
-    """Return what *action* returns, with *progress* told of the tasks that it runs meanwhile."""
+    """Return the result of *action*; *progress* is called with the tasks that it runs."""
     if progress is None:
         return action()
     with _watching(spark, progress):
@@ -254,26 +256,28 @@ def _watching(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 
 def walk(
-    span: Span,
+    split: Split,
     scan: core.SegmentScan,
     *,
     options: Options | None = None,
     summarize: bool = False,
 ) -> Iterator[pa.RecordBatch | Damage]:
-    """Yield the batches of *scan*, which reads *span*, and the damage between them, in log order.
+    """Yield the batches of *scan*, which reads *split*, and the damage between them, in log order.
 
     *options* answer a scan that asks about topics. With *summarize* there are no batches: take the
     scan's summary when the iteration is over. The scan stays open.
     """
-    places = None if span.queues is None else Places.of_queues(span)
-    if places is not None:
-        if not len(places):
+    offsets = None if split.units is None else RecordOffsets.of_queues(split)
+    if offsets is not None:
+        if not len(offsets):
             return
-        scan.visit(places.offsets)
+        scan.visit(offsets.offsets)
+
     wanted = None if options is None else choice(options)
     step = scan.summarize if summarize else scan.fill
-    with files.open_file(span.file.path) as file:
-        window = Window(file, span, places)
+
+    with files.open_file(split.file.path) as file:
+        window = Window(file, split, offsets)
         while True:
             state = step()
             if state == "full":
@@ -290,10 +294,11 @@ def walk(
                 is_found = _resync(scan, window)
                 if not summarize:
                     yield from taken(scan)
-                stop = scan.offset if is_found else span.stop
-                yield Damage(span.file.path, start, max(start, stop), reason)
+                stop = scan.offset if is_found else split.stop
+                yield Damage(split.file.path, start, max(start, stop), reason)
                 if not is_found:
                     break
+
         if not summarize:
             yield from taken(scan)
 
@@ -334,7 +339,7 @@ def rows_of(
 
 
 def gaps(layout: Layout) -> Iterator[Damage]:
-    """Yield the stretches of the readable log that no file holds."""
+    """Yield the ranges of the readable log that no file holds."""
     end = layout.start
     for file in layout.files:
         if file.start > end:
@@ -345,7 +350,7 @@ def gaps(layout: Layout) -> Iterator[Damage]:
 
 
 def tail(layout: Layout) -> Iterator[Damage]:
-    """Yield what lies behind the readable log and is not blank.
+    """Yield the bytes after the readable log that are not blank.
 
     A store that runs or was not closed may end in a torn record; elsewhere it is damage.
     """
@@ -354,9 +359,9 @@ def tail(layout: Layout) -> Iterator[Damage]:
         start = max(file.start, layout.end, layout.readable_end)
         if start >= stop or not _begins(file, start):
             continue
-        span = Span(layout.name, file, start, stop, stop, None)
+        split = Split(layout.name, file, start, stop, stop, None)
         with closing(core.SegmentScan(None, start=start, stop=stop, file_end=stop)) as scan:
-            for each in walk(span, scan, summarize=True):
+            for each in walk(split, scan, summarize=True):
                 assert isinstance(each, Damage)
                 yield replace(each, is_normal=not layout.was_closed)
                 break

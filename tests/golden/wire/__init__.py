@@ -22,7 +22,7 @@ class Stream:
     wire: str
     connection: int
     speaker: str
-    """Who sent it, as rmqstore.replication.frames names streams: "classic slave" and so on."""
+    """Who sent it, as `protocol.frames` names streams: "classic slave" and so on."""
     data: bytes
     frames: Sequence[Mapping[str, Any]]
     """What the recorder found in it, one entry per frame; the last may be "partial"."""
@@ -39,18 +39,23 @@ def streams(name: str) -> list[Stream]:
             for member in packed.getmembers()
             if member.isfile() and re.search(r"/(case\.json|wire[-\d]*/.*)$", member.name)
         }
+
     protocol = json.loads(content["case.json"])["protocol"]
     word = {"default": "classic", "autoswitch": "auto-switch"}[protocol]
+
     found = []
     for path in sorted(content):
         match = re.fullmatch(r"(wire[-\d]*)/conn-(\d+)\.(c2s|s2c)\.bin", path)
         if not match:
             continue
+
         wire, connection, direction = match[1], int(match[2]), match[3]
         lines = map(json.loads, content[f"{wire}/frames.jsonl"].splitlines())
         frames = [line for line in lines if (line["conn"], line["dir"]) == (connection, direction)]
         speaker = f"{word} {'slave' if direction == 'c2s' else 'master'}"
+
         found.append(Stream(name, wire, connection, speaker, content[path], frames))
+
     return found
 
 

@@ -1,0 +1,308 @@
+"""A nameserver under brokers and clients: registrations, routes, heartbeats, memory.
+
+    python -m benchmarks.bench_cluster [--brokers 100] [--topics 1000] [--seconds 3] [--rounds 3]
+    python -m benchmarks.bench_cluster --address 127.0.0.1:9876 --pid PID
+
+Without --address a nameserver of this library is started. Any other, such as RocketMQ's, is
+measured by its address; its process id gives processor time and memory. Frames are made before the
+clock starts and answers are not decoded, so that the client costs little. Rates are also given per
+second of the server's processor time: those do not depend on how fast the client is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqstore.errors import RemotingError
+from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.registration import RegisterBrokerBody
+from rmqstore.remoting.bodies.route import TopicRoute
+from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.headers.registration import (
+    BrokerHeartbeatRequestHeader,
+    RegisterBrokerRequestHeader,
+)
+from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
+
+__all__ = ["Server", "main", "measure", "ours"]
+
+_PIPELINED = 32
+_ONE_BY_ONE = 2000
+_LARGE_TABLE = 10_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A nameserver that runs."""
+
+    host: str
+    port: int
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Return the processor time of the process so far."""
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def rss_mib(self) -> float:
+        """Return the resident memory of the process."""
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE / 2**20
+
+
+class _Link:
+    """A blocking connection that counts whole answers without decoding them."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = socket.create_connection((server.host, server.port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._held = bytearray()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def skip(self, count: int) -> None:
+        """Read *count* answers."""
+        while count:
+            while len(self._held) < 4 or len(self._held) < 4 + self._length():
+                self._read()
+            del self._held[: 4 + self._length()]
+            count -= 1
+
+    def call(self, request: Frame) -> Frame:
+        """Return the answer to one request. Raises RemotingError for an error of the server."""
+        self.send(encode(request))
+        decoder = FrameDecoder()
+        while True:
+            frames = decoder.feed(self._socket.recv(1 << 20))
+            if frames:
+                return frames[0].raise_for_code(ResponseCode.SUCCESS)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _length(self) -> int:
+        return int(struct.unpack_from(">I", self._held)[0])
+
+    def _read(self) -> None:
+        data = self._socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the nameserver closed the connection")
+        self._held += data
+
+
+@contextlib.contextmanager
+def ours() -> Iterator[Server]:
+    """Run a nameserver of this library for the block."""
+    command = [sys.executable, "-m", "rmqstore", "serve", "namesrv", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--log-level", "ERROR"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().rpartition(":")[2]
+            yield Server("127.0.0.1", int(port), process.pid)
+        finally:
+            process.terminate()
+
+
+def measure(server: Server, *, brokers: int, topics: int, seconds: float) -> dict[str, float]:
+    """Return the figures of one round."""
+    figures = {"rss_before_MiB": server.rss_mib()}
+    links = [_Link(server) for _ in range(brokers)]
+    try:
+        figures |= _register(server, links, topics)
+        figures |= _query(server, links[0], brokers=brokers, topics=topics, seconds=seconds)
+        figures |= _heartbeats(server, links[0], brokers=brokers, seconds=seconds)
+        figures |= _register_large(server, links[0])
+        figures["rss_after_MiB"] = server.rss_mib()
+    finally:
+        for link in links:
+            link.close()
+    _wait_empty(server)
+    return figures
+
+
+def _address(number: int) -> str:
+    return f"10.0.{number // 250}.{number % 250}:10911"
+
+
+def _registration(number: int, topics: int, version: int) -> Frame:
+    configs = {f"topic-{each}": TopicConfig(f"topic-{each}", 8, 8, 6) for each in range(topics)}
+    table = TopicTable(DataVersion(version, 0, 1_700_000_000_000), configs)
+    header = RegisterBrokerRequestHeader(
+        broker_name=f"broker-{number}",
+        broker_address=_address(number),
+        cluster_name="bench",
+        ha_address=_address(number),
+        broker_id=0,
+        enable_acting_master=False,
+    )
+    body = RegisterBrokerBody(table, ()).encode()
+    return Frame.request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
+
+
+def _register(server: Server, links: Sequence[_Link], topics: int) -> dict[str, float]:
+    requests = [_registration(number, topics, 1) for number in range(len(links))]
+    began, cpu_s = time.perf_counter(), server.cpu_s()
+    for link, request in zip(links, requests, strict=True):
+        link.call(request)
+    each = (time.perf_counter() - began) / len(links)
+    again = time.perf_counter()
+    for link, request in zip(links, requests, strict=True):
+        link.call(request)
+    return {
+        "register_ms": each * 1e3,
+        "register_again_ms": (time.perf_counter() - again) / len(links) * 1e3,
+        "register_cpu_ms": (server.cpu_s() - cpu_s) / 2 / len(links) * 1e3,
+    }
+
+
+def _query(
+    server: Server, link: _Link, *, brokers: int, topics: int, seconds: float
+) -> dict[str, float]:
+    """Routes one by one, and pipelined."""
+    requests = [
+        Frame.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=f"topic-{number}").to_fields(),
+        )
+        for number in range(topics)
+    ]
+    route = TopicRoute.decode(link.call(requests[-1]).body)
+    if (len(route.brokers), len(route.queues)) != (brokers, brokers):
+        raise AssertionError(f"a route has {len(route.brokers)} brokers, not {brokers}")
+    frames = [encode(each) for each in requests]
+
+    waits = []
+    for number in range(_ONE_BY_ONE):
+        began = time.perf_counter()
+        link.send(frames[number % topics])
+        link.skip(1)
+        waits.append(time.perf_counter() - began)
+
+    per_s, per_cpu_s = _pipelined(server, link, frames, seconds)
+    return {
+        "route_p50_us": statistics.median(waits) * 1e6,
+        "route_p99_us": statistics.quantiles(waits, n=100)[98] * 1e6,
+        "routes_per_s": per_s,
+        "routes_per_cpu_s": per_cpu_s,
+    }
+
+
+def _heartbeats(server: Server, link: _Link, *, brokers: int, seconds: float) -> dict[str, float]:
+    frames = [
+        encode(
+            Frame.request(
+                RequestCode.BROKER_HEARTBEAT,
+                BrokerHeartbeatRequestHeader(
+                    cluster_name="bench",
+                    broker_address=_address(number),
+                    broker_name=f"broker-{number}",
+                ).to_fields(),
+            )
+        )
+        for number in range(brokers)
+    ]
+    per_s, per_cpu_s = _pipelined(server, link, frames, seconds)
+    return {"heartbeats_per_s": per_s, "heartbeats_per_cpu_s": per_cpu_s}
+
+
+def _pipelined(
+    server: Server, link: _Link, frames: Sequence[bytes], seconds: float
+) -> tuple[float, float]:
+    """Send *frames* again and again; return requests per second, of time and of the server's
+    processor."""
+    began, cpu_s, count = time.perf_counter(), server.cpu_s(), 0
+    while time.perf_counter() - began < seconds:
+        chosen = [frames[(count + each) % len(frames)] for each in range(_PIPELINED)]
+        link.send(b"".join(chosen))
+        link.skip(_PIPELINED)
+        count += _PIPELINED
+    spent_s, spent_cpu_s = time.perf_counter() - began, server.cpu_s() - cpu_s
+    return count / spent_s, count / max(spent_cpu_s, 1 / _TICKS)
+
+
+def _register_large(server: Server, link: _Link) -> dict[str, float]:
+    request = _registration(0, _LARGE_TABLE, 2)
+    began, cpu_s = time.perf_counter(), server.cpu_s()
+    link.call(request)
+    return {
+        "register_10000_topics_ms": (time.perf_counter() - began) * 1e3,
+        "register_10000_topics_cpu_ms": (server.cpu_s() - cpu_s) * 1e3,
+    }
+
+
+def _wait_empty(server: Server) -> None:
+    """Wait until the brokers are gone, which they are soon after their connections."""
+    request = Frame.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+    link = _Link(server)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            # Java's nameserver refuses now and then while brokers leave.
+            with contextlib.suppress(RemotingError):
+                if b"broker-" not in link.call(request).body:
+                    return
+            time.sleep(0.01)
+    finally:
+        link.close()
+    raise AssertionError("brokers stay registered without a connection")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run with the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--topics", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of pipelined queries")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--address", help="a nameserver that runs already")
+    parser.add_argument("--pid", type=int, help="its process id")
+    given = parser.parse_args(arguments)
+    if (given.address is None) != (given.pid is None):
+        parser.error("give --address and --pid together")
+
+    if given.address is None:
+        running = ours()
+    else:
+        host, _, port = given.address.rpartition(":")
+        running = contextlib.nullcontext(Server(host, int(port), given.pid))
+    with running as server:
+        rounds = []
+        for number in range(given.rounds):
+            figures = measure(
+                server, brokers=given.brokers, topics=given.topics, seconds=given.seconds
+            )
+            rounds.append(figures)
+            if given.json:
+                print(json.dumps({"round": number + 1, **figures}), flush=True)
+    if not given.json:
+        for name in rounds[0]:
+            values = [each[name] for each in rounds]
+            print(
+                f"{name:28} {statistics.median(values):12,.1f}   {min(values):,.1f} to "
+                f"{max(values):,.1f}"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,544 @@
+#include "file/mapped_file.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bytes read at a time where the last one that is not zero is looked for. */
+#define RMQ_PIECE_SIZE 65536
+/* Blocks and pages are multiples of it. */
+#define PAGE_SIZE 4096
+
+static int make(const char *path, const struct rmq_mapped_file_options *options,
+                struct rmq_mapped_file **out, struct rmq_error *err)
+{
+    assert(options->size > 0 && options->start >= 0);
+    assert(path && options->vfs);
+
+    struct rmq_mapped_file *file = calloc(1, sizeof *file);
+    char *copy = file ? strdup(path) : NULL;
+    if (!copy) {
+        free(file);
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "%s: no memory for a mapped file", path);
+    }
+
+    file->vfs = options->vfs;
+    file->path = copy;
+    file->start = options->start;
+    file->size = options->size;
+    file->identity = options->identity;
+    file->writable = options->writable;
+    file->keep_descriptor = options->keep_descriptor && options->writable;
+    file->fd = -1;
+    atomic_init(&file->pins, 1);
+    pthread_mutex_init(&file->lock, NULL);
+    *out = file;
+    return RMQ_OK;
+}
+
+static void release(struct rmq_mapped_file *file)
+{
+    assert(atomic_load_explicit(&file->pins, memory_order_relaxed) <= 1);
+
+    uint8_t *base = rmq_mapped_file_base(file);
+    if (base)
+        (void)file->vfs->unmap(file->vfs, base, file->size, NULL);
+    if (file->fd >= 0)
+        (void)file->vfs->close(file->vfs, file->fd, NULL);
+
+    pthread_mutex_destroy(&file->lock);
+    free(file->path);
+    free(file->former_path);
+    free(file);
+}
+
+void rmq_mapped_file_unpin(struct rmq_mapped_file *file)
+{
+    int64_t before = atomic_fetch_sub_explicit(&file->pins, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before == 1)
+        release(file);
+}
+
+void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end)
+{
+    assert(end >= 0 && end <= file->size);
+
+    atomic_store_explicit(&file->reserved, end, memory_order_relaxed);
+    atomic_store_explicit(&file->flushed, end, memory_order_relaxed);
+    atomic_store_explicit(&file->wrote, end, memory_order_release);
+}
+
+int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
+                         struct rmq_mapped_file **out, struct rmq_error *err)
+{
+    assert(out);
+
+    int status = make(path, options, out, err);
+    if (status == RMQ_OK)
+        rmq_mapped_file_set_end(*out, options->size);
+    return status;
+}
+
+/* Leaves file->fd open; the caller holds the lock or is alone. */
+static int open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    assert(file->path);
+
+    if (file->fd >= 0)
+        return RMQ_OK;
+    return file->vfs->open(file->vfs, file->path, file->writable ? RMQ_OPEN_WRITE : 0, &file->fd,
+                           err);
+}
+
+static void close_unless_kept(struct rmq_mapped_file *file)
+{
+    assert(file->vfs);
+
+    if (!file->keep_descriptor && file->fd >= 0) {
+        (void)file->vfs->close(file->vfs, file->fd, NULL);
+        file->fd = -1;
+    }
+}
+
+static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    if (rmq_mapped_file_base(file))
+        return RMQ_OK;
+    int status = open_descriptor(file, err);
+    if (status != RMQ_OK)
+        return status;
+
+    uint8_t *base = NULL;
+    struct rmq_file_info info;
+    status = file->vfs->stat(file->vfs, file->path, &info, err);
+
+    /* A shorter file could be mapped, but the first access past its end would kill the
+     * process. */
+    if (status == RMQ_OK && info.size < file->size)
+        status = rmq_fail(err, RMQ_CORRUPT, file->start, "%s has %lld bytes, expected %lld",
+                          file->path, (long long)info.size, (long long)file->size);
+
+    if (status == RMQ_OK)
+        status = file->vfs->map(file->vfs, file->fd, file->size, file->writable, &base, err);
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->base, base, memory_order_release);
+
+    close_unless_kept(file);
+    return status;
+}
+
+int rmq_mapped_file_map(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    if (rmq_mapped_file_base(file))
+        return RMQ_OK;
+
+    pthread_mutex_lock(&file->lock);
+    int status = map_locked(file, err);
+    pthread_mutex_unlock(&file->lock);
+    assert(status != RMQ_OK || rmq_mapped_file_base(file));
+    return status;
+}
+
+int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
+                           struct rmq_mapped_file **out, struct rmq_error *err)
+{
+    assert(options->writable);
+    assert(out);
+
+    struct rmq_mapped_file *file = NULL;
+    int status = make(path, options, &file, err);
+    if (status != RMQ_OK)
+        return status;
+
+    struct rmq_vfs *vfs = options->vfs;
+    /* A left-over file of that name (made ahead, never used) is removed and not emptied: a reader
+     * in another process may have it mapped, and would die of a look behind its end. */
+    status = vfs->unlink(vfs, path, err);
+    if (status == RMQ_OK || status == RMQ_NOT_FOUND)
+        status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE | RMQ_OPEN_EXCLUSIVE,
+                           &file->fd, err);
+
+    if (status == RMQ_OK) {
+        status = vfs->resize(vfs, file->fd, options->size, err);
+        /* Otherwise a crash may leave a file of no size before one of the right size. */
+        if (status == RMQ_OK)
+            status = vfs->sync(vfs, file->fd, err);
+        if (status == RMQ_OK)
+            status = map_locked(file, err);
+        if (status != RMQ_OK)
+            (void)vfs->unlink(vfs, path, NULL);
+    }
+
+    if (status != RMQ_OK) {
+        release(file);
+        return status;
+    }
+    *out = file;
+    return RMQ_OK;
+}
+
+/* Names the file and, where it can be known, how much room its disk has. */
+static int fail_allocation(const struct rmq_mapped_file *file, int64_t size, struct rmq_error *err)
+{
+    assert(err && err->status != RMQ_OK);
+
+    struct rmq_disk_usage usage;
+    if (err->status != RMQ_NO_SPACE)
+        return err->status;
+
+    int os_errno = err->os_errno;
+    if (file->vfs->disk_usage(file->vfs, file->path, &usage, NULL) != RMQ_OK)
+        return rmq_fail_os(err, os_errno, "%s needs %lld more bytes on its disk", file->path,
+                           (long long)size);
+    return rmq_fail_os(err, os_errno, "%s needs %lld more bytes on its disk, which has %lld free",
+                       file->path, (long long)size, (long long)usage.free_bytes);
+}
+
+static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size,
+                          struct rmq_error *err)
+{
+    assert(at >= 0 && size > 0 && size <= file->size - at);
+
+    struct rmq_error own;
+    int status = open_descriptor(file, &own);
+    if (status == RMQ_OK) {
+        status = file->vfs->allocate(file->vfs, file->fd, at, size, &own);
+        if (status != RMQ_OK)
+            status = fail_allocation(file, size, &own);
+    }
+
+    close_unless_kept(file);
+    if (status != RMQ_OK && err)
+        *err = own;
+    return status;
+}
+
+int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64_t upto,
+                               struct rmq_error *err)
+{
+    assert(file->writable && 0 <= from && from <= upto && upto <= file->size);
+
+    struct rmq_vfs *vfs = file->vfs;
+    int fd = -1;
+    if (from == upto)
+        return RMQ_OK;
+
+    int status = vfs->open(vfs, file->path, RMQ_OPEN_WRITE, &fd, err);
+    if (status != RMQ_OK)
+        return status;
+
+    while (from < upto && status == RMQ_OK) {
+        int64_t hole = from, data = from;
+        status = vfs->next_hole(vfs, fd, from, &hole, err);
+        if (status == RMQ_OK && hole < upto)
+            status = vfs->next_data(vfs, fd, hole, &data, err);
+        if (status != RMQ_OK || hole >= upto)
+            break;
+
+        data = data < upto ? data : upto;
+        status = vfs->allocate(vfs, fd, hole, data - hole, err);
+        from = data;
+    }
+
+    (void)vfs->close(vfs, fd, NULL);
+    return status;
+}
+
+/* Bytes at and behind `at` were never stored. */
+static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t size, int64_t piece,
+                              struct rmq_error *err)
+{
+    assert(at >= 0 && size > 0 && size <= file->size - at);
+
+    static const uint8_t zeros[RMQ_ZEROS_SIZE];
+    assert(piece > 0 && piece <= RMQ_ZEROS_SIZE);
+    int status = open_descriptor(file, err);
+
+    while (status == RMQ_OK && size > 0) {
+        int64_t part = piece - at % piece < size ? piece - at % piece : size;
+        assert(part > 0 && part <= piece);
+        status = file->vfs->write(file->vfs, file->fd, zeros, (size_t)part, at, err);
+        at += part;
+        size -= part;
+    }
+
+    close_unless_kept(file);
+    return status;
+}
+
+/* With a piece above 0 zeros are written. */
+static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t piece,
+                         struct rmq_error *err)
+{
+    assert(goal <= file->size && piece >= 0);
+
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    assert(reserved < goal);
+    int status = reserve_locked(file, reserved, goal - reserved, err);
+    if (status == RMQ_OK && piece > 0)
+        status = write_zeros_locked(file, reserved, goal - reserved, piece, err);
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->reserved, goal, memory_order_release);
+    return status;
+}
+
+/* Of memory, or the greatest block of a file system. */
+static int64_t page_size(void)
+{
+    int64_t size = sysconf(_SC_PAGESIZE);
+    assert(size > 0);
+    return size > PAGE_SIZE ? size : PAGE_SIZE;
+}
+
+/* A store through the mapping needs every block of its page, and a page may have several. */
+static int64_t whole_pages(const struct rmq_mapped_file *file, int64_t upto)
+{
+    assert(upto >= 0 && upto <= file->size);
+
+    int64_t part = upto % page_size();
+    int64_t more = part ? page_size() - part : 0;
+    return upto > file->size - more ? file->size : upto + more;
+}
+
+static int reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, int64_t piece,
+                   struct rmq_error *err)
+{
+    assert(file->writable && upto <= file->size && window > 0);
+
+    if (upto <= atomic_load_explicit(&file->reserved, memory_order_acquire))
+        return RMQ_OK;
+
+    int status = RMQ_OK;
+    pthread_mutex_lock(&file->lock);
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    if (upto > reserved) {
+        int64_t least = whole_pages(file, upto);
+        int64_t goal = upto > file->size - window ? file->size : whole_pages(file, upto + window);
+        assert(least <= goal && goal <= file->size);
+
+        /* A file that was copied may have holes before its end. */
+        status = rmq_mapped_file_fill_holes(file, reserved - reserved % page_size(), reserved, err);
+        if (status == RMQ_OK)
+            status = extend_locked(file, goal, piece, err);
+        /* The window is a convenience; what is asked for may still fit. */
+        if (status == RMQ_NO_SPACE && goal > least)
+            status = extend_locked(file, least, piece, err);
+    }
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                            struct rmq_error *err)
+{
+    return reserve(file, upto, window, 0, err);
+}
+
+int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                                    int64_t piece, struct rmq_error *err)
+{
+    return reserve(file, upto, window, piece, err);
+}
+
+int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);
+    int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_acquire);
+    assert(flushed >= 0 && wrote <= file->size);
+
+    if (wrote <= flushed)
+        return RMQ_OK;
+
+    /* Not the whole file: pages made ready ahead of the writer would be written, zeros, and have to
+     * be made ready again. */
+    int status =
+        file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed, wrote - flushed, err);
+    assert(rmq_mapped_file_base(file));
+
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->flushed, wrote, memory_order_release);
+    return status;
+}
+
+/* Offset after the last non-zero byte of [at, stop), at when there is none. */
+static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
+{
+    assert(at <= stop);
+
+    while (stop > at && base[stop - 1] == 0) {
+        uint64_t words[8];
+        if (stop - at < (int64_t)sizeof words) {
+            --stop;
+            continue;
+        }
+        memcpy(words, base + stop - sizeof words, sizeof words);
+        if (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7])
+            --stop;
+        else
+            stop -= (int64_t)sizeof words;
+    }
+    assert(stop >= at);
+    return stop;
+}
+
+/* The caller holds the lock and has the descriptor open. Reads instead of looking through the
+ * mapping: on a full tmpfs a look at a hole kills the process. */
+static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                         struct rmq_error *err)
+{
+    assert(file->fd >= 0 && from >= 0);
+
+    uint8_t bytes[RMQ_PIECE_SIZE];
+    int64_t at = from;
+    *end = from;
+    while (at < file->size) {
+        int status = file->vfs->next_data(file->vfs, file->fd, at, &at, err);
+        if (status != RMQ_OK)
+            return status;
+        if (at >= file->size)
+            return RMQ_OK;
+
+        size_t got = 0;
+        /* Little more than what is in memory already, mostly: reading far into a sparse file would
+         * fill memory with its zeros. */
+        size_t size = at % PAGE_SIZE ? (size_t)(PAGE_SIZE - at % PAGE_SIZE) : sizeof bytes;
+        status = file->vfs->read(file->vfs, file->fd, bytes, size, at, &got, err);
+        if (status != RMQ_OK || got == 0)
+            return status;
+
+        int64_t last = last_byte(bytes, 0, (int64_t)got);
+        assert(last >= 0 && last <= (int64_t)got);
+        if (last > 0)
+            *end = at + last;
+        at += (int64_t)got;
+    }
+    return RMQ_OK;
+}
+
+/* Whether there is data at or behind an offset is a question of one call, and the answer changes
+ * once. */
+static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
+{
+    assert(file->fd >= 0);
+
+    int64_t low = 0, high = file->size;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, found = 0;
+        middle -= middle % PAGE_SIZE;
+        int status = file->vfs->next_data(file->vfs, file->fd, middle, &found, err);
+        if (status != RMQ_OK)
+            return status;
+
+        /* Before the place asked about lies the end of a file that another process made shorter. */
+        if (found >= file->size || found < middle)
+            high = middle;
+        else
+            low = found - found % PAGE_SIZE + PAGE_SIZE;
+    }
+    *end = low < file->size ? low : file->size;
+    assert(*end >= 0);
+    return RMQ_OK;
+}
+
+int rmq_mapped_file_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
+{
+    assert(end);
+
+    pthread_mutex_lock(&file->lock);
+    int status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_extent_end(file, end, err);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                             struct rmq_error *err)
+{
+    assert(from >= 0 && from <= file->size);
+
+    int status = rmq_mapped_file_map(file, err);
+    if (status != RMQ_OK)
+        return status;
+
+    pthread_mutex_lock(&file->lock);
+    status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_data_end(file, from, end, err);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err)
+{
+    assert(file->writable && end >= 0 && end <= file->size);
+
+    int status = rmq_mapped_file_map(file, err);
+    if (status != RMQ_OK)
+        return status;
+
+    int64_t stale_end = end;
+    pthread_mutex_lock(&file->lock);
+    status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = find_data_end(file, end, &stale_end, err);
+
+    if (status == RMQ_OK && stale_end > end) {
+        status = file->vfs->zero(file->vfs, file->fd, end, file->size - end, err);
+        if (status == RMQ_OK)
+            status = file->vfs->sync(file->vfs, file->fd, err);
+    }
+
+    /* Freed blocks must be reserved again before anything is stored in them. Under the lock: what
+     * another thread reserves meanwhile lies behind. */
+    if (status == RMQ_OK && atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
+        atomic_store_explicit(&file->reserved, end, memory_order_release);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    if (status != RMQ_OK)
+        return status;
+
+    int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_relaxed);
+    atomic_store_explicit(&file->wrote, end, memory_order_release);
+    if (flushed > end)
+        atomic_store_explicit(&file->flushed, end, memory_order_release);
+    return RMQ_OK;
+}
+
+int rmq_mapped_file_rename(struct rmq_mapped_file *file, const char *path, struct rmq_error *err)
+{
+    assert(!file->former_path);
+    assert(path);
+
+    char *copy = strdup(path);
+    if (!copy)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "%s: no memory for a file name", path);
+
+    pthread_mutex_lock(&file->lock);
+    int status = file->vfs->rename(file->vfs, file->path, path, err);
+    if (status == RMQ_OK) {
+        file->former_path = file->path;
+        file->path = copy;
+    }
+    pthread_mutex_unlock(&file->lock);
+
+    if (status != RMQ_OK)
+        free(copy);
+    return status;
+}
+
+int rmq_mapped_file_unlink(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    assert(file->path);
+
+    int status = file->vfs->unlink(file->vfs, file->path, err);
+    if (status == RMQ_NOT_FOUND)
+        status = RMQ_OK;
+    if (status == RMQ_OK)
+        atomic_store_explicit(&file->unlinked, true, memory_order_release);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* mapped_file.h -- one file of fixed size, mapped as a whole.
+ *
+ * Life: load or create, map on first use, write, flush, unlink. The struct is reference-counted:
+ * its queue holds one pin, each reader holds one for as long as it looks at the bytes. The mapping
+ * goes when the last pin goes, so a pointer into a pinned file never dangles, whether the file was
+ * deleted or the store closed meanwhile.
+ *
+ * Positions are bytes from the file's beginning: flushed <= wrote <= size, and wrote <= reserved
+ * before bytes are stored. One writer moves `wrote` with release order; readers load it with
+ * acquire order.
+ */
+#ifndef RMQ_MAPPED_FILE_H
+#define RMQ_MAPPED_FILE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/vfs.h"
+
+struct rmq_mapped_file {
+    struct rmq_vfs *vfs;
+    char *path;
+    char *former_path; /* NULL until it is renamed */
+    int64_t start;     /* offset of the first byte in the space of the queue it belongs to */
+    int64_t size;
+    uint64_t identity; /* of the file as it was loaded, rmq_file_info */
+    bool writable;
+    bool keep_descriptor;    /* open as long as the file is; others open one when they need it */
+    int fd;                  /* -1 when closed */
+    _Atomic(uint8_t *) base; /* NULL until mapped */
+    _Atomic int64_t wrote;
+    _Atomic int64_t flushed;
+    _Atomic int64_t reserved; /* blocks exist below; a store beyond could fault for want of space */
+    _Atomic int64_t pins;
+    _Atomic bool unlinked;
+    pthread_mutex_t lock; /* mapping and reserving */
+};
+
+struct rmq_mapped_file_options {
+    struct rmq_vfs *vfs;
+    int64_t start;
+    int64_t size;
+    uint64_t identity; /* of a file that is there, as the caller saw it */
+    bool writable;
+    bool keep_descriptor;
+};
+
+/* A file that is there and has the right size (the caller looked). wrote = flushed = reserved =
+ * size until rmq_mapped_file_set_end says better. Not mapped yet. One pin, the caller's. */
+int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
+                         struct rmq_mapped_file **file, struct rmq_error *err);
+
+/* Makes the file at its full size, reading as zeros, and maps it. RMQ_NO_SPACE leaves nothing
+ * behind. The name is not synced into its folder: see rmq_file_queue. One pin, the caller's. */
+int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
+                           struct rmq_mapped_file **file, struct rmq_error *err);
+
+/* Maps the file unless it is mapped. */
+int rmq_mapped_file_map(struct rmq_mapped_file *file, struct rmq_error *err);
+
+static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
+{
+    return atomic_load_explicit(&file->base, memory_order_acquire);
+}
+
+/* Makes sure that bytes below upto can be stored; reserves whole pages, and a whole window of
+ * `window` bytes when it must reserve. RMQ_NO_SPACE: nothing more can be stored beyond what
+ * `reserved` says. */
+int rmq_mapped_file_reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                            struct rmq_error *err);
+
+/* Reserves blocks for the holes in [from, upto), for stores below `reserved` in a file that was
+ * copied, or written by others. */
+int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64_t upto,
+                               struct rmq_error *err);
+
+/* The largest piece. */
+#define RMQ_ZEROS_SIZE 262144
+/* As rmq_mapped_file_reserve, and writes zeros over what it allocates, `piece` bytes at a time. The
+ * page cache keeps what was written at once as one: large pieces take several times less than page
+ * faults do, but a sync writes each whole, however little of it was stored to. Once zeros are
+ * synced, a sync of bytes stored over them changes no metadata, which halves its time. */
+int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
+                                    int64_t piece, struct rmq_error *err);
+
+/* All bytes below `wrote` as read at entry are on the device; moves `flushed`. A failure leaves
+ * `flushed`. */
+int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err);
+
+/* Sets wrote to end and makes every byte from end on read as zero, on the device too when this
+ * returns RMQ_OK, so that nothing stale is ever found there. Bytes that are zero already cost
+ * nothing. */
+int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err);
+
+/* Offset after the last non-zero byte at or after from; from when there is none. Looks only where
+ * the file has data. */
+int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
+                             struct rmq_error *err);
+
+/* An offset behind which the file has no data, found without reading any; its size at most. */
+int rmq_mapped_file_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err);
+
+/* Sets wrote, flushed and reserved to end: what recovery found. Changes no bytes. */
+void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end);
+
+/* Gives the file another name. The old one is kept in memory for threads that read it now. Once in
+ * the life of a file. */
+int rmq_mapped_file_rename(struct rmq_mapped_file *file, const char *path, struct rmq_error *err);
+
+/* Unlinks the path; pinned readers keep their bytes. */
+int rmq_mapped_file_unlink(struct rmq_mapped_file *file, struct rmq_error *err);
+
+static inline void rmq_mapped_file_pin(struct rmq_mapped_file *file)
+{
+    atomic_fetch_add_explicit(&file->pins, 1, memory_order_relaxed);
+}
+/* The last unpin unmaps, closes and frees. */
+void rmq_mapped_file_unpin(struct rmq_mapped_file *file);
+
+#endif

@@ -1,0 +1,67 @@
+/* wakeup.h -- wakes a thread that waits for descriptors when an offset of the log has moved.
+ *
+ * The offset is the log's end, or how far the log is flushed, dispatched or confirmed. A
+ * follower arms its wakeup when it has seen everything; the next move makes the descriptor
+ * readable. The thread that moves the offset looks at one flag and makes no system call unless
+ * somebody is armed. Armed once, notified once: after a notification, clear and arm again.
+ */
+#ifndef RMQ_WAKEUP_H
+#define RMQ_WAKEUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* The wakeups of one offset of a store. */
+struct rmq_wakeups {
+    int64_t (*offset)(const void *subject); /* where the offset is now */
+    const void *subject;
+    pthread_mutex_t lock; /* the list, and who is armed */
+    struct rmq_wakeup *first;
+    _Atomic bool is_armed;    /* one of them may be */
+    _Atomic bool needs_fence; /* who moves the offset must order its store before its look at
+                                 is_armed itself */
+};
+
+struct rmq_wakeup {
+    struct rmq_wakeups *owner;
+    struct rmq_wakeup *next;
+    int fd; /* an eventfd, non-blocking */
+    bool is_armed;
+};
+
+void rmq_wakeups_init(struct rmq_wakeups *wakeups, int64_t (*offset)(const void *subject),
+                      const void *subject);
+/* Nobody moves the offset any more. Wakeups that are still open may only be abandoned. */
+void rmq_wakeups_destroy(struct rmq_wakeups *wakeups);
+/* The slow half of rmq_wakeups_nudge. */
+void rmq_wakeups_tell(struct rmq_wakeups *wakeups);
+
+/* After the offset has moved. The fence between what was stored and the look at the flag is the
+ * business of the thread that arms, as in rmq_dispatcher_nudge; only where the system offers none
+ * for all threads it is made here. */
+static inline void rmq_wakeups_nudge(struct rmq_wakeups *wakeups)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&wakeups->needs_fence, memory_order_relaxed))
+        atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&wakeups->is_armed, memory_order_relaxed))
+        rmq_wakeups_tell(wakeups);
+}
+
+/* One thread at a time uses a wakeup. RMQ_IO: no descriptor is left. */
+int rmq_wakeup_open(struct rmq_wakeup *wakeup, struct rmq_wakeups *wakeups, struct rmq_error *err);
+/* On return nobody who moves the offset touches it. */
+void rmq_wakeup_close(struct rmq_wakeup *wakeup);
+/* Lets the descriptor go after the store is gone. */
+void rmq_wakeup_abandon(struct rmq_wakeup *wakeup);
+/* True when the offset is above seen already: not armed. Else the descriptor becomes readable once
+ * it moves. */
+bool rmq_wakeup_arm(struct rmq_wakeup *wakeup, int64_t seen);
+/* Disarms; the descriptor is no longer readable. */
+void rmq_wakeup_clear(struct rmq_wakeup *wakeup);
+
+#endif

@@ -1,0 +1,80 @@
+/* warmer.h -- a thread that makes files and pages ready ahead of the writer of a run of files.
+ *
+ * It makes the next file, reserves blocks, writes zeros and maps the pages, so that an append
+ * normally makes no system call and takes no page fault. While puts wait for syncs it syncs the
+ * zeros, and leaves the pages clean: the next sync then has to write a page, and no journal.
+ *
+ * Rolling to the next file and cutting go through here, because the next file may be made already.
+ */
+#ifndef RMQ_WARMER_H
+#define RMQ_WARMER_H
+
+#include "base/event.h"
+#include "file/file_queue.h"
+
+/* How far pages are kept ready ahead of the end, and how much is written at a time; a writer that
+ * has caught up waits for one such piece. */
+#define RMQ_WARM_AHEAD (8 << 20)
+#define RMQ_WRITTEN_WINDOW (256 << 10)
+_Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
+/* While puts wait for syncs: the least that a sync can write. */
+#define RMQ_SYNCED_PIECE 4096
+/* Syncing zeros ahead makes the disk write everything twice; with fewer bytes than this to each
+ * wait for a sync, the shorter syncs are worth it. */
+#define RMQ_WAIT_SIZE_WORTH_ZEROS (128 << 10)
+
+struct rmq_warmer_options {
+    bool whole_file;  /* fault in a whole new file, lock it in memory */
+    bool syncs_ahead; /* puts wait for syncs as a rule: always sync zeros ahead */
+};
+
+struct rmq_warmer {
+    struct rmq_file_queue *files;
+    struct rmq_warmer_options options;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;             /* prepared, and making, rolling to and removing files */
+    struct rmq_mapped_file *prepared; /* the next file, made ahead */
+    bool stop;
+    bool is_busy;                 /* the thread is outside of the lock */
+    bool is_held;                 /* it shall stay out of the files */
+    pthread_cond_t rested;        /* it is not busy any more */
+    struct rmq_event_count calls; /* the thread has something to do */
+    _Atomic int64_t wake_at;      /* an end beyond this offset wakes the thread */
+    _Atomic int64_t waits;        /* for syncs, since opening */
+    _Atomic bool syncs_ahead;
+};
+
+/* The thread starts at once unless the files are read-only. */
+int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
+                     const struct rmq_warmer_options *options, struct rmq_error *err);
+/* Ends the thread and removes the file it made ahead. */
+void rmq_warmer_stop(struct rmq_warmer *warmer);
+
+/* As rmq_mapped_file_reserve, for what the writer needs and some more. */
+int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t upto,
+                       struct rmq_error *err);
+/* As rmq_file_queue_roll, with the file made ahead if there is one. */
+int rmq_warmer_roll(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
+/* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before
+ * it. */
+int rmq_warmer_truncate(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
+
+/* As rmq_file_queue_restart, while the thread is out of the files. */
+int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
+
+void rmq_warmer_wake(struct rmq_warmer *warmer);
+/* After the end moved. */
+static inline void rmq_warmer_follow(struct rmq_warmer *warmer)
+{
+    if (rmq_file_queue_end(warmer->files) >
+        atomic_load_explicit(&warmer->wake_at, memory_order_relaxed))
+        rmq_warmer_wake(warmer);
+}
+/* Before somebody waits for a sync. */
+static inline void rmq_warmer_note_wait(struct rmq_warmer *warmer)
+{
+    atomic_fetch_add_explicit(&warmer->waits, 1, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* consume_queue.h -- fixed-size units that point into the commit log, one queue of one topic.
+ *
+ *   at  size  field            (integers are big-endian)
+ *   0   8     physical offset of the record
+ *   8   4     record size in bytes
+ *   12  8     tags code, deliver time, or address in the extension
+ *
+ * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never
+ * searches. Units before the first one of a queue that does not begin at 0 are fill units {0,
+ * 0x7FFFFFFF, 0}. One writer (the dispatcher, or recovery before it starts), any number of readers.
+ */
+#ifndef RMQ_CONSUME_QUEUE_H
+#define RMQ_CONSUME_QUEUE_H
+
+#include "file/file_queue.h"
+
+#define RMQ_UNIT_SIZE 20
+#define RMQ_FILL_UNIT_SIZE_FIELD 0x7FFFFFFF
+#define RMQ_CONSUME_QUEUE_GAP_MAX (16LL << 20)
+
+/* One entry of a queue, of either form; queue_offset, batch_size and store_timestamp are stored in
+ * batch units only and computed (n, 1, -1) for simple ones. */
+struct rmq_unit {
+    int64_t physical_offset;
+    int64_t tags_code;
+    int64_t queue_offset;
+    int64_t store_timestamp;
+    int32_t size;
+    int32_t batch_size;
+};
+
+static inline bool rmq_unit_is_fill(const struct rmq_unit *unit)
+{
+    return unit->size == RMQ_FILL_UNIT_SIZE_FIELD && unit->physical_offset == 0;
+}
+
+/* ---- what both forms of queue share: units as an array over a queue of files ---- */
+
+struct rmq_unit_layout {
+    int32_t unit_size; /* divides the file size */
+    void (*decode)(const uint8_t *bytes, int64_t number, struct rmq_unit *unit);
+};
+
+enum rmq_unit_side {
+    RMQ_UNIT_BEFORE,
+    RMQ_UNIT_BEHIND,
+    RMQ_UNIT_NEUTRAL, /* a fill unit: says nothing about its place in the order */
+};
+typedef enum rmq_unit_side rmq_unit_compare(const struct rmq_unit *unit, int64_t sought);
+
+/* Copies units number from .. upto - 1, all of them written; *count is smaller when a file went
+ * meanwhile. */
+int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from,
+                  int64_t upto, struct rmq_unit *units, size_t *count, struct rmq_error *err);
+
+/* First number in [low, high) that compare puts after, high when none; units that are after follow
+ * all that are before. A unit whose file went meanwhile counts as before. */
+int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low,
+                    int64_t high, rmq_unit_compare *compare, int64_t sought, int64_t *found,
+                    struct rmq_error *err);
+
+struct rmq_consume_queue {
+    struct rmq_file_queue files;
+    _Atomic int64_t min_offset;   /* first queue offset whose record is kept */
+    _Atomic int64_t max_offset;   /* next queue offset to be written */
+    _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
+    bool is_rewound;              /* units behind max may be left in the files */
+    int64_t stale_end;            /* number behind the last of them */
+};
+
+/* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
+ * those of the files until rmq_consume_queue_recover says better. */
+int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
+                           const char *directory, int64_t file_size, bool read_only,
+                           struct rmq_error *err);
+void rmq_consume_queue_close(struct rmq_consume_queue *queue);
+
+/* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and
+ * physical offset in [0, log_end). Callers pass for log_end the offset below which queues are known
+ * to be whole; as units are ordered by physical offset, a binary search over files and units does,
+ * and nothing beyond is looked at. Everything behind the end is cut unless read-only. Fill units
+ * count as written, but those behind the last real unit go with what followed them. min_offset
+ * becomes the first unit that is not a fill unit. */
+int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
+                              struct rmq_error *err);
+
+/* As rmq_consume_queue_recover, but leaves the units after the end in the files: a caller that
+ * appends the same ones again stores nothing, and so has nothing to write to the device.
+ * rmq_consume_queue_truncate, which must follow, cuts what was not appended again. */
+int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
+                             struct rmq_error *err);
+
+/* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing
+ * changes. The first unit of an empty queue starts it at queue_offset, after fill units from the
+ * beginning of its file. A gap (queue_offset > max_offset of a queue with units) is filled with
+ * fill units, so that each unit stays at its own place; one of more than RMQ_CONSUME_QUEUE_GAP_MAX
+ * units is RMQ_CORRUPT. A queue whose units are all expired is started again instead when
+ * queue_offset belongs to a later file. */
+int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset,
+                             int64_t physical_offset, int32_t size, int64_t tags_code,
+                             struct rmq_error *err);
+
+/* Drops units of records that start at or behind log_end. A queue left without units keeps its
+ * place when its first file does not start at 0: max_offset is then that of the first unit dropped,
+ * also after a restart. */
+int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
+                               struct rmq_error *err);
+
+/* Removes every unit and file: the next unit begins the queue again. */
+int rmq_consume_queue_clear(struct rmq_consume_queue *queue, struct rmq_error *err);
+
+/* Moves min_offset to the first unit at or behind log_start and unlinks files (never the last) that
+ * lie wholly before it. When no unit is left min becomes max. */
+int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
+                             struct rmq_error *err);
+
+/* Copies up to capacity units from queue_offset on; *count is 0 at or behind max_offset, or below
+ * the first file. */
+int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset,
+                           struct rmq_unit *units, size_t capacity, size_t *count,
+                           struct rmq_error *err);
+
+/* As rmq_unit_read: units by number, [from, upto) of those from the first file to max. */
+int rmq_consume_queue_units(struct rmq_consume_queue *queue, int64_t from, int64_t upto,
+                            struct rmq_unit *units, size_t *count, struct rmq_error *err);
+/* Number of the first unit that the files have room for. */
+int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue);
+/* Ends a read-only queue after unit end - 1, which is there, or leaves none. Changes no bytes. */
+int rmq_consume_queue_end_at(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err);
+
+int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err);
+
+static inline int64_t rmq_consume_queue_min(const struct rmq_consume_queue *queue)
+{
+    return atomic_load_explicit(&queue->min_offset, memory_order_acquire);
+}
+static inline int64_t rmq_consume_queue_max(const struct rmq_consume_queue *queue)
+{
+    return atomic_load_explicit(&queue->max_offset, memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* commit_log.h -- appending records to the run of commit log files.
+ *
+ * One put lock orders all writers. Under it a message gets its store timestamp, its queue offset
+ * and its place, is encoded straight into the mapped file, and becomes visible by moving the end.
+ * What can be done before (validation, the CRC of the body) is done before. A second
+ * thread makes files and pages ready ahead of the writer (warmer.h), so that an append normally
+ * makes no system call.
+ *
+ * Placement: a record is put where 8 more bytes follow it in the file; otherwise a blank record
+ * fills the file and the record opens the next one. Source: CommitLog and its
+ * DefaultAppendMessageCallback of RocketMQ 5.3.3.
+ */
+#ifndef RMQ_COMMIT_LOG_H
+#define RMQ_COMMIT_LOG_H
+
+#include "base/clock.h"
+#include "base/hook.h"
+#include "base/spin_lock.h"
+#include "file/warmer.h"
+#include "format/record.h"
+#include "index/queue_table.h"
+
+struct rmq_receipt {
+    int64_t physical_offset;
+    int64_t queue_offset;
+    int64_t store_timestamp;
+    int32_t size;
+};
+
+struct rmq_commit_log_options {
+    struct rmq_record_limits limits;
+    struct rmq_warmer_options warmer;
+    bool multi_dispatch;        /* honour INNER_MULTI_DISPATCH */
+    int64_t page_cache_busy_ms; /* a put lock held longer by another writer refuses new messages; 0:
+                                   never */
+};
+
+struct rmq_commit_log {
+    struct rmq_file_queue files;
+    struct rmq_commit_log_options options;
+    struct rmq_queue_table *queues;
+    struct rmq_clock *clock;
+
+    struct rmq_spin_lock put_lock;
+    bool is_shut;                    /* under put_lock: nobody gets a turn */
+    _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
+    struct rmq_warmer warmer;
+    _Atomic int64_t hold_at;      /* writers whose bytes end at or after it run on_far_ahead */
+    struct rmq_hook on_far_ahead; /* the checkpoint has to follow: see flusher.h */
+};
+
+/* log->files must be open and recovered. */
+int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
+                         struct rmq_queue_table *queues, struct rmq_clock *clock,
+                         struct rmq_error *err);
+/* Stops the warmer. The files stay open. */
+void rmq_commit_log_stop(struct rmq_commit_log *log);
+
+/* After bytes were appended, without the put lock: the warmer and the checkpoint
+ * keep up. May wait for the checkpoint. */
+static inline void rmq_commit_log_follow(struct rmq_commit_log *log)
+{
+    rmq_warmer_follow(&log->warmer);
+    if (rmq_file_queue_end(&log->files) >=
+        atomic_load_explicit(&log->hold_at, memory_order_relaxed))
+        rmq_hook_run(&log->on_far_ahead, true);
+}
+
+/* Appends count messages in order. With `together`, all lie in one file, as RocketMQ's batch does.
+ * *stored is how many are in the log, in receipts[0 .. *stored). Messages are validated before the
+ * first one is stored: RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE mean that none is, and
+ * err->at_offset is the index of the bad one. RMQ_NO_SPACE, RMQ_IO: the log cannot grow; those
+ * before are stored. RMQ_PAGE_CACHE_BUSY: none is stored. */
+int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *messages, size_t count,
+                       bool together, struct rmq_receipt *receipts, size_t *stored,
+                       struct rmq_error *err);
+
+/* Appends bytes as they come from another log. at must be the end of this log, or, when it is
+ * empty, a file border it shall begin at. Bytes may hold parts of records and may cross file
+ * borders. RMQ_OUT_OF_RANGE: at is neither. */
+int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
+                              size_t size, struct rmq_error *err);
+
+/* For callers that store records under the put lock (place.h). */
+
+/* RMQ_MESSAGE_ILLEGAL: no record may be of that topic. */
+int rmq_topic_validate(const char *topic, size_t size, struct rmq_error *err);
+/* Takes the put lock and reads the clock under it. is_long: others may find that the lock is held
+ * too long. RMQ_PAGE_CACHE_BUSY: another one holds it so; RMQ_NOT_WRITABLE: the log is shut; it is
+ * not taken. */
+int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
+                              struct rmq_error *err);
+void rmq_commit_log_end_turn(struct rmq_commit_log *log, bool is_long);
+/* Finds the place for size bytes, with the blank's 8 behind them, at the end of the log: the
+ * caller, who holds the put lock, stores them there and moves the end. size is at most the file
+ * size less the blank's 8. */
+int rmq_commit_log_make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
+                             struct rmq_error *err);
+
+#endif

@@ -1,0 +1,685 @@
+#include "log/dispatch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+
+/* Records entered before positions are published and the limit is read again. */
+#define RMQ_DISPATCH_CHUNK 256
+/* While idle the thread looks again after this long, this many times, before it parks. */
+#define RMQ_IDLE_NAP_US 50
+#define RMQ_IDLE_NAPS 40
+/* So long where the log is bound by a confirm offset. That rises with every acknowledgement, and a
+ * thread that woke for each would cost puts that wait for replicas a quarter of their time. */
+#define RMQ_BOUND_NAP_US 1000
+/* Parked, the thread looks this often for a failure that another thread met. */
+#define RMQ_PARK_US 50000
+/* While something is left that cannot be entered, such as half a record, or while nothing orders
+ * what others store before their look at `parked`. */
+#define RMQ_RETRY_US 1000
+/* While the disk has no room. */
+#define RMQ_NO_ROOM_RETRY_US 10000
+/* A disk without room keeps a store from closing for this long; the abort marker then stays. */
+#define RMQ_STOP_PATIENCE_MS 1000
+
+#define RMQ_CACHE_LINE 64
+_Static_assert(offsetof(struct rmq_dispatcher, recent) -
+                       offsetof(struct rmq_dispatcher, waits_for_room) >
+                   RMQ_CACHE_LINE,
+               "appends read no cache line that the thread writes for every record");
+
+/* ---- one record ---- */
+
+static void raise_next(struct rmq_queue *queue, int64_t offset)
+{
+    assert(offset >= 0);
+
+    int64_t next = atomic_load_explicit(&queue->next_offset, memory_order_relaxed);
+    while (next < offset && !atomic_compare_exchange_weak(&queue->next_offset, &next, offset)) {
+    }
+}
+
+/* The place for a queue among the recent ones, which holds that queue, another, or none. Queues
+ * stay where they are for as long as their table, and finding one there costs a hash and two or
+ * three cache misses. */
+static struct rmq_queue **recall(struct rmq_dispatcher *dispatcher, const char *topic,
+                                 size_t topic_size, int32_t queue_id)
+{
+    assert(topic || topic_size == 0);
+
+    unsigned last = topic_size > 0 ? (uint8_t)topic[topic_size - 1] : 0;
+    unsigned place = (unsigned)queue_id + last * 4u + (unsigned)topic_size;
+    return &dispatcher->recent[place % RMQ_RECENT_QUEUES];
+}
+
+static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t topic_size,
+                     int32_t queue_id)
+{
+    return queue && queue->queue_id == queue_id && queue->topic_size == topic_size &&
+           memcmp(queue->topic, topic, topic_size) == 0;
+}
+
+/* A queue that a record calls for, and how. */
+struct place {
+    const char *topic;
+    size_t topic_size;
+    int32_t queue_id;
+    bool is_batch;
+    bool is_light; /* by INNER_MULTI_DISPATCH */
+};
+
+static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
+                 const struct rmq_unit *unit, unsigned parts, struct rmq_error *err)
+{
+    assert(unit->size > 0 && unit->batch_size > 0);
+
+    const char *topic = place->topic;
+    size_t topic_size = place->topic_size;
+    int32_t queue_id = place->queue_id;
+    struct rmq_queue **recent = recall(dispatcher, topic, topic_size, queue_id);
+
+    int status = RMQ_OK;
+    /* A turned bit could ask for a gap as large as the disk. */
+    if (!rmq_is_queue_offset_possible(unit->queue_offset, unit->physical_offset, place->is_batch))
+        return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                        "record at %" PRId64 " has the queue offset %" PRId64
+                        ", which no record there can have; see rmqstore repair",
+                        unit->physical_offset, unit->queue_offset);
+
+    if (!is_queue(*recent, topic, topic_size, queue_id))
+        status = rmq_queue_table_get(dispatcher->queues, topic, topic_size, queue_id,
+                                     place->is_batch, recent, err);
+
+    struct rmq_queue *queue = *recent;
+    if (status == RMQ_INVALID)
+        return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
+                          log alone. */
+
+    if (status == RMQ_OK && (parts & RMQ_TO_SURVEY))
+        return rmq_queue_survey(queue, unit, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
+        status = rmq_queue_open(dispatcher->queues, queue, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
+        status = rmq_queue_append(queue, unit, place->is_light, err);
+    if (status == RMQ_OK)
+        raise_next(queue, unit->queue_offset + unit->batch_size);
+    return status;
+}
+
+/* The next piece of text up to ',' from *at on; false behind the last. */
+static bool next_token(struct rmq_slice text, size_t *at, struct rmq_slice *token)
+{
+    assert(token);
+
+    if (!text.data || *at > text.size)
+        return false;
+    const char *comma = memchr(text.data + *at, ',', text.size - *at);
+    size_t end = comma ? (size_t)(comma - text.data) : text.size;
+
+    token->data = text.data + *at;
+    token->size = end - *at;
+    *at = end + 1;
+    return true;
+}
+
+static bool begins_with(const struct rmq_record *record, const char *prefix)
+{
+    assert(prefix);
+
+    size_t size = strlen(prefix);
+    return (size_t)record->topic_size >= size && memcmp(record->topic, prefix, size) == 0;
+}
+
+static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                       const struct rmq_dispatch_properties *properties,
+                       const struct rmq_unit *main_unit, unsigned parts, struct rmq_error *err)
+{
+    assert(record->topic && properties);
+
+    struct rmq_slice name, offset;
+    size_t name_at = 0, offset_at = 0;
+    if (begins_with(record, "%RETRY%") || begins_with(record, "SCHEDULE_TOPIC_XXXX") ||
+        begins_with(record, "rmq_sys_"))
+        return RMQ_OK;
+
+    while (next_token(properties->multi_dispatch, &name_at, &name) &&
+           next_token(properties->multi_queue_offset, &offset_at, &offset)) {
+        struct rmq_unit unit = *main_unit;
+        unit.batch_size = 1;
+        if (!rmq_parse_i64(offset, &unit.queue_offset))
+            continue;
+
+        /* Light queues of the light prefix have id 0, others that of the message. */
+        int32_t queue_id =
+            name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
+
+        const struct place place = {name.data, name.size, queue_id, .is_light = true};
+        int status = enter(dispatcher, &place, &unit, parts, err);
+        if (status != RMQ_OK)
+            return status;
+    }
+    return RMQ_OK;
+}
+
+static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                        const struct rmq_dispatch_properties *properties, unsigned parts,
+                        struct rmq_error *err)
+{
+    assert(record->total_size >= RMQ_RECORD_SIZE_MIN);
+
+    int32_t transaction = record->sys_flag & RMQ_FLAG_TRANSACTION;
+    if (transaction == RMQ_FLAG_PREPARED || transaction == RMQ_FLAG_ROLLBACK)
+        return RMQ_OK;
+
+    bool is_inner = properties->inner_num > 0 && properties->inner_num <= INT16_MAX &&
+                    properties->inner_base >= 0;
+    struct rmq_unit unit = {
+        .physical_offset = record->physical_offset,
+        .size = record->total_size,
+        .tags_code = rmq_record_tags_code(record, properties, dispatcher->options.delays_ms,
+                                          dispatcher->options.delay_count),
+        .queue_offset = is_inner ? properties->inner_base : record->queue_offset,
+        .batch_size = is_inner ? properties->inner_num : 1,
+        .store_timestamp = record->store_timestamp,
+    };
+
+    const struct place place = {record->topic, (size_t)record->topic_size, record->queue_id,
+                                (record->sys_flag & RMQ_FLAG_INNER_BATCH) != 0, false};
+    int status = enter(dispatcher, &place, &unit, parts, err);
+    if (status == RMQ_OK && dispatcher->options.multi_dispatch && properties->multi_dispatch.size)
+        status = enter_light(dispatcher, record, properties, &unit, parts, err);
+    return status;
+}
+
+static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                       const struct rmq_dispatch_properties *properties, struct rmq_error *err)
+{
+    assert(dispatcher->index);
+
+    if ((record->sys_flag & RMQ_FLAG_TRANSACTION) == RMQ_FLAG_ROLLBACK)
+        return RMQ_OK;
+
+    int64_t rolled = -1;
+    int64_t file_size = dispatcher->log->files.options.file_size;
+    int status = RMQ_OK;
+
+    if (dispatcher->options.bound_index && record->physical_offset % file_size == 0) {
+        int64_t begin = rmq_index_newest_begin(dispatcher->index);
+        if (begin < record->physical_offset &&
+            record->physical_offset / file_size - begin / file_size >= RMQ_INDEX_LOG_FILES_MAX)
+            status = rmq_index_roll(dispatcher->index, &rolled, err);
+    }
+
+    if (status == RMQ_OK) {
+        struct rmq_index_request request = {
+            .topic = {record->topic, (size_t)record->topic_size},
+            .unique_key = properties->unique_key,
+            .keys = properties->keys,
+            .tags = properties->tags,
+            .physical_offset = record->physical_offset,
+            .store_timestamp = record->store_timestamp,
+        };
+        int64_t now_ms =
+            rmq_index_may_roll(dispatcher->index, &request) ? rmq_clock_now(dispatcher->clock) : 0;
+        status = rmq_index_put(dispatcher->index, &request, now_ms, &rolled, err);
+    }
+
+    if (rolled >= 0)
+        atomic_store_explicit(&dispatcher->index_timestamp, rolled, memory_order_release);
+    return status;
+}
+
+int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                        unsigned parts, struct rmq_error *err)
+{
+    assert(parts && (!(parts & RMQ_TO_SURVEY) || parts == RMQ_TO_SURVEY));
+
+    struct rmq_dispatch_properties properties;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+
+    int status = RMQ_OK;
+    if (parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS | RMQ_TO_SURVEY))
+        status = enter_queues(dispatcher, record, &properties, parts, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
+        status = enter_index(dispatcher, record, &properties, err);
+
+    if (status == RMQ_OK && (parts & RMQ_TO_QUEUES)) {
+        atomic_store_explicit(&dispatcher->last_timestamp, record->store_timestamp,
+                              memory_order_release);
+        atomic_store_explicit(&dispatcher->last_offset, record->physical_offset,
+                              memory_order_release);
+    }
+    return status;
+}
+
+/* ---- walking ---- */
+
+int64_t rmq_dispatcher_confirmed(const struct rmq_dispatcher *dispatcher)
+{
+    assert(dispatcher->log);
+
+    /* The bound is read last: see rmq_dispatcher_hold. */
+    int64_t end = rmq_file_queue_end(&dispatcher->log->files);
+    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_acquire);
+    return confirm >= 0 && confirm < end ? confirm : end;
+}
+
+int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher)
+{
+    int64_t limit = rmq_dispatcher_confirmed(dispatcher);
+    if (dispatcher->options.limit_to_flushed) {
+        int64_t flushed = rmq_file_queue_flushed(&dispatcher->log->files);
+        if (flushed < limit)
+            limit = flushed;
+    }
+    return limit;
+}
+
+void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_relaxed);
+    while (confirm < offset)
+        if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
+            /* Readers that wait for records do not wait for the end of a nap. */
+            if (atomic_load(&dispatcher->waiters) > 0)
+                rmq_event_count_advance(&dispatcher->calls);
+            else
+                rmq_dispatcher_nudge(dispatcher);
+            rmq_wakeups_nudge(&dispatcher->confirmed);
+            return;
+        }
+}
+
+int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher)
+{
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    if (!rmq_dispatcher_is_bound(dispatcher)) {
+        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+        /* The thread may have seen a later end before it could see the bound; what it enters by
+         * that, readers get. It is at most the end here. */
+        atomic_thread_fence(memory_order_seq_cst);
+        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+    }
+    return rmq_dispatcher_confirmed(dispatcher);
+}
+
+static void publish(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    assert(offset >= 0);
+
+    atomic_store_explicit(&dispatcher->dispatched_offset, offset, memory_order_seq_cst);
+
+    rmq_wakeups_nudge(&dispatcher->dispatched);
+    if (atomic_load(&dispatcher->waiters) > 0) {
+        pthread_mutex_lock(&dispatcher->lock);
+        pthread_cond_broadcast(&dispatcher->progressed);
+        pthread_mutex_unlock(&dispatcher->lock);
+    }
+}
+
+/* Enters up to a chunk of records of one file; *moved is true if any was. A record that is not
+ * whole yet (bytes of a replica come in pieces) ends the chunk. */
+static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_file *file,
+                          int64_t limit, int64_t *offset, struct rmq_error *err)
+{
+    assert(*offset >= file->start && *offset < file->start + file->size);
+
+    const uint8_t *base = rmq_mapped_file_base(file);
+    int64_t file_end = file->start + file->size;
+    int64_t stop = limit < file_end ? limit : file_end;
+    for (int i = 0; i < RMQ_DISPATCH_CHUNK && *offset < stop; ++i) {
+        struct rmq_record record;
+        const uint8_t *data = base + (*offset - file->start);
+        size_t available = (size_t)(stop - *offset);
+
+        if (available < RMQ_BLANK_SIZE)
+            return RMQ_OK;
+        int32_t size = rmq_get_i32(data);
+        bool is_blank = (uint32_t)rmq_get_i32(data + 4) == RMQ_MAGIC_BLANK;
+        if (!is_blank && size > 0 && (size_t)size > available && stop < file_end)
+            return RMQ_OK;
+
+        int status = rmq_record_decode(data, available, *offset, RMQ_CHECK_PLACE, &record, err);
+        if (status == RMQ_END && record.total_size == RMQ_BLANK_SIZE) {
+            *offset = file_end;
+            return RMQ_OK;
+        }
+
+        if (status == RMQ_END)
+            return rmq_fail(err, RMQ_CORRUPT, *offset,
+                            "%s: no record at offset %" PRId64 ", though the log ends at %" PRId64,
+                            file->path, *offset, rmq_file_queue_end(&dispatcher->log->files));
+        if (status == RMQ_OK)
+            status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_QUEUES | RMQ_TO_INDEX, err);
+        if (status != RMQ_OK)
+            return status;
+
+        *offset += record.total_size;
+        assert(*offset <= file_end);
+    }
+    return RMQ_OK;
+}
+
+/* One turn. *moved is false when there was nothing to do, or no room to do it. */
+static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct rmq_error *err)
+{
+    int64_t before = atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed);
+    int64_t limit = rmq_dispatcher_limit(dispatcher);
+    int64_t start = rmq_file_queue_start(&dispatcher->log->files);
+    int64_t offset = before;
+    *moved = false;
+    if (offset < start)
+        offset = start; /* What expired before it was dispatched is gone from the log. */
+    if (start < 0)
+        return RMQ_OK;
+
+    int status = RMQ_OK;
+    if (offset < limit) {
+        struct rmq_mapped_file *file = NULL;
+        status = rmq_file_queue_pin(&dispatcher->log->files, offset, &file, err);
+        if (status == RMQ_NOT_FOUND)
+            return RMQ_OK; /* Expired this moment. */
+        if (status != RMQ_OK)
+            return status;
+        status = dispatch_chunk(dispatcher, file, limit, &offset, err);
+        rmq_mapped_file_unpin(file);
+    }
+
+    assert(offset >= before);
+    if (offset != before) {
+        *moved = true;
+        publish(dispatcher, offset);
+    }
+    return status;
+}
+
+/* ---- the thread ---- */
+
+/* Whether every other thread of the process has passed a fence (or, to begin with, whether they can
+ * be made to). Not in a sandbox that forbids the call. */
+static bool membarrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+/* Sleeps a little, then until it is called; `calls` was read before the last look for records. */
+static void idle(struct rmq_dispatcher *dispatcher, uint32_t calls, int *naps)
+{
+    assert(*naps >= 0 && *naps <= RMQ_IDLE_NAPS);
+
+    if (*naps < RMQ_IDLE_NAPS) {
+        ++*naps;
+        rmq_event_count_await(&dispatcher->calls, calls,
+                              rmq_dispatcher_is_bound(dispatcher) ? RMQ_BOUND_NAP_US
+                                                                  : RMQ_IDLE_NAP_US);
+        return;
+    }
+
+    atomic_store_explicit(&dispatcher->parked, true, memory_order_relaxed);
+    bool may_park = dispatcher->has_barrier && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    if (rmq_dispatcher_limit(dispatcher) > atomic_load(&dispatcher->dispatched_offset))
+        may_park = false;
+
+    rmq_event_count_await(&dispatcher->calls, calls,
+                          may_park                     ? RMQ_PARK_US
+                          : dispatcher->waits_for_room ? RMQ_NO_ROOM_RETRY_US
+                                                       : RMQ_RETRY_US);
+    atomic_store_explicit(&dispatcher->parked, false, memory_order_relaxed);
+}
+
+/* What the thread does next. */
+enum turn { RMQ_TURN_WORK, RMQ_TURN_REST, RMQ_TURN_END };
+
+static enum turn next_turn(struct rmq_dispatcher *dispatcher)
+{
+    assert(dispatcher->failure);
+
+    enum turn turn = RMQ_TURN_WORK;
+    pthread_mutex_lock(&dispatcher->lock);
+    if (dispatcher->pause || atomic_load(&dispatcher->failure->status) != RMQ_OK)
+        turn = dispatcher->stop ? RMQ_TURN_END : RMQ_TURN_REST;
+
+    dispatcher->resting = turn != RMQ_TURN_WORK;
+    if (dispatcher->resting)
+        pthread_cond_broadcast(&dispatcher->progressed);
+    pthread_mutex_unlock(&dispatcher->lock);
+    return turn;
+}
+
+/* Whether the thread may end; its last look for records gave status. */
+static bool is_done(struct rmq_dispatcher *dispatcher, int status)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    /* What is left is half a record, or waits for room on the disk. */
+    bool is_over =
+        dispatcher->stop && (status == RMQ_OK || rmq_monotonic_ms() >= dispatcher->stop_by_ms);
+
+    if (is_over) {
+        dispatcher->resting = true;
+        pthread_cond_broadcast(&dispatcher->progressed);
+    }
+    pthread_mutex_unlock(&dispatcher->lock);
+    return is_over;
+}
+
+/* Keeps for callers whether the last look for records met a disk without room. */
+static void note_room(struct rmq_dispatcher *dispatcher, int status, const struct rmq_error *error)
+{
+    assert(status != RMQ_NO_SPACE || error->status == RMQ_NO_SPACE);
+
+    if (status != RMQ_NO_SPACE && !dispatcher->waits_for_room)
+        return;
+
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->waits_for_room = status == RMQ_NO_SPACE;
+    if (status == RMQ_NO_SPACE) {
+        dispatcher->no_room = *error;
+        ++dispatcher->refused_looks;
+        pthread_cond_broadcast(&dispatcher->progressed);
+    }
+    pthread_mutex_unlock(&dispatcher->lock);
+}
+
+static void *run(void *argument)
+{
+    struct rmq_dispatcher *dispatcher = argument;
+    int naps = 0;
+    for (;;) {
+        struct rmq_error error;
+        bool moved = false;
+        uint32_t calls = rmq_event_count_read(&dispatcher->calls);
+        enum turn turn = next_turn(dispatcher);
+
+        if (turn == RMQ_TURN_END)
+            return NULL;
+        if (turn == RMQ_TURN_REST) {
+            rmq_event_count_await(&dispatcher->calls, calls, -1);
+            continue;
+        }
+
+        int status = dispatch_some(dispatcher, &moved, &error);
+        if (status != RMQ_OK && status != RMQ_NO_SPACE)
+            rmq_failure_set(dispatcher->failure, &error);
+        note_room(dispatcher, status, &error);
+
+        if (moved)
+            naps = 0;
+        else if (is_done(dispatcher, status))
+            return NULL;
+        else
+            idle(dispatcher, calls, &naps);
+    }
+}
+
+static int64_t dispatched_of(const void *dispatcher)
+{
+    return atomic_load(&((const struct rmq_dispatcher *)dispatcher)->dispatched_offset);
+}
+
+static int64_t confirmed_of(const void *dispatcher)
+{
+    return rmq_dispatcher_confirmed(dispatcher);
+}
+
+void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
+                         struct rmq_queue_table *queues, struct rmq_index *index,
+                         struct rmq_clock *clock, struct rmq_failure *failure,
+                         const struct rmq_dispatch_options *options)
+{
+    assert(log && queues && clock && failure);
+
+    memset(dispatcher, 0, sizeof *dispatcher);
+    dispatcher->log = log;
+    dispatcher->queues = queues;
+    dispatcher->index = index;
+    dispatcher->clock = clock;
+    dispatcher->failure = failure;
+    dispatcher->options = *options;
+
+    dispatcher->resting = true;
+    atomic_init(&dispatcher->confirm_offset, -1);
+    atomic_init(&dispatcher->last_offset, -1);
+
+    rmq_wakeups_init(&dispatcher->dispatched, dispatched_of, dispatcher);
+    rmq_wakeups_init(&dispatcher->confirmed, confirmed_of, dispatcher);
+    pthread_mutex_init(&dispatcher->lock, NULL);
+
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&dispatcher->progressed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    assert(!dispatcher->has_thread);
+
+    dispatcher->has_barrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    int error = pthread_create(&dispatcher->thread, NULL, run, dispatcher);
+    if (error)
+        return rmq_fail_os(err, error, "starting the dispatcher thread");
+    dispatcher->has_thread = true;
+    return RMQ_OK;
+}
+
+void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher)
+{
+    if (!dispatcher->has_thread)
+        return;
+
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->stop = true;
+    dispatcher->stop_by_ms = rmq_monotonic_ms() + RMQ_STOP_PATIENCE_MS;
+    pthread_mutex_unlock(&dispatcher->lock);
+
+    rmq_event_count_advance(&dispatcher->calls);
+    pthread_join(dispatcher->thread, NULL);
+    assert(dispatcher->resting);
+    dispatcher->has_thread = false;
+}
+
+void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher)
+{
+    assert(!dispatcher->has_thread);
+
+    rmq_wakeups_destroy(&dispatcher->confirmed);
+    rmq_wakeups_destroy(&dispatcher->dispatched);
+    pthread_cond_destroy(&dispatcher->progressed);
+    pthread_mutex_destroy(&dispatcher->lock);
+}
+
+/* The caller holds the lock. */
+static int fail_for_room(const struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    assert(dispatcher->no_room.status == RMQ_NO_SPACE);
+
+    const struct rmq_error *why = &dispatcher->no_room;
+    int64_t offset = atomic_load(&dispatcher->dispatched_offset);
+    int status = rmq_fail(err, RMQ_NO_SPACE, offset,
+                          "records from offset %" PRId64
+                          " on are stored, and enter their queues once there is room: %s",
+                          offset, why->detail);
+
+    if (err)
+        err->os_errno = why->os_errno;
+    return status;
+}
+
+int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    int status = dispatcher->waits_for_room ? fail_for_room(dispatcher, err) : RMQ_OK;
+    pthread_mutex_unlock(&dispatcher->lock);
+    return status;
+}
+
+int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
+                        struct rmq_error *err)
+{
+    assert(timeout_ms >= 0);
+
+    if (atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_acquire) >= offset)
+        return RMQ_OK;
+    int status = RMQ_OK;
+    struct timespec until = rmq_monotonic_after(timeout_ms);
+
+    pthread_mutex_lock(&dispatcher->lock);
+
+    /* The next refusal may be of a look that began before this call. */
+    uint64_t refused_looks = dispatcher->refused_looks + 2;
+    atomic_fetch_add(&dispatcher->waiters, 1);
+    rmq_event_count_advance(&dispatcher->calls);
+
+    while (atomic_load(&dispatcher->dispatched_offset) < offset && status == RMQ_OK) {
+        status = rmq_failure_check(dispatcher->failure, err);
+        if (status == RMQ_OK && dispatcher->refused_looks >= refused_looks)
+            status = fail_for_room(dispatcher, err);
+        if (status == RMQ_OK &&
+            pthread_cond_timedwait(&dispatcher->progressed, &dispatcher->lock, &until) ==
+                ETIMEDOUT &&
+            atomic_load(&dispatcher->dispatched_offset) < offset)
+            status = rmq_fail(err, RMQ_TIMEOUT, atomic_load(&dispatcher->dispatched_offset),
+                              "dispatch reached %" PRId64 ", not %" PRId64 ", in %" PRId64 " ms",
+                              atomic_load(&dispatcher->dispatched_offset), offset, timeout_ms);
+    }
+
+    assert(atomic_load(&dispatcher->waiters) > 0);
+    atomic_fetch_sub(&dispatcher->waiters, 1);
+    pthread_mutex_unlock(&dispatcher->lock);
+    return status;
+}
+
+void rmq_dispatcher_pause(struct rmq_dispatcher *dispatcher)
+{
+    pthread_mutex_lock(&dispatcher->lock);
+    dispatcher->pause = true;
+    assert(dispatcher->has_thread || dispatcher->resting);
+    rmq_event_count_advance(&dispatcher->calls);
+
+    while (!dispatcher->resting)
+        pthread_cond_wait(&dispatcher->progressed, &dispatcher->lock);
+    pthread_mutex_unlock(&dispatcher->lock);
+}
+
+void rmq_dispatcher_resume(struct rmq_dispatcher *dispatcher, int64_t offset)
+{
+    assert(offset >= 0);
+
+    pthread_mutex_lock(&dispatcher->lock);
+    assert(dispatcher->pause && dispatcher->resting);
+    atomic_store(&dispatcher->dispatched_offset, offset);
+    dispatcher->pause = false;
+    pthread_mutex_unlock(&dispatcher->lock);
+    rmq_event_count_advance(&dispatcher->calls);
+    rmq_wakeups_nudge(&dispatcher->dispatched);
+    rmq_wakeups_nudge(&dispatcher->confirmed);
+}

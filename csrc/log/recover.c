@@ -1,0 +1,557 @@
+#include "log/recover_parts.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "log/log_end.h"
+
+/* ---- where to begin ---- */
+
+int rmq_recover_find_start(struct rmq_file_queue *files, int64_t bound, int64_t *start,
+                           struct rmq_error *err)
+{
+    assert(start);
+
+    *start = rmq_file_queue_start(files);
+    for (size_t i = files->count; i-- > 0;) {
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        int status = rmq_file_queue_pin_at(files, i, &file, err);
+        if (status != RMQ_OK)
+            return status;
+
+        bool found = file->start <= bound &&
+                     rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
+                                       RMQ_CHECK_PLACE, &record, NULL) == RMQ_OK;
+        int64_t at = file->start;
+        rmq_mapped_file_unpin(file);
+
+        if (found) {
+            *start = at;
+            return RMQ_OK;
+        }
+    }
+    return RMQ_OK;
+}
+
+/* ---- queues ---- */
+
+int rmq_recover_each_queue(struct rmq_queue_table *queues,
+                           int (*verb)(struct rmq_queue *, int64_t, struct rmq_error *),
+                           int64_t offset, struct rmq_error *err)
+{
+    assert(queues && verb);
+
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue && status == RMQ_OK;
+         queue = rmq_queue_table_next(queue))
+        status = verb(queue, offset, err);
+    return status;
+}
+
+static int64_t last_physical_end(struct rmq_queue_table *queues)
+{
+    int64_t end = -1;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues); queue;
+         queue = rmq_queue_table_next(queue)) {
+        int64_t one = rmq_queue_physical_end(queue);
+        end = one > end ? one : end;
+    }
+    return end;
+}
+
+/* Before index files that begin at offset are dropped: a crash in between must find the way back to
+ * it. */
+static int lower_checkpoint(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                            const struct rmq_recovery_options *options, int64_t offset,
+                            struct rmq_error *err)
+{
+    assert(options->checkpoint_path);
+
+    if (checkpoint->logics_physical_offset <= offset)
+        return RMQ_OK;
+
+    checkpoint->logics_physical_offset = offset > 0 ? offset : 0;
+    return rmq_checkpoint_write(dispatcher->log->files.options.vfs, options->checkpoint_path,
+                                checkpoint, err);
+}
+
+/* The index files that the checkpoint does not vouch for go. */
+static int discard_index(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                         const struct rmq_recovery_options *options, struct rmq_error *err)
+{
+    int64_t safe = checkpoint->logics_physical_offset, begin = 0;
+    if (!dispatcher->index || dispatcher->index->count == 0)
+        return RMQ_OK;
+
+    begin = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp, safe);
+
+    int status = lower_checkpoint(dispatcher, checkpoint, options, begin, err);
+    if (status != RMQ_OK)
+        return status;
+    return rmq_index_discard_unsafe(dispatcher->index, checkpoint->index_timestamp, safe, &begin,
+                                    err);
+}
+
+static int rewind_queues(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
+{
+    assert(log_end >= 0);
+
+    int64_t log_start = rmq_file_queue_start(&dispatcher->log->files);
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        status = rmq_queue_rewind(queue, log_start, log_end, err);
+    return status;
+}
+
+static int truncate_queues(struct rmq_dispatcher *dispatcher, int64_t log_end,
+                           struct rmq_error *err)
+{
+    assert(log_end >= 0);
+
+    int64_t log_start = rmq_file_queue_start(&dispatcher->log->files);
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        status = rmq_queue_truncate(queue, log_start, log_end, err);
+    return status;
+}
+
+/* After a crash: only what the checkpoint vouches for counts; *start is where the walk has to
+ * begin. */
+static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                    int64_t *start, struct rmq_error *err)
+{
+    assert(start);
+
+    int64_t bound = INT64_MAX;
+    if (dispatcher->index && dispatcher->index->count == 0)
+        bound = -1; /* See trust(). */
+    else if (dispatcher->index)
+        bound = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp,
+                                       checkpoint->logics_physical_offset);
+
+    /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0
+     * takes none. */
+    if (checkpoint->logics_physical_offset < bound)
+        bound = checkpoint->logics_physical_offset;
+
+    int status = rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+    return status == RMQ_OK ? rewind_queues(dispatcher, *start, err) : status;
+}
+
+/* After a clean stop: queues as they are. */
+static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable,
+                 struct rmq_error *err)
+{
+    assert(start && durable);
+
+    int status = rewind_queues(dispatcher, INT64_MAX, err);
+    if (status != RMQ_OK)
+        return status;
+
+    *durable = last_physical_end(dispatcher->queues);
+    int64_t bound = *durable;
+    if (dispatcher->index && dispatcher->index->count == 0) {
+        bound = -1; /* Even without keys a store has an index file: it was lost, or is asked for
+                       only now. */
+    } else if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
+        int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
+        bound = indexed < bound ? indexed : bound;
+    }
+
+    return rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+}
+
+/* ---- the walk ---- */
+
+int rmq_recover_holds_nul(struct rmq_file_queue *files, int64_t offset, bool *holds,
+                          struct rmq_error *err)
+{
+    assert(holds);
+
+    struct rmq_mapped_file *file = NULL;
+    struct rmq_record record;
+    int status = rmq_file_queue_pin(files, offset, &file, err);
+    if (status != RMQ_OK)
+        return status;
+
+    int64_t at = offset - file->start;
+    *holds = rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(file->size - at), offset,
+                               RMQ_CHECK_FORM, &record, NULL) == RMQ_OK &&
+             (memchr(record.topic, 0, (size_t)record.topic_size) ||
+              (record.properties_size > 0 &&
+               memchr(record.properties, 0, (size_t)record.properties_size)));
+    rmq_mapped_file_unpin(file);
+    return RMQ_OK;
+}
+
+/* Finds where the log ends. Everything that recovery may refuse it refuses here, before it changes
+ * anything. */
+static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                  int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
+                  int64_t *last_timestamp, struct rmq_error *err)
+{
+    assert(recovery->records == 0 && last_timestamp);
+
+    struct rmq_record record;
+    int64_t last_offset = -1;
+    int status;
+    *last_timestamp = -1;
+
+    while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
+        status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_SURVEY, err);
+        if (status != RMQ_OK)
+            return status;
+        ++recovery->records;
+        last_offset = record.physical_offset;
+        *last_timestamp = record.store_timestamp;
+    }
+    if (status != RMQ_END)
+        return status;
+
+    assert(ahead->scan.offset >= recovery->start_offset);
+    recovery->end_offset = ahead->scan.offset;
+    if (options->was_closed || last_offset < durable)
+        return RMQ_OK;
+
+    /* The body's CRC says nothing about what follows the body. A last record whose topic or
+     * properties hold a NUL was on its way to the device when the power went. */
+    bool is_torn = false;
+    status = rmq_recover_holds_nul(&dispatcher->log->files, last_offset, &is_torn, err);
+    if (status == RMQ_OK && is_torn) {
+        recovery->end_offset = last_offset;
+        assert(recovery->records > 0);
+        --recovery->records;
+    }
+    return status;
+}
+
+/* Enters the records that were surveyed. */
+static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                 struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    assert(recovery->start_offset >= 0 && recovery->start_offset <= recovery->end_offset);
+
+    struct rmq_scan_ahead ahead;
+    struct rmq_record record;
+    int64_t indexed = -1, left = recovery->records;
+    int status = RMQ_OK;
+
+    /* The index takes the keys of its last record once more, since a full disk may have kept it
+     * from taking all; that of a closed store has all. */
+    if (options->was_closed && dispatcher->index)
+        indexed = rmq_index_last_physical_offset(dispatcher->index);
+
+    recovery->dispatched_offset = recovery->start_offset;
+    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, recovery->start_offset,
+                         recovery->end_offset, RMQ_CHECK_PLACE);
+
+    for (; left > 0 && status == RMQ_OK; --left) {
+        status = rmq_scan_ahead_next(&ahead, &record, err);
+        if (status != RMQ_OK)
+            break;
+
+        bool is_confirmed = ahead.scan.offset <= options->dispatch_until;
+        unsigned parts = is_confirmed ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        if (is_confirmed)
+            recovery->dispatched_offset = ahead.scan.offset;
+        if (record.physical_offset <= indexed)
+            parts &= ~(unsigned)RMQ_TO_INDEX;
+        status = rmq_dispatch_record(dispatcher, &record, parts, err);
+    }
+
+    if (status == RMQ_END)
+        status =
+            rmq_fail(err, RMQ_CORRUPT, ahead.scan.offset,
+                     "commit log: the record at offset %" PRId64 " changed while it was recovered",
+                     ahead.scan.offset);
+    rmq_scan_ahead_finish(&ahead);
+    return status;
+}
+
+/* ---- what lies behind the end ---- */
+
+/* Copies what lies behind the end when whole records are among it. */
+static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                    struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    assert(recovery->end_offset >= 0);
+
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t last = 0;
+    int status = rmq_file_queue_last_byte(files, recovery->end_offset, &last, err);
+    if (status != RMQ_OK || last <= recovery->end_offset)
+        return status;
+
+    recovery->cut_bytes = last - recovery->end_offset;
+    struct rmq_scan scan;
+    rmq_scan_begin(&scan, files, recovery->end_offset, last, 0);
+
+    status = rmq_scan_resync(&scan, err);
+    rmq_scan_finish(&scan);
+
+    if (status == RMQ_END)
+        return RMQ_OK;
+    return status == RMQ_OK ? rmq_cut_copy(files, options->root, recovery->end_offset, last,
+                                           recovery->cut_path, err)
+                            : status;
+}
+
+/* Where the checkpoint does not name how far the log was flushed. Files are filled and flushed in
+ * order: a whole record at the head of a later file shows that this place was full once, and what
+ * is wrong here is most probably damage. */
+static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t *begin)
+{
+    assert(end >= 0 && begin);
+
+    for (size_t i = 0; i < files->count; ++i) {
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        if (rmq_file_queue_pin_at(files, i, &file, NULL) != RMQ_OK)
+            return false;
+
+        bool begins =
+            file->start > end &&
+            rmq_record_decode(rmq_mapped_file_base(file), (size_t)file->size, file->start,
+                              RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK;
+        *begin = file->start;
+        rmq_mapped_file_unpin(file);
+
+        if (begins)
+            return true;
+    }
+    return false;
+}
+
+static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durable, bool is_unknown,
+                         struct rmq_error *err)
+{
+    assert(end < durable);
+
+    return rmq_fail(err, RMQ_CORRUPT, end,
+                    "commit log: %s at offset %" PRId64 ", but records up to %" PRId64
+                    " were stored%s; the log is "
+                    "left as it is: see rmqstore verify, then rmqstore repair",
+                    scan->verdict == RMQ_SCAN_BAD ? scan->error.detail : "no record", end, durable,
+                    is_unknown ? " (or RocketMQ cut them off here; which one is unknown)" : "");
+}
+
+/* ---- the whole ---- */
+
+int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
+{
+    assert(log_end >= 0);
+
+    int64_t from = INT64_MAX;
+    if (!dispatcher->index || rmq_index_last_physical_offset(dispatcher->index) < log_end)
+        return RMQ_OK;
+
+    int status = rmq_index_discard_unsafe(dispatcher->index, INT64_MAX, log_end, &from, err);
+    if (status != RMQ_OK || from >= log_end)
+        return status;
+
+    int64_t start = rmq_file_queue_start(&dispatcher->log->files);
+    struct rmq_scan scan;
+    struct rmq_record record;
+    rmq_scan_begin(&scan, &dispatcher->log->files, from > start ? from : start, log_end,
+                   RMQ_CHECK_PLACE);
+
+    while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+        status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_INDEX, err);
+        if (status != RMQ_OK)
+            break;
+    }
+    rmq_scan_finish(&scan);
+    return status == RMQ_END ? RMQ_OK : status;
+}
+
+static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                  const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                  struct rmq_error *err)
+{
+    assert(recovery->start_offset <= recovery->end_offset);
+
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t end = recovery->end_offset;
+    int status = save_cut(dispatcher, options, recovery, err);
+
+    /* Queues first: they may not point behind a log that lost its last file. */
+    if (status == RMQ_OK)
+        status = truncate_queues(dispatcher, end, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_truncate(files, end, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_each_queue(dispatcher->queues, rmq_queue_expire,
+                                        rmq_file_queue_start(files), err);
+
+    if (status == RMQ_OK && dispatcher->index &&
+        rmq_index_last_physical_offset(dispatcher->index) >= end)
+        status = lower_checkpoint(dispatcher, checkpoint, options,
+                                  rmq_index_unsafe_begin(dispatcher->index, INT64_MAX, end), err);
+    if (status == RMQ_OK)
+        status = rmq_recover_index(dispatcher, end, err);
+    if (status != RMQ_OK)
+        return status;
+
+    /* A process that died left its last bytes in memory only; they count as durable from here on.
+     */
+    if (!options->was_closed)
+        rmq_file_queue_distrust(files, recovery->start_offset);
+    status = rmq_file_queue_flush(files, err);
+
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
+        status = rmq_queue_flush(queue, err);
+        int64_t max = rmq_queue_max(queue);
+        if (options->dispatch_until == INT64_MAX || atomic_load(&queue->next_offset) < max)
+            atomic_store(&queue->next_offset, max);
+    }
+
+    if (status == RMQ_OK && dispatcher->index)
+        status = rmq_index_flush(dispatcher->index, err);
+
+    atomic_store(&dispatcher->dispatched_offset,
+                 end <= options->dispatch_until ? end : recovery->dispatched_offset);
+    return status;
+}
+
+/* From here on files change: until the store is closed a start must find the marker. */
+static int accept(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
+                  struct rmq_error *err)
+{
+    assert(options->abort_path);
+
+    int status = RMQ_OK;
+    if (options->was_closed)
+        status = rmq_abort_create(dispatcher->log->files.options.vfs, options->abort_path, err);
+    if (status == RMQ_OK && dispatcher->index)
+        status = rmq_index_remove_unfinished(dispatcher->index, err);
+    return status;
+}
+
+static int recover_without_log(struct rmq_dispatcher *dispatcher,
+                               const struct rmq_recovery_options *options, struct rmq_error *err)
+{
+    assert(rmq_file_queue_start(&dispatcher->log->files) < 0);
+
+    int status = rewind_queues(dispatcher, INT64_MAX, err);
+    if (status == RMQ_OK && last_physical_end(dispatcher->queues) > 0)
+        return rmq_fail(err, RMQ_CORRUPT, 0,
+                        "there are queues, but no commit log files under %s: is "
+                        "storePathCommitLog right?",
+                        dispatcher->log->files.options.directories[0]);
+
+    if (status == RMQ_OK)
+        status = accept(dispatcher, options, err);
+    if (status == RMQ_OK)
+        status = truncate_queues(dispatcher, 0, err);
+    if (status == RMQ_OK)
+        status = rmq_file_queue_truncate(&dispatcher->log->files, 0, err);
+    /* A crash between the two ends of a cut to nothing leaves keys: they would hide those to come.
+     */
+    if (status == RMQ_OK)
+        status = rmq_recover_index(dispatcher, 0, err);
+    return status;
+}
+
+static unsigned checks_of(const struct rmq_recovery_options *options)
+{
+    unsigned checks = RMQ_CHECK_PLACE | (options->was_closed ? 0u : (unsigned)RMQ_CHECK_LOST);
+
+    if (!options->check_crc)
+        return checks;
+    return checks | (options->need_property_crc ? RMQ_NEED_PROPERTY_CRC | RMQ_CHECK_PROPERTY_CRC
+                                                : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC);
+}
+
+/* The walk ended before records that were durable: refuses unless RocketMQ cut them. */
+static int explain_end(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
+                       const struct rmq_scan *scan, int64_t durable, int64_t last_timestamp,
+                       struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    assert(recovery->end_offset < durable);
+
+    enum rmq_log_end found = RMQ_LOG_END_DAMAGED;
+    int64_t end = recovery->end_offset;
+    int status = RMQ_OK;
+
+    if (checkpoint->flushed_offset < 0)
+        status = rmq_log_end_find(&dispatcher->log->files, dispatcher->queues, end, last_timestamp,
+                                  false, &found, err);
+
+    if (status == RMQ_OK && found != RMQ_LOG_END_CUT)
+        status = refuse_damage(scan, end, durable, found == RMQ_LOG_END_UNKNOWN, err);
+    recovery->was_cut = status == RMQ_OK;
+    return status;
+}
+
+int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                struct rmq_error *err)
+{
+    assert(checkpoint && options && recovery);
+
+    struct rmq_file_queue *files = &dispatcher->log->files;
+    int64_t began_ms = rmq_monotonic_ms();
+    int64_t durable = 0, last_timestamp = -1;
+    int status;
+
+    memset(recovery, 0, sizeof *recovery);
+    recovery->was_closed = options->was_closed;
+    recovery->doubtful_offset = -1;
+    atomic_store(&dispatcher->index_timestamp, checkpoint->index_timestamp);
+
+    if (rmq_file_queue_start(files) < 0)
+        return recover_without_log(dispatcher, options, err);
+
+    if (options->was_closed) {
+        status = trust(dispatcher, &recovery->start_offset, &durable, err);
+    } else {
+        durable = checkpoint->logics_physical_offset;
+        status = distrust(dispatcher, checkpoint, &recovery->start_offset, err);
+    }
+
+    if (checkpoint->flushed_offset > durable)
+        durable = checkpoint->flushed_offset;
+    if (status != RMQ_OK)
+        return status;
+
+    struct rmq_scan_ahead ahead;
+    rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files),
+                         checks_of(options));
+    status = survey(dispatcher, options, durable, &ahead, recovery, &last_timestamp, err);
+
+    int64_t later = 0;
+    if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
+        later_file_begins(files, recovery->end_offset, &later))
+        durable = later;
+
+    if (status == RMQ_OK && recovery->end_offset < durable)
+        status = explain_end(dispatcher, checkpoint, &ahead.scan, durable, last_timestamp, recovery,
+                             err);
+    else if (status == RMQ_OK && options->was_closed && checkpoint->flushed_offset < 0)
+        status = rmq_log_end_has_leftover(files, dispatcher->queues, recovery->start_offset,
+                                          recovery->end_offset, &recovery->was_cut, err);
+
+    rmq_scan_ahead_finish(&ahead);
+
+    /* Units of what RocketMQ cut may stand among those of what it kept: all are entered again. */
+    if (status == RMQ_OK && recovery->was_cut)
+        status = rewind_queues(dispatcher, recovery->start_offset, err);
+
+    if (status == RMQ_OK)
+        status = accept(dispatcher, options, err);
+    if (status == RMQ_OK && !options->was_closed)
+        status = discard_index(dispatcher, checkpoint, options, err);
+    if (status == RMQ_OK)
+        status = enter(dispatcher, options, recovery, err);
+    if (status == RMQ_OK)
+        status = settle(dispatcher, checkpoint, options, recovery, err);
+
+    assert(status != RMQ_OK || recovery->dispatched_offset <= recovery->end_offset);
+    recovery->milliseconds = rmq_monotonic_ms() - began_ms;
+    return status;
+}

@@ -1,0 +1,132 @@
+#include "log/scan_ahead.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* A walk over fewer bytes is done before a thread has started. */
+#define RMQ_AHEAD_MIN (64 << 10)
+/* How often the thread says how far it is: seldom enough for the waking to cost nothing, often
+ * enough for the other side to have work and to find the bytes in the cache. */
+#define RMQ_AHEAD_STEP (2 << 20)
+
+static void say(struct rmq_scan_ahead *ahead, bool is_over)
+{
+    pthread_mutex_lock(&ahead->lock);
+    assert(!ahead->is_over && ahead->checked <= ahead->front.offset);
+    ahead->checked = ahead->front.offset;
+    ahead->is_over = is_over;
+    pthread_cond_signal(&ahead->moved);
+    pthread_mutex_unlock(&ahead->lock);
+}
+
+static void *run(void *argument)
+{
+    struct rmq_scan_ahead *ahead = argument;
+    struct rmq_record record;
+    int64_t said = ahead->front.offset;
+    int status = RMQ_OK;
+
+    while (status == RMQ_OK && !atomic_load_explicit(&ahead->stop, memory_order_relaxed)) {
+        status = rmq_scan_next(&ahead->front, &record, &ahead->front_error);
+        if (status == RMQ_OK && ahead->front.offset - said >= RMQ_AHEAD_STEP) {
+            said = ahead->front.offset;
+            say(ahead, false);
+        }
+    }
+
+    ahead->front_status = status;
+    say(ahead, true);
+    return NULL;
+}
+
+void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *files, int64_t from,
+                          int64_t end, unsigned checks)
+{
+    assert(files);
+
+    memset(ahead, 0, sizeof *ahead);
+    pthread_mutex_init(&ahead->lock, NULL);
+    pthread_cond_init(&ahead->moved, NULL);
+
+    ahead->checked = from;
+    rmq_scan_begin(&ahead->front, files, from, INT64_MAX, checks);
+
+    if (end - from >= RMQ_AHEAD_MIN)
+        ahead->has_thread = pthread_create(&ahead->thread, NULL, run, ahead) == 0;
+
+    if (ahead->has_thread)
+        rmq_scan_begin(&ahead->scan, files, from, from, checks & RMQ_CHECK_PLACE);
+    else
+        rmq_scan_begin(&ahead->scan, files, from, INT64_MAX, checks);
+}
+
+/* Waits until more than what the caller walked is checked; false when nothing more is to come. */
+static bool wait_for_more(struct rmq_scan_ahead *ahead)
+{
+    assert(ahead->has_thread);
+
+    pthread_mutex_lock(&ahead->lock);
+    while (ahead->checked <= ahead->scan.limit && !ahead->is_over)
+        pthread_cond_wait(&ahead->moved, &ahead->lock);
+
+    bool is_more = ahead->checked > ahead->scan.limit;
+    ahead->scan.limit = ahead->checked;
+    pthread_mutex_unlock(&ahead->lock);
+    return is_more;
+}
+
+/* Takes notice of the file that scan is in. */
+static void enter_file(struct rmq_scan_ahead *ahead, struct rmq_mapped_file *file)
+{
+    assert(file != ahead->walked || !file);
+
+    struct rmq_mapped_file *walked = ahead->walked;
+    if (walked) {
+        (void)walked->vfs->advise(walked->vfs, rmq_mapped_file_base(walked), walked->size,
+                                  RMQ_ADVISE_DONT_NEED, NULL);
+        rmq_mapped_file_unpin(walked);
+    }
+
+    if (file)
+        rmq_mapped_file_pin(file);
+    ahead->walked = file;
+}
+
+int rmq_scan_ahead_next(struct rmq_scan_ahead *ahead, struct rmq_record *record,
+                        struct rmq_error *err)
+{
+    for (;;) {
+        int status = rmq_scan_next(&ahead->scan, record, err);
+        if (status == RMQ_OK && ahead->scan.file != ahead->walked)
+            enter_file(ahead, ahead->scan.file);
+        if (!ahead->has_thread || status != RMQ_END || ahead->scan.verdict != RMQ_SCAN_LIMIT)
+            return status;
+        if (wait_for_more(ahead))
+            continue;
+
+        /* Both stand at the same place; what the thread saw there is the end. */
+        assert(ahead->scan.offset == ahead->front.offset);
+        ahead->scan.verdict = ahead->front.verdict;
+        ahead->scan.bad_size = ahead->front.bad_size;
+        ahead->scan.error = ahead->front.error;
+        if (ahead->front_status != RMQ_END && err)
+            *err = ahead->front_error;
+        return ahead->front_status;
+    }
+}
+
+void rmq_scan_ahead_finish(struct rmq_scan_ahead *ahead)
+{
+    if (ahead->has_thread) {
+        atomic_store_explicit(&ahead->stop, true, memory_order_relaxed);
+        pthread_join(ahead->thread, NULL);
+    }
+
+    enter_file(ahead, NULL);
+    assert(!ahead->walked);
+    rmq_scan_finish(&ahead->scan);
+    rmq_scan_finish(&ahead->front);
+
+    pthread_cond_destroy(&ahead->moved);
+    pthread_mutex_destroy(&ahead->lock);
+}

@@ -1,0 +1,266 @@
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replica/pump_link.h"
+
+/* Checked bytes that may wait for an acknowledgement while more are there to be read. */
+#define UNACKED_SIZE_MAX (1 << 20)
+/* Checked bytes that are not on the disk, of a link that acknowledges the disk, before it receives
+ * no more: so many have their place made ready, and need nothing of a disk that does not answer. */
+#define UNFLUSHED_SIZE_MAX (RMQ_WARM_AHEAD / 2)
+/* Receives in one turn. */
+#define ROUNDS_MAX 16
+
+static void fail(struct rmq_pump_link *link, const struct rmq_error *error)
+{
+    rmq_pump_link_end(link, RMQ_PUMP_ERROR, error);
+}
+
+/* ---- frames ---- */
+
+/* False: it is not for the pump, or could not be appended. */
+static bool take_frame(struct rmq_pump_link *link, const struct rmq_ha_frame *frame)
+{
+    assert(link->progress.border <= link->progress.next_offset);
+
+    struct rmq_link_progress *progress = &link->progress;
+    bool is_data = frame->kind == RMQ_HA_TRANSFER || frame->kind == RMQ_HA_CLASSIC_DATA;
+    if (!is_data || frame->is_checked != link->is_checked || frame->offset != progress->next_offset)
+        return false;
+
+    if (link->has_epochs &&
+        (frame->epoch != link->epoch || frame->epoch_start != link->epoch_start))
+        return false;
+
+    if (frame->body_size > 0) {
+        struct rmq_error error;
+        int status = rmq_store_append_raw(link->store, frame->offset, frame->body,
+                                          (size_t)frame->body_size, &error);
+        if (status != RMQ_OK) {
+            fail(link, &error);
+            return false;
+        }
+        progress->next_offset += frame->body_size;
+    }
+
+    if (frame->confirm_offset > progress->confirm_offset)
+        progress->confirm_offset = frame->confirm_offset;
+    return true;
+}
+
+static void take_frames(struct rmq_pump_link *link)
+{
+    assert(link->input_begin <= link->input_end && link->input_end <= link->input_capacity);
+
+    enum rmq_ha_stream stream = link->has_epochs ? RMQ_HA_SWITCH_MASTER : RMQ_HA_CLASSIC_MASTER;
+    size_t before = link->input_begin;
+
+    while (link->end == RMQ_PUMP_RUNS) {
+        struct rmq_ha_frame frame;
+        struct rmq_error error;
+        size_t needed = 0;
+        int status =
+            rmq_ha_frame_decode(stream, RMQ_HA_FRAME_SIZE_MAX, link->input + link->input_begin,
+                                link->input_end - link->input_begin, &frame, &needed, &error);
+        if (status == RMQ_END)
+            break;
+
+        if (status == RMQ_OK && take_frame(link, &frame))
+            link->input_begin += needed;
+        else
+            rmq_pump_link_end(link, RMQ_PUMP_FOREIGN, NULL);
+    }
+
+    assert(link->input_begin <= link->input_end);
+    if (link->input_begin > before)
+        link->progress.heard_ms = rmq_monotonic_ms();
+}
+
+/* Moves the beginning of a frame to the front, and makes more room when it fills all there is. */
+static bool make_room(struct rmq_pump_link *link)
+{
+    assert(link->input_begin <= link->input_end && link->input_end <= link->input_capacity);
+
+    size_t left = link->input_end - link->input_begin;
+    if (link->input_begin > 0)
+        memmove(link->input, link->input + link->input_begin, left);
+    link->input_begin = 0;
+    link->input_end = left;
+    if (left < link->input_capacity)
+        return true;
+    assert(left < RMQ_HA_FRAME_SIZE_MAX);
+
+    size_t capacity = link->input_capacity * 2;
+    if (capacity > RMQ_HA_FRAME_SIZE_MAX)
+        capacity = RMQ_HA_FRAME_SIZE_MAX;
+
+    uint8_t *input = realloc(link->input, capacity);
+    if (!input) {
+        struct rmq_error error;
+        rmq_fail(&error, RMQ_NO_MEMORY, -1, "%zu bytes for the beginning of a frame", capacity);
+        fail(link, &error);
+        return false;
+    }
+
+    assert(capacity > left);
+    link->input = input;
+    link->input_capacity = capacity;
+    return true;
+}
+
+/* ---- what was appended ---- */
+
+static void raise_confirm(struct rmq_pump_link *link)
+{
+    assert(link->progress.border <= link->progress.next_offset);
+
+    int64_t confirm = rmq_store_confirm_bound(link->store);
+    int64_t offset = link->progress.border;
+    if (link->has_epochs && link->progress.confirm_offset < offset)
+        offset = link->progress.confirm_offset;
+
+    if (confirm >= 0 && offset > confirm)
+        rmq_store_confirm(link->store, offset);
+}
+
+/* Checks what came; damage is the end, whatever else was. */
+static void settle(struct rmq_pump_link *link)
+{
+    struct rmq_link_progress *progress = &link->progress;
+    struct rmq_error error;
+    int status = RMQ_OK;
+    if (progress->border < progress->next_offset)
+        status =
+            rmq_store_advance_border(link->store, &progress->border, progress->next_offset, &error);
+
+    if (status == RMQ_OK) {
+        assert(progress->border <= progress->next_offset);
+        raise_confirm(link);
+        return;
+    }
+
+    link->end = RMQ_PUMP_RUNS;
+    error.at_offset = progress->border;
+    rmq_pump_link_end(link, status == RMQ_CORRUPT ? RMQ_PUMP_DAMAGED : RMQ_PUMP_ERROR, &error);
+}
+
+/* Whole checked records: more bytes may show that the beginning of one is not a record
+ * (docs/defects.md, H23). */
+static int64_t ackable(struct rmq_pump_link *link)
+{
+    int64_t offset = link->progress.border;
+    assert(offset >= 0);
+    if (!link->flush_watch || offset <= link->progress.acked_offset)
+        return offset;
+
+    struct rmq_error error;
+    if (rmq_store_ask_flush(link->store, link->flush_watch, offset, &error) != RMQ_OK)
+        fail(link, &error);
+
+    int64_t flushed = rmq_store_flushed(link->store);
+    return flushed < offset ? flushed : offset;
+}
+
+/* Until the disk has taken some of what came; the end of a sync makes the next turn. */
+static bool waits_for_disk(const struct rmq_pump_link *link)
+{
+    assert(link->progress.border >= 0);
+
+    return link->flush_watch &&
+           link->progress.border - rmq_store_flushed(link->store) >= UNFLUSHED_SIZE_MAX;
+}
+
+/* The last epoch that is stored, as far as it is about bytes before offset: frames of another label
+ * than the one that was stored last are not for the pump. */
+static int32_t epoch_of(const struct rmq_pump_link *link, int64_t offset)
+{
+    return link->is_checked && offset >= link->epoch_start ? link->epoch
+                                                           : link->progress.acked_epoch;
+}
+
+static void begin_ack(struct rmq_pump_link *link, int64_t offset)
+{
+    assert(offset >= 0 && rmq_pump_link_unsent(link) == 0);
+
+    link->progress.acked_epoch = epoch_of(link, offset);
+
+    struct rmq_ha_frame frame = {.kind = link->has_epochs ? RMQ_HA_ACK : RMQ_HA_REPORT,
+                                 .is_checked = link->is_checked,
+                                 .epoch = link->is_checked ? link->progress.acked_epoch : 0,
+                                 .offset = offset};
+    assert(rmq_pump_link_unsent(link) == 0);
+
+    link->head_size = rmq_ha_head_encode(&frame, link->head);
+    link->sent = 0;
+    link->progress.acked_offset = offset;
+}
+
+void rmq_pump_receive_flush(struct rmq_pump_link *link)
+{
+    assert(!link->is_master);
+
+    while (rmq_pump_link_unsent(link) > 0 && link->may_write && link->end == RMQ_PUMP_RUNS) {
+        struct iovec rest = {link->head + link->sent, link->head_size - link->sent};
+        link->sent += rmq_pump_link_write(link, &rest, 1);
+        assert(link->sent <= link->head_size);
+    }
+}
+
+void rmq_pump_receive_heartbeat(struct rmq_pump_link *link)
+{
+    assert(!link->is_master);
+
+    if (rmq_pump_link_unsent(link) > 0 || link->progress.acked_offset < 0)
+        return;
+
+    begin_ack(link, link->progress.acked_offset);
+    rmq_pump_receive_flush(link);
+}
+
+static void acknowledge(struct rmq_pump_link *link)
+{
+    assert(!link->is_master);
+
+    rmq_pump_receive_flush(link);
+    if (link->end != RMQ_PUMP_RUNS || rmq_pump_link_unsent(link) > 0)
+        return;
+
+    int64_t offset = ackable(link);
+    bool is_news = offset > link->progress.acked_offset ||
+                   (offset == link->progress.acked_offset &&
+                    epoch_of(link, offset) != link->progress.acked_epoch);
+    if (link->end != RMQ_PUMP_RUNS || !is_news)
+        return;
+
+    begin_ack(link, offset);
+    link->has_news = true;
+    rmq_pump_receive_flush(link);
+}
+
+void rmq_pump_receive_turn(struct rmq_pump_link *link)
+{
+    assert(!link->is_master);
+
+    struct rmq_link_progress *progress = &link->progress;
+    int64_t stop = progress->next_offset + RMQ_PUMP_TURN_SIZE;
+    link->has_more = false;
+
+    take_frames(link);
+    settle(link);
+
+    for (int round = 0; round < ROUNDS_MAX && link->end == RMQ_PUMP_RUNS && link->may_read &&
+                        progress->next_offset < stop && !waits_for_disk(link);
+         ++round) {
+        if (!make_room(link) || !rmq_pump_link_read(link))
+            break;
+        take_frames(link);
+        settle(link);
+
+        if (progress->border - progress->acked_offset >= UNACKED_SIZE_MAX)
+
+            acknowledge(link);
+    }
+    acknowledge(link);
+    link->has_more = link->may_read && link->end == RMQ_PUMP_RUNS && !waits_for_disk(link);
+}

@@ -1,0 +1,589 @@
+#include "store/read.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "store/store_internal.h"
+
+/* Units copied out of a queue at a time. */
+#define RMQ_UNIT_CHUNK 256
+/* How many units ahead records are fetched into the cache. */
+#define RMQ_UNIT_PREFETCH 3
+/* Offsets asked of the index in one query, whatever the caller wants. */
+#define RMQ_QUERY_MAX 65536
+
+/* ---- one record ---- */
+
+void rmq_found_release(struct rmq_found *found, size_t count)
+{
+    assert(found || count == 0);
+
+    for (size_t i = 0; i < count; ++i)
+        rmq_mapped_file_unpin(found[i].file);
+}
+
+/* Pins the file of offset, taking over *held when that is the one. */
+static int pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file **held,
+               struct rmq_error *err)
+{
+    assert(held);
+
+    struct rmq_mapped_file *file = *held;
+    if (file && offset >= file->start && offset < file->start + file->size)
+        return RMQ_OK;
+
+    if (file)
+        rmq_mapped_file_unpin(file);
+    *held = NULL;
+    return rmq_file_queue_pin(&store->log.files, offset, held, err);
+}
+
+static int decode(struct rmq_store *store, struct rmq_mapped_file *file, int64_t offset,
+                  bool check_crc, struct rmq_record *record, struct rmq_error *err)
+{
+    assert(offset >= file->start);
+
+    int64_t at = offset - file->start;
+    int64_t end = rmq_file_queue_end(&store->log.files);
+    int64_t stop = end < file->start + file->size ? end : file->start + file->size;
+
+    if (offset >= stop)
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                        "offset %" PRId64 " is behind the log's end %" PRId64, offset, end);
+
+    return rmq_record_decode(rmq_mapped_file_base(file) + at, (size_t)(stop - offset), offset,
+                             RMQ_CHECK_PLACE | (check_crc ? RMQ_CHECK_READER : 0u), record, err);
+}
+
+int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct rmq_found *found,
+                 struct rmq_error *err)
+{
+    assert(found);
+
+    struct rmq_mapped_file *file = NULL;
+    struct rmq_record record;
+    int status = rmq_store_check(store, err);
+    if (status != RMQ_OK)
+        return status;
+
+    int64_t start = rmq_file_queue_start(&store->log.files),
+            end = rmq_file_queue_end(&store->log.files);
+    if (offset < start || offset >= end || start < 0)
+        return rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                        "offset %" PRId64 " is outside of the log, %" PRId64 " to %" PRId64, offset,
+                        start, end);
+
+    status = pin(store, offset, &file, err);
+    if (status == RMQ_OK)
+        status = decode(store, file, offset, check_crc, &record, err);
+
+    if (status == RMQ_OK) {
+        assert(record.physical_offset == offset);
+        *found = (struct rmq_found){
+            file, record.data, offset, record.queue_offset, record.total_size, 1};
+        return RMQ_OK;
+    }
+
+    if (file)
+        rmq_mapped_file_unpin(file);
+    if (status == RMQ_END)
+        return rmq_fail(err, record.total_size == RMQ_BLANK_SIZE ? RMQ_NOT_FOUND : RMQ_CORRUPT,
+                        offset, "no record begins at offset %" PRId64, offset);
+    return status;
+}
+
+/* ---- by queue offset ---- */
+
+struct getting {
+    struct rmq_store *store;
+    struct rmq_queue *queue;
+    const struct rmq_get_request *request;
+    struct rmq_found *found;
+    struct rmq_get_result *result;
+    struct rmq_mapped_file *file; /* held between units */
+    int64_t bytes;
+    size_t messages;
+    int64_t removed_until; /* commit log offset below which units are passed over */
+};
+
+static bool tag_code_wanted(const struct rmq_get_request *request, int64_t code)
+{
+    assert(request->tags || request->tag_count == 0);
+
+    if (request->tag_count == 0)
+        return true;
+    for (size_t i = 0; i < request->tag_count; ++i)
+        if (rmq_java_hash(0, request->tags[i].data, request->tags[i].size) == code)
+            return true;
+    return false;
+}
+
+static bool tag_wanted(const struct rmq_get_request *request, const struct rmq_record *record)
+{
+    return request->tag_count == 0 ||
+           rmq_properties_have_tag(record->properties, (size_t)record->properties_size,
+                                   request->tags, request->tag_count);
+}
+
+/* Units carry the deliver time in place of the code for delayed messages. */
+static bool codes_are_hashes(const struct rmq_get_request *request)
+{
+    assert(request->topic);
+
+    static const char schedule[] = "SCHEDULE_TOPIC_XXXX";
+    return request->topic_size != sizeof schedule - 1 ||
+           memcmp(request->topic, schedule, sizeof schedule - 1) != 0;
+}
+
+/* The place of a record in the queue of its topic, by the rules of dispatching. */
+static bool is_own_unit(const struct getting *getting, const struct rmq_unit *unit,
+                        const struct rmq_record *record)
+{
+    assert(getting->request && getting->queue);
+
+    struct rmq_dispatch_properties properties;
+    if (record->queue_id != getting->request->queue_id)
+        return false;
+    if (!getting->queue->is_batch && record->queue_offset == unit->queue_offset)
+        return true;
+
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    bool is_inner =
+        properties.inner_num > 0 && properties.inner_num <= INT16_MAX && properties.inner_base >= 0;
+
+    return unit->queue_offset == (is_inner ? properties.inner_base : record->queue_offset) &&
+           (!getting->queue->is_batch || unit->batch_size == (is_inner ? properties.inner_num : 1));
+}
+
+/* Light queues point at records of other topics, which name queue and offset. */
+static bool is_light_unit(const struct rmq_get_request *request, const struct rmq_unit *unit,
+                          const struct rmq_record *record)
+{
+    assert(request->topic);
+
+    struct rmq_dispatch_properties properties;
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    struct rmq_slice names = properties.multi_dispatch, offsets = properties.multi_queue_offset;
+
+    while (names.data && offsets.data) {
+        const char *name_end = memchr(names.data, ',', names.size);
+        const char *offset_end = memchr(offsets.data, ',', offsets.size);
+        size_t name_size = name_end ? (size_t)(name_end - names.data) : names.size;
+        struct rmq_slice offset = {offsets.data,
+                                   offset_end ? (size_t)(offset_end - offsets.data) : offsets.size};
+
+        int64_t value = -1;
+        if (name_size == request->topic_size &&
+            memcmp(names.data, request->topic, name_size) == 0 && rmq_parse_i64(offset, &value) &&
+            value == unit->queue_offset)
+            return true;
+
+        names = name_end ? (struct rmq_slice){name_end + 1, names.size - name_size - 1}
+                         : (struct rmq_slice){NULL, 0};
+        offsets = offset_end ? (struct rmq_slice){offset_end + 1, offsets.size - offset.size - 1}
+                             : (struct rmq_slice){NULL, 0};
+    }
+    return false;
+}
+
+static int check_owner(const struct getting *getting, const struct rmq_unit *unit,
+                       const struct rmq_record *record, struct rmq_error *err)
+{
+    assert(record->total_size >= RMQ_RECORD_SIZE_MIN);
+
+    const struct rmq_get_request *request = getting->request;
+    bool is_own = (size_t)record->topic_size == request->topic_size &&
+                  memcmp(record->topic, request->topic, request->topic_size) == 0;
+
+    if (record->total_size == unit->size &&
+        (is_own ? is_own_unit(getting, unit, record) : is_light_unit(request, unit, record)))
+        return RMQ_OK;
+
+    return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                    "consume queue %.*s/%d: unit %" PRId64 " points at another "
+                    "record (physical offset %" PRId64 "); rebuild it with rmqstore repair",
+                    (int)request->topic_size, request->topic, request->queue_id, unit->queue_offset,
+                    unit->physical_offset);
+}
+
+enum take { TAKEN, PASSED, ENOUGH };
+
+static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum take *take,
+                     struct rmq_error *err)
+{
+    const struct rmq_get_request *request = getting->request;
+    struct rmq_record record;
+
+    *take = PASSED;
+    if (rmq_unit_is_fill(unit) || unit->physical_offset < getting->removed_until)
+        return RMQ_OK;
+    if (codes_are_hashes(request) && !tag_code_wanted(request, unit->tags_code))
+        return RMQ_OK;
+
+    size_t count = getting->result->count;
+    if (count > 0 && (getting->messages + (size_t)unit->batch_size > request->max_count ||
+                      getting->bytes + unit->size > request->max_bytes)) {
+        *take = ENOUGH;
+        return RMQ_OK;
+    }
+
+    int status = pin(getting->store, unit->physical_offset, &getting->file, err);
+    if (status == RMQ_NOT_FOUND &&
+        unit->physical_offset < rmq_file_queue_start(&getting->store->log.files)) {
+        /* Expired: its whole file is gone, and the units that point into it with it. */
+        int64_t size = getting->store->log.files.options.file_size;
+        getting->removed_until = unit->physical_offset - unit->physical_offset % size + size;
+        if (count == 0)
+            getting->result->status = RMQ_GET_MESSAGE_WAS_REMOVING;
+        return RMQ_OK;
+    }
+
+    if (status == RMQ_OK)
+        status = decode(getting->store, getting->file, unit->physical_offset, request->check_crc,
+                        &record, err);
+    if (status == RMQ_END || status == RMQ_NOT_FOUND || status == RMQ_OUT_OF_RANGE)
+        status = rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
+                          "consume queue %.*s/%d: unit %" PRId64 " points at physical offset "
+                          "%" PRId64 ", where no record is; rebuild it with rmqstore repair",
+                          (int)request->topic_size, request->topic, request->queue_id,
+                          unit->queue_offset, unit->physical_offset);
+    if (status == RMQ_OK)
+        status = check_owner(getting, unit, &record, err);
+
+    /* Where the log is being cut, the queue's end went before it. */
+    if (status == RMQ_CORRUPT && unit->queue_offset >= rmq_queue_max(getting->queue)) {
+        *take = ENOUGH;
+        return RMQ_OK;
+    }
+
+    if (status != RMQ_OK || !tag_wanted(request, &record))
+        return status;
+
+    rmq_mapped_file_pin(getting->file);
+    getting->found[count] =
+        (struct rmq_found){getting->file,      record.data, unit->physical_offset,
+                           unit->queue_offset, unit->size,  unit->batch_size};
+
+    ++getting->result->count;
+    getting->messages += (size_t)unit->batch_size;
+    getting->bytes += unit->size;
+    *take = TAKEN;
+    return RMQ_OK;
+}
+
+/* Units say where records lie before anything looks at them. No address faults here. */
+static inline void prefetch_unit(const struct getting *getting, const struct rmq_unit *unit)
+{
+    struct rmq_mapped_file *file = getting->file;
+    if (!file || unit->physical_offset < file->start ||
+        unit->physical_offset - file->start >= file->size)
+        return;
+
+    uintptr_t head =
+        (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
+    uintptr_t end = head + (uintptr_t)unit->size;
+
+    __builtin_prefetch((const void *)head);
+    __builtin_prefetch((const void *)(head + 64));
+    __builtin_prefetch((const void *)(end - 64));
+    __builtin_prefetch((const void *)(end - 1));
+}
+
+static int take_units(struct getting *getting, struct rmq_error *err)
+{
+    struct rmq_unit units[RMQ_UNIT_CHUNK];
+    struct rmq_get_result *result = getting->result;
+    int64_t offset = getting->request->offset;
+
+    while (offset < result->max_offset && getting->messages < getting->request->max_count) {
+        size_t count = 0;
+        assert(offset >= 0);
+        size_t room = getting->request->max_count - getting->messages;
+        assert(room > 0);
+        int status = rmq_queue_read(getting->queue, offset, units,
+                                    room < RMQ_UNIT_CHUNK ? room : RMQ_UNIT_CHUNK, &count, err);
+        if (status != RMQ_OK)
+            return status;
+
+        if (count == 0) {
+            if (result->count == 0 && offset == getting->request->offset)
+                result->status = RMQ_GET_OFFSET_FOUND_NULL;
+            return RMQ_OK;
+        }
+
+        for (size_t i = 0; i < count; ++i) {
+            enum take take = PASSED;
+            if (i + RMQ_UNIT_PREFETCH < count)
+                prefetch_unit(getting, &units[i + RMQ_UNIT_PREFETCH]);
+            status = take_unit(getting, &units[i], &take, err);
+            if (status != RMQ_OK || take == ENOUGH)
+                return status;
+            offset = units[i].queue_offset + units[i].batch_size;
+            result->next_offset = offset;
+        }
+    }
+    return RMQ_OK;
+}
+
+static bool answer_from_bounds(const struct rmq_get_request *request, struct rmq_get_result *result)
+{
+    assert(request && result);
+
+    if (result->max_offset == 0) {
+        result->status = RMQ_GET_NO_MESSAGE_IN_QUEUE;
+        result->next_offset = 0;
+    } else if (request->offset < result->min_offset) {
+        result->status = RMQ_GET_OFFSET_TOO_SMALL;
+        result->next_offset = result->min_offset;
+    } else if (request->offset == result->max_offset) {
+        result->status = RMQ_GET_OFFSET_OVERFLOW_ONE;
+        result->next_offset = request->offset;
+    } else if (request->offset > result->max_offset) {
+        result->status = RMQ_GET_OFFSET_OVERFLOW_BADLY;
+        result->next_offset = result->max_offset;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,
+                  struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
+{
+    assert(request->topic && result && (found || request->max_count == 0));
+
+    memset(result, 0, sizeof *result);
+    int status = rmq_store_check(store, err);
+    if (status != RMQ_OK)
+        return status;
+
+    struct rmq_queue *queue = rmq_queue_table_find(&store->queues, request->topic,
+                                                   request->topic_size, request->queue_id);
+    if (!queue) {
+        result->status = RMQ_GET_NO_MATCHED_LOGIC_QUEUE;
+        return RMQ_OK;
+    }
+
+    result->min_offset = rmq_queue_min(queue);
+    result->max_offset = rmq_queue_max(queue);
+    if (answer_from_bounds(request, result))
+        return RMQ_OK;
+
+    result->status = RMQ_GET_NO_MATCHED_MESSAGE;
+    result->next_offset = request->offset;
+
+    struct getting getting = {
+        .store = store, .queue = queue, .request = request, .found = found, .result = result};
+    status = take_units(&getting, err);
+    if (getting.file)
+        rmq_mapped_file_unpin(getting.file);
+
+    assert(result->count <= request->max_count);
+    if (result->count > 0)
+        result->status = RMQ_GET_FOUND;
+    return status;
+}
+
+/* ---- by time ---- */
+
+/* Finds the first unit at or behind *at, before stop, whose record can be read, and its store
+ * time. Units that fill a gap and records that are damaged have none. *at is stop when there is no
+ * such unit. */
+static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t stop, int64_t *at,
+                     int64_t *timestamp, struct rmq_error *err)
+{
+    assert(at && timestamp);
+
+    while (*at < stop) {
+        struct rmq_unit unit;
+        struct rmq_mapped_file *file = NULL;
+        struct rmq_record record;
+        size_t count = 0;
+
+        int status = rmq_queue_read(queue, *at, &unit, 1, &count, err);
+        if (status == RMQ_OK && count == 1 && !rmq_unit_is_fill(&unit))
+            status = pin(store, unit.physical_offset, &file, err);
+
+        if (file) {
+            status = decode(store, file, unit.physical_offset, false, &record, NULL);
+            rmq_mapped_file_unpin(file);
+            if (status == RMQ_OK) {
+                *timestamp = record.store_timestamp;
+                return RMQ_OK;
+            }
+        } else if (status != RMQ_OK && status != RMQ_NOT_FOUND) {
+            return status;
+        }
+
+        int64_t next = count == 1 ? unit.queue_offset + unit.batch_size : stop;
+        *at = next > *at && next < stop ? next : stop;
+    }
+    return RMQ_OK;
+}
+
+int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size,
+                             int32_t queue_id, int64_t timestamp, bool upper, int64_t *offset,
+                             struct rmq_error *err)
+{
+    assert(topic && offset);
+
+    int status = rmq_store_check(store, err);
+    if (status != RMQ_OK)
+        return status;
+
+    struct rmq_queue *queue = rmq_queue_table_find(&store->queues, topic, topic_size, queue_id);
+    if (!queue)
+        return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", queue_id,
+                        (int)topic_size, topic);
+
+    int64_t min = rmq_queue_min(queue), max = rmq_queue_max(queue);
+
+    int64_t low = min, high = max, last = min;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, at = middle, found = 0;
+        status = find_time(store, queue, high, &at, &found, err);
+        if (status != RMQ_OK)
+            return status;
+        if (at < high && (found < timestamp || (upper && found == timestamp))) {
+            last = at;
+            low = at + 1;
+        } else {
+            high = middle;
+        }
+    }
+
+    /* Between here and the first record that is late enough nothing can be read. */
+    int64_t found = 0;
+    status = upper ? RMQ_OK : find_time(store, queue, max, &low, &found, err);
+    *offset = upper ? last : low;
+    return status;
+}
+
+/* ---- by key ---- */
+
+static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
+{
+    assert(key.data || key.size == 0);
+
+    for (size_t at = 0; keys.data && at <= keys.size;) {
+        const char *space = memchr(keys.data + at, ' ', keys.size - at);
+        size_t end = space ? (size_t)(space - keys.data) : keys.size;
+        if (end - at == key.size && memcmp(keys.data + at, key.data, key.size) == 0)
+            return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, struct rmq_slice key,
+                     bool tag)
+{
+    assert((topic.data || topic.size == 0) && (key.data || key.size == 0));
+
+    struct rmq_dispatch_properties properties;
+    if ((size_t)record->topic_size != topic.size ||
+        memcmp(record->topic, topic.data, topic.size) != 0)
+        return false;
+
+    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
+    struct rmq_slice single = tag ? properties.tags : properties.unique_key;
+    if (single.size == key.size && single.size && memcmp(single.data, key.data, key.size) == 0)
+        return true;
+
+    return !tag && holds_key(properties.keys, key);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = ((const struct rmq_found *)a)->physical_offset,
+            y = ((const struct rmq_found *)b)->physical_offset;
+    return (x > y) - (x < y);
+}
+
+/* Keeps those of the offsets (newest first) that are meant, each once. An offset that leads to no
+ * record is an entry whose record expired or was cut, or one of a damaged index. */
+static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
+                      struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
+                      struct rmq_found *found, size_t *count, struct rmq_error *err)
+{
+    assert(offsets || offset_count == 0);
+
+    size_t kept = 0;
+    for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
+        struct rmq_record record;
+        bool seen = false;
+        for (size_t j = kept; j-- > 0 && !seen;)
+            seen = found[j].physical_offset == offsets[i];
+        if (seen)
+            continue;
+
+        int status = rmq_store_at(store, offsets[i], true, &found[kept], err);
+        if (status == RMQ_OUT_OF_RANGE || status == RMQ_NOT_FOUND || status == RMQ_CORRUPT)
+            continue;
+        if (status != RMQ_OK) {
+            rmq_found_release(found, kept);
+            return status;
+        }
+
+        status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0,
+                                   &record, NULL);
+        if (status == RMQ_OK && is_meant(&record, topic, key, tag))
+            ++kept;
+        else
+            rmq_found_release(&found[kept], 1);
+    }
+
+    assert(kept <= max_count);
+    *count = kept;
+    return RMQ_OK;
+}
+
+int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag,
+                    int64_t begin_ms, int64_t end_ms, size_t max_count, struct rmq_found *found,
+                    size_t *count, struct rmq_error *err)
+{
+    assert(found && count);
+
+    *count = 0;
+    int status = rmq_store_check(store, err);
+    if (status != RMQ_OK)
+        return status;
+
+    if (!store->has_index)
+        return rmq_fail(err, RMQ_UNSUPPORTED, -1, "%s keeps no index (messageIndexEnable is false)",
+                        store->root);
+
+    char tag_key[2 + 32767];
+    if (tag) {
+        if (key.size > sizeof tag_key - 2)
+            return rmq_fail(err, RMQ_INVALID, -1, "a tag of %zu bytes; the limit is 32767",
+                            key.size);
+        memcpy(tag_key, "T#", 2);
+        memcpy(tag_key + 2, key.data, key.size);
+    }
+
+    struct rmq_slice asked = {tag ? tag_key : key.data, tag ? key.size + 2 : key.size};
+    /* Room for collisions, so that they do not crowd out what is meant. */
+    size_t capacity = max_count < RMQ_QUERY_MAX / 4 ? max_count * 4 + 16 : RMQ_QUERY_MAX;
+    int64_t *offsets = malloc(capacity * sizeof *offsets);
+
+    size_t offset_count = 0;
+    if (!offsets)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
+
+    status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity,
+                             &offset_count, err);
+    if (status == RMQ_OK)
+        status =
+            keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found, count, err);
+    if (status == RMQ_OK)
+        qsort(found, *count, sizeof *found, ascending);
+
+    free(offsets);
+    return status;
+}

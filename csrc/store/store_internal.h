@@ -1,0 +1,49 @@
+/* store_internal.h -- what a store consists of. For the files of this folder.
+ *
+ * All others see a store through the calls of store.h, store_view.h, read.h and walk.h.
+ */
+#ifndef RMQ_STORE_INTERNAL_H
+#define RMQ_STORE_INTERNAL_H
+
+#include "file/wakeup.h"
+#include "log/flusher.h"
+#include "log/recover.h"
+#include "store/store.h"
+
+struct rmq_store {
+    struct rmq_vfs *vfs;
+    char *root;
+    char *abort_path;
+    bool read_only;
+    bool has_index;
+    int lock_fd;
+    volatile uint8_t *fork_mark; /* a page that reads 0 in a forked child */
+    struct rmq_clock clock;
+    struct rmq_failure failure;
+    struct rmq_commit_log log;
+    struct rmq_queue_table queues;
+    struct rmq_index index;
+    size_t index_files_skipped; /* read-only: files of other sizes */
+    struct rmq_dispatcher dispatcher;
+    struct rmq_flusher flusher;
+    struct rmq_recovery recovery;
+    _Atomic int64_t
+        raw_end; /* end of bytes appended raw: messages wait until they are dispatched */
+    _Atomic unsigned refusals; /* RMQ_REFUSE_... that are in force */
+    _Atomic bool was_cut; /* set before the first cut: from then on what was copied out of the log
+                             is compared with it once more */
+    struct rmq_wakeups wakeups; /* of threads that follow the log */
+    _Atomic int32_t streams; /* links of pumps that send or append (replica/pump.h): the log is not
+                                cut under them */
+    pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
+};
+
+/* A folder is not listed in one moment, and files go while they are looked at: to a reader, what a
+ * writer does to its files may look like damage. It looks this often before it believes that. */
+#define RMQ_READ_ONLY_TRIES 10
+static inline bool rmq_may_be_writer_at_work(int status)
+{
+    return status == RMQ_CORRUPT || status == RMQ_NOT_FOUND;
+}
+
+#endif

@@ -1,0 +1,255 @@
+"""The steps of `demo` that Spark does: a query, a stream that follows a writer, two replicas."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rmqstore
+from rmqstore import spark as rmqstore_spark
+from rmqstore.cli.demo.steps import Done
+from rmqstore.cli.demo.writer_process import MESSAGE, REPEATED
+from rmqstore.cli.output import print_rows, progress
+from rmqstore.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Done", "show"]
+
+_FOLLOWED = "followed"
+_RATE = 5_000
+_LINES_A_LOOK = 20
+_BATCHES_WANTED = 5
+_FOLLOW_TIMEOUT_S = 60
+_MONTHS_SHOWN = 3
+_TURNED_BYTES = 3
+
+
+def show(
+    folder: Path, path: Path, topic: str, flown: Mapping[tuple[int, str], int], done: Done
+) -> None:
+    """Do all steps on the closed store at *path*, in *folder*; without Spark say why not.
+
+    *topic* holds the flights; *flown* says how many there were by month and origin.
+    """
+    try:
+        with _session(folder) as spark:
+            steps = _Steps(spark, folder, path, done)
+            steps.query(topic, Counter(flown))
+            steps.follow_a_writer()
+            steps.compare_replicas()
+    except MissingExtraError as error:
+        print(f"6. to 8. Spark: skipped: {error}", flush=True)
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[SparkSession]:
+    builder = rmqstore_spark.session(
+        master="local[2]",
+        name="rmqstore demo",
+        config={
+            "spark.local.dir": str(folder / "spark"),
+            "spark.log.level": "ERROR",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(folder / "spark" / "warehouse"),
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+
+    print("Spark is starting", flush=True)
+    # PySpark says of each pandas from 3.0 on that it may not work; nothing here uses any.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+    # Workers import this package from where this process has it.
+    package = str(Path(rmqstore.__file__).parents[1])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, before)))
+
+    started = builder.getOrCreate()
+    try:
+        yield started
+    finally:
+        started.stop()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    spark: SparkSession
+    folder: Path
+    path: Path
+    done: Done
+
+    # ---- a query
+
+    def query(self, topic: str, flown: Counter[tuple[int, str]]) -> None:
+        print("6. Spark reads the store as a DataFrame", flush=True)
+        began = time.monotonic()
+
+        flights = (
+            self.spark.read.format("rmqstore")
+            .option("topic", topic)
+            .option("columns", "queueId,tags")
+            .load(str(self.path))
+        )
+        grouped = flights.groupBy("queueId", "tags").count().collect()
+
+        seconds = time.monotonic() - began
+        found = {(row.queueId + 1, row.tags): row["count"] for row in grouped}
+        origins = sorted({origin for _, origin in found})
+
+        print_rows(
+            ("month", *origins),
+            [
+                (month, *(found.get((month, origin), 0) for origin in origins))
+                for month in range(1, _MONTHS_SHOWN + 1)
+            ],
+        )
+
+        proof = f"{len(found)} counts by month and origin are those of the source"
+        self.done("query by Spark", sum(found.values()), seconds, proof, found == dict(flown))
+
+    # ---- a stream
+
+    def follow_a_writer(self) -> None:
+        print("7. a streaming query follows a process that writes to the same store", flush=True)
+        table = self.folder / "followed.parquet"
+        began = time.monotonic()
+        acknowledged, batches = self._follow(table)
+        answer = self.spark.read.parquet(str(table)).selectExpr(
+            "count(1)",
+            "count(DISTINCT queueOffset)",
+            "max(queueOffset)",
+            f"count_if(body = repeat(format_string('{MESSAGE}', queueOffset), {REPEATED}))",
+        )
+        rows, different, last, right_bodies = answer.collect()[0]
+        seconds = time.monotonic() - began
+        right = 0 < rows == different == right_bodies == acknowledged == last + 1
+        proof = f"all {acknowledged} acknowledged messages arrived once, in {batches} batches"
+        self.done("follow a writer", rows, seconds, proof, right and batches >= _BATCHES_WANTED)
+
+    def _follow(self, table: Path) -> tuple[int, int]:
+        """Returns how many messages the writer reported as acknowledged, and how many batches
+        brought some."""
+        followed = (
+            self.spark.readStream.format("rmqstore")
+            .option("topic", _FOLLOWED)
+            .option("startingOffsets", "earliest")
+            .option("columns", "queueOffset,body")
+            .load(str(self.path))
+        )
+        query = (
+            followed.writeStream.format("parquet")
+            .option("path", str(table))
+            .option("checkpointLocation", str(self.folder / "followed.checkpoint"))
+            # Between triggers nobody asks the source: stopped in the middle of an answer, Spark's
+            # worker prints a traceback.
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+        try:
+            acknowledged = self._write_until(
+                lambda: _BATCHES_WANTED if not query.isActive else _batches(query)
+            )
+            query.processAllAvailable()
+            return acknowledged, _batches(query)
+        finally:
+            query.stop()
+
+    def _write_until(self, batches: Callable[[], int]) -> int:
+        """Returns how many messages a writer reported as acknowledged. The writer gets a request to
+        end after enough batches."""
+        arguments = [
+            sys.executable,
+            "-m",
+            "rmqstore.cli.demo.writer_process",
+            str(self.path),
+            _FOLLOWED,
+        ]
+        arguments.append(str(_RATE))
+
+        acknowledged, deadline = 0, time.monotonic() + _FOLLOW_TIMEOUT_S
+        with (
+            subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer,
+            progress("following", unit="batches") as report,
+        ):
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            try:
+                for number, line in enumerate(writer.stdout):
+                    acknowledged = int(line)
+                    if number % _LINES_A_LOOK or writer.stdin.closed:
+                        continue
+                    arrived = batches()
+                    report(arrived, _BATCHES_WANTED)
+                    if arrived >= _BATCHES_WANTED or time.monotonic() > deadline:
+                        writer.stdin.close()
+            finally:
+                writer.kill()
+
+        return acknowledged
+
+    # ---- replicas
+
+    def compare_replicas(self) -> None:
+        from rmqstore.spark.pipelines import compare
+
+        print(f"8. two copies of the store, one with {_TURNED_BYTES} bytes turned", flush=True)
+        same, turned = self._copy("copy.store"), self._copy("turned.store")
+        with rmqstore.open(self.path, read_only=True) as store:
+            messages = sum(len(queue) for queue in store.queues())
+            queue = store.queue(_FOLLOWED)
+            record = queue.get(queue.start + len(queue) // 2)
+        place = record.physical_offset + record.size // 2
+        _turn(turned / "commitlog", place)
+        began = time.monotonic()
+        first = compare(self.spark, str(self.path), str(same))
+        second = compare(self.spark, str(self.path), str(turned))
+        seconds = time.monotonic() - began
+        for difference in second.differences:
+            print(difference)
+        found = [(each.kind, each.first) for each in second.differences]
+        right = first.is_sound and not first.differences and found == [("damage", place)]
+        proof = (
+            f"{(first.end - first.start) >> 20} MiB of one are the same; the other is damaged at "
+            f"{place}, and nowhere else"
+        )
+        self.done("compare replicas", messages, seconds, proof, right)
+
+    def _copy(self, name: str) -> Path:
+        # Replicas are compared by their logs; index files take their full size at once.
+        target = self.folder / name
+        shutil.copytree(self.path, target, ignore=shutil.ignore_patterns("index"))
+        return target
+
+
+def _batches(query: StreamingQuery) -> int:
+    """How many batches brought messages."""
+    return sum(each.numInputRows > 0 for each in query.recentProgress)
+
+
+def _turn(log: Path, place: int) -> None:
+    """Change bytes of a commit log from a physical offset on."""
+    start, path = max((int(file.name), file) for file in log.iterdir() if int(file.name) <= place)
+    with path.open("r+b") as file:
+        file.seek(place - start)
+        turned = bytes(byte ^ 0xFF for byte in file.read(_TURNED_BYTES))
+        file.seek(place - start)
+        file.write(turned)

@@ -1,0 +1,153 @@
+"""`serve`: servers of a cluster, from RocketMQ's own configuration files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
+from rmqstore.config import ControllerConfig, NameserverConfig
+from rmqstore.controller.server import Controller
+from rmqstore.errors import ConfigError
+from rmqstore.nameserver.server import NameServer
+from rmqstore.net.addresses import format_address
+from rmqstore.net.process import run_until_signal
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help=(
+        "Run a server of a cluster until Ctrl-C or SIGTERM, with RocketMQ's own file. Logs go to "
+        "stderr; the first line on stdout is its address, printed once it serves."
+    ),
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+
+ServerConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="RocketMQ's file of this server. Default: RocketMQ's defaults.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+ReadyOption = Annotated[
+    int | None,
+    typer.Option(
+        "--ready-fd",
+        metavar="FD",
+        min=0,
+        help="Inherited descriptor that gets the line of stdout once the server serves.",
+    ),
+]
+LogLevelOption = Annotated[
+    str, typer.Option("--log-level", metavar="LEVEL", help="Lowest level logged. Default: INFO.")
+]
+
+
+@app.command("namesrv", epilog=EXIT_CODES)
+@command
+def namesrv(
+    config: ServerConfigOption = None,
+    listen_port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
+        ),
+    ] = None,
+    ready_fd: ReadyOption = None,
+    log_level: LogLevelOption = "INFO",
+) -> ExitCode:
+    """Run a nameserver: brokers register there, clients request routes.
+
+    Every key of RocketMQ's namesrv.conf is read. Keys without an effect here are listed once; an
+    unknown key ends the start, and the message names the nearest known key. With
+    enableControllerInNamesrv=true a controller runs in the same process, on the port of its own
+    node in controllerDLegerPeers.
+    """
+    _log_to_stderr(log_level)
+    settings = NameserverConfig() if config is None else NameserverConfig.from_properties(config)
+    if listen_port is not None:
+        settings = settings.replace(listen_port=listen_port)
+    nameserver = NameServer(settings, config_file=config)
+    if not settings.controller_in_namesrv or config is None:
+        return _serve(nameserver, "namesrv", ready_fd)
+    beside = ControllerConfig.from_properties(config, beside=NameserverConfig.options())
+    if not beside.nodes:
+        raise ConfigError(
+            ["controllerDLegerPeers: it is empty, and listenPort is the nameserver's; name a node"],
+            source=str(config),
+        )
+    both = _together(nameserver, Controller(beside, config_file=config))
+    return _serve(both, "namesrv", ready_fd)
+
+
+@app.command("controller", epilog=EXIT_CODES)
+@command
+def controller(
+    config: ServerConfigOption = None,
+    listen_port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port in place of listenPort, without peers; 0: any that is free.",
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Directory in place of controllerStorePath."),
+    ] = None,
+    ready_fd: ReadyOption = None,
+    log_level: LogLevelOption = "INFO",
+) -> ExitCode:
+    """Run a controller: it gives ids to brokers and elects their masters.
+
+    Every key of RocketMQ's controller.conf is read. Keys without an effect here are listed once; an
+    unknown key ends the start, and the message names the nearest known key.
+    """
+    _log_to_stderr(log_level)
+    settings = ControllerConfig() if config is None else ControllerConfig.from_properties(config)
+    if listen_port is not None:
+        settings = settings.replace(listen_port=listen_port)
+    if store is not None:
+        settings = settings.replace(store_path=str(store))
+    return _serve(Controller(settings, config_file=config), "controller", ready_fd)
+
+
+@asynccontextmanager
+async def _together(nameserver: NameServer, controller: Controller) -> AsyncIterator[NameServer]:
+    """Runs a nameserver and a controller as one service."""
+    async with controller, nameserver:
+        yield nameserver
+
+
+def _serve(service: AbstractAsyncContextManager[Any], name: str, ready_fd: int | None) -> ExitCode:
+    """Runs a service that has an address."""
+
+    def ready_line(entered: Any) -> str:
+        return f"rmqstore {name} serves at {format_address(entered.address)}"
+
+    def announce(line: str) -> None:
+        print(line, flush=True)
+
+    asyncio.run(run_until_signal(service, ready_line, announce=announce, ready_fd=ready_fd))
+    return ExitCode.OK
+
+
+def _log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise typer.BadParameter(f"{level!r} is not a level; use DEBUG, INFO, WARNING or ERROR")
+    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")

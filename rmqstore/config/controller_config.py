@@ -1,0 +1,221 @@
+"""The settings of a controller: one frozen value with RocketMQ's names and defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rmqstore.arguments import shown
+from rmqstore.config import sources
+from rmqstore.config.options import WORDS, Option, option, options_of, violations_of
+from rmqstore.config.replica_config import ReplicaConfig
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import ConfigError
+
+__all__ = ["ControllerConfig", "ControllerPeer"]
+
+
+class ControllerPeer(NamedTuple):
+    """A node of a controller group."""
+
+    node_id: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """The settings of a controller, read from RocketMQ's controller.conf.
+
+    Each field holds an `Option` in its metadata: RocketMQ key, unit, default, limits, help.
+    Defaults are those of RocketMQ 5.3.3 and 5.5.0, but for the directory, which has to be named,
+    and the group of nodes: without peers the controller is a group of one that listens at
+    listenPort. The constructor raises one ConfigError that lists every violation.
+    """
+
+    # The group of controllers.
+    group: str = option(
+        "controllerDLegerGroup",
+        "",
+        help="name of the group of controllers",
+        effect="answers to GET_METADATA_INFO",
+    )
+    peers: str = option(
+        "controllerDLegerPeers",
+        "",
+        help="nodes of the group, as in n0-10.0.0.1:9878;n1-10.0.0.2:9878; one node is supported",
+        effect="start",
+    )
+    self_id: str = option(
+        "controllerDLegerSelfId",
+        "n0",
+        help="this node among the peers",
+        effect="start",
+    )
+    bind_address: str = option(
+        "bindAddress",
+        "0.0.0.0",
+        help="address that brokers connect to",
+        effect="start",
+    )
+    listen_port: int = option(
+        "listenPort",
+        19876,
+        high=65535,
+        help="port that brokers connect to where no peers are named; 0 for any free port",
+        effect="start",
+    )
+    store_path: str = option(
+        "controllerStorePath",
+        "",
+        help="directory of the log",
+        effect="start",
+    )
+
+    # Brokers.
+    scan_brokers_interval_ms: int = option(
+        "scanNotActiveBrokerInterval",
+        5000,
+        "ms",
+        low=10,
+        help="time between two searches for brokers that sent no heartbeat",
+        effect="each search",
+    )
+    scan_masters_interval_ms: int = option(
+        "scanInactiveMasterInterval",
+        5000,
+        "ms",
+        low=10,
+        help="time between two searches for groups without a living master, besides heartbeats",
+        effect="each search",
+    )
+    elect_unclean_master: bool = option(
+        "enableElectUncleanMaster",
+        False,
+        help="elect a replica that may lack acknowledged messages where no other can be elected",
+        effect="elections",
+    )
+    read_barrier: bool = option(
+        "isProcessReadEvent",
+        False,
+        help="make sure that this node leads before it answers a read",
+        effect="GET_REPLICA_INFO, GET_SYNC_STATE_DATA, GET_NEXT_BROKER_ID",
+    )
+    notify_role_changed: bool = option(
+        "notifyBrokerRoleChanged",
+        True,
+        help="notify brokers of a new master",
+        effect="elections",
+    )
+
+    # Configuration.
+    config_store_path: str = option(
+        "configStorePath",
+        "",
+        help="file that a changed configuration is written to; the file of -c where it is empty",
+        effect="UPDATE_CONTROLLER_CONFIG",
+    )
+    config_black_list: tuple[str, ...] = option(
+        "configBlackList",
+        ("configBlackList", "configStorePath"),
+        help="keys that UPDATE_CONTROLLER_CONFIG must not change, separated by ;",
+        effect="UPDATE_CONTROLLER_CONFIG",
+        codec=WORDS,
+    )
+
+    def __post_init__(self) -> None:
+        violations = violations_of(self) or _peer_violations(self.peers, self.self_id)
+        if violations:
+            raise ConfigError(violations)
+
+    @property
+    def nodes(self) -> tuple[ControllerPeer, ...]:
+        """The nodes of the group; none where no peers are named."""
+        return tuple(_peer(each) for each in _parts(self.peers))
+
+    @property
+    def own_node(self) -> ControllerPeer | None:
+        """This node among the peers; None where none are named."""
+        return next((each for each in self.nodes if each.node_id == self.self_id), None)
+
+    @classmethod
+    def options(cls) -> Mapping[str, Option]:
+        """Return the RocketMQ side of every field, by field name."""
+        return options_of(cls)
+
+    @classmethod
+    def from_properties(
+        cls, path_or_text: str | os.PathLike[str], *, beside: Mapping[str, Option] | None = None
+    ) -> ControllerConfig:
+        """Return the settings of RocketMQ's controller.conf: a path, or text with a line break or
+        `=`.
+
+        Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
+        one; keys of RocketMQ without an effect on a controller are named in one warning, except
+        those of *beside*, the options of another part that reads the same file.
+        """
+        text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
+        shared = {about.key for about in (beside or {}).values()}
+        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS | shared)
+        settings.share(beside or {})
+        (config,) = sources.build(settings, (cls,), source=name)
+        sources.warn(settings, name, used=cls.options())
+        assert isinstance(config, cls)
+        return config
+
+    def to_properties(self) -> str:
+        """Return every setting as a controller.conf; from_properties reads the same value back."""
+        return sources.to_properties(self)
+
+    def replace(self, **changes: Any) -> ControllerConfig:
+        """Return a copy with *changes* by field name. Raises ConfigError for unknown names and bad
+        values."""
+        sources.check_names(changes, self.options())
+        return replace(self, **changes)
+
+
+_OTHER_KEYS = frozenset(
+    about.key for part in (StoreConfig, ReplicaConfig) for about in part.options().values()
+)
+
+
+def _parts(peers: str) -> list[str]:
+    return [each.strip() for each in peers.split(";") if each.strip()]
+
+
+def _peer(text: str) -> ControllerPeer:
+    """Returns the node that "n0-host:port" names. Raises ValueError."""
+    node_id, dash, place = text.partition("-")
+    host, _, port = place.rpartition(":")
+    if not dash or not node_id or not host or not (port.isascii() and port.isdecimal()):
+        raise ValueError(text)
+    if not 0 <= int(port) <= 65535:
+        raise ValueError(text)
+    return ControllerPeer(node_id, host, int(port))
+
+
+def _peer_violations(peers: str, self_id: str) -> list[str]:
+    nodes = []
+    for each in _parts(peers):
+        try:
+            nodes.append(_peer(each))
+        except ValueError:
+            return [
+                f"controllerDLegerPeers (peers): {shown(each, typed=False)} is not a node; give an "
+                "id, a host and a port, as in n0-10.0.0.1:9878"
+            ]
+
+    ids = [each.node_id for each in nodes]
+    if len(set(ids)) < len(ids):
+        return [
+            f"controllerDLegerPeers (peers): an id is there twice: {', '.join(ids)}; correct it"
+        ]
+    if ids and self_id not in ids:
+        return [
+            f"controllerDLegerSelfId (self_id): {shown(self_id, typed=False)} is not among the "
+            f"peers {', '.join(ids)}; correct it"
+        ]
+
+    return []

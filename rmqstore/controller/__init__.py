@@ -1,0 +1,1 @@
+"""The controller: it gives broker ids, keeps sync-state sets and elects masters."""

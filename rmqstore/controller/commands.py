@@ -1,0 +1,234 @@
+"""Commands: the entries of the log of the controller.
+
+A command names the state that it expects. It changes nothing where that state has changed since,
+so a repeated command changes nothing. It contains no clock reading and no random value. The bytes
+are JSON in UTF-8 with sorted keys: `type`, then the fields of the class by name; sets are ascending
+lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rmqstore.errors import CorruptionError
+
+__all__ = [
+    "AlterSet",
+    "AssignBrokerId",
+    "Command",
+    "ElectMaster",
+    "RecordTerms",
+    "RemoveBrokers",
+    "SetAddress",
+    "SettleDeparted",
+    "Terms",
+    "decode_command",
+    "decode_terms",
+    "encode_command",
+    "encode_terms",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The copies for which a put of a master waits, as a broker of this library reports them."""
+
+    in_sync: int
+    """Copies, the master's own included."""
+    min_in_sync: int
+    all_ack: bool
+    """Every member of the sync-state set holds all acknowledged messages."""
+    lease_ms: int
+    """Duration of a lease that the controller grants; 0 for no leases."""
+
+    def weaker(self, other: Terms) -> Terms:
+        """Return the terms that hold for puts of which some had these and some had *other*."""
+        return Terms(
+            min(self.in_sync, other.in_sync),
+            min(self.min_in_sync, other.min_in_sync),
+            self.all_ack and other.all_ack,
+            max(self.lease_ms, other.lease_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AssignBrokerId:
+    """Give a broker an id, and create its group where it does not exist."""
+
+    group: str
+    cluster: str
+    broker_id: int
+    address: str
+    check_code: str
+    """Identifies the attempt: the same id may be assigned again with the same code."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAddress:
+    """Store where a broker listens."""
+
+    group: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSet:
+    """Take the set that the master of *master_epoch* proposes in place of version *set_epoch*."""
+
+    group: str
+    master_id: int
+    master_epoch: int
+    set_epoch: int
+    members: frozenset[int]
+    accepts_same: bool
+    """Whether an unchanged set becomes a new version, or is refused as RocketMQ refuses it."""
+    terms: Terms | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMaster:
+    """Make *master_id* master of *new_epoch*, or let the group be without a master where it is
+    None."""
+
+    group: str
+    master_epoch: int
+    set_epoch: int
+    master_id: int | None
+    new_epoch: int
+    is_override: bool
+    """The operator accepts that messages may be lost: the master need not be a voter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTerms:
+    """Store the copies for which the puts of the master of *master_epoch* wait."""
+
+    group: str
+    master_epoch: int
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class SettleDeparted:
+    """Forget the replicas that left the set before version *set_epoch*.
+
+    The members of the set hold everything that these replicas hold.
+    """
+
+    group: str
+    master_epoch: int
+    set_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBrokers:
+    """Remove brokers from a group, or the whole group where *broker_ids* is None."""
+
+    group: str
+    broker_ids: frozenset[int] | None
+
+
+Command = (
+    AssignBrokerId
+    | SetAddress
+    | AlterSet
+    | ElectMaster
+    | RecordTerms
+    | SettleDeparted
+    | RemoveBrokers
+)
+
+_TYPES: Mapping[str, type[Command]] = {
+    "assign-broker-id": AssignBrokerId,
+    "set-address": SetAddress,
+    "alter-set": AlterSet,
+    "elect-master": ElectMaster,
+    "record-terms": RecordTerms,
+    "settle-departed": SettleDeparted,
+    "remove-brokers": RemoveBrokers,
+}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+_MAY_BE_NULL = {"terms", "master_id", "broker_ids"}
+_SETS = {"members", "broker_ids"}
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the bytes of *command*; equal commands have equal bytes."""
+    written: dict[str, Any] = {"type": _NAMES[type(command)]}
+    for each in fields(command):
+        value = getattr(command, each.name)
+        if isinstance(value, frozenset):
+            value = sorted(value)
+        elif isinstance(value, Terms):
+            value = encode_terms(value)
+        written[each.name] = value
+    return json.dumps(written, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_command(data: bytes) -> Command:
+    """Return the command that *data* encodes.
+
+    Raises CorruptionError for bytes that are not a command of this release.
+    """
+    try:
+        written = json.loads(data)
+        kind = _TYPES[written.pop("type")]
+        names = [each.name for each in fields(kind)]
+        if sorted(written) != sorted(names):
+            raise ValueError(f"its fields are {', '.join(sorted(written))}")
+        return kind(**{name: _field(kind, name, written[name]) for name in names})
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptionError(
+            f"a command of the controller cannot be read ({error}); start the release that wrote "
+            "it, or restore the directory from a copy",
+            kind="controller command",
+        ) from error
+
+
+def encode_terms(terms: Terms | None) -> dict[str, Any] | None:
+    """Return *terms* as a JSON value."""
+    return None if terms is None else {each.name: getattr(terms, each.name) for each in _TERMS}
+
+
+def decode_terms(value: Any) -> Terms | None:
+    """Return the terms of a JSON value. Raises ValueError or TypeError."""
+    if value is None:
+        return None
+    if sorted(value) != sorted(each.name for each in _TERMS):
+        raise ValueError(f"terms have the fields {', '.join(sorted(value))}")
+    return Terms(**{each.name: _plain(Terms, each.name, value[each.name]) for each in _TERMS})
+
+
+_TERMS = fields(Terms)
+
+
+def _field(kind: type, name: str, value: Any) -> Any:
+    if value is None and name in _MAY_BE_NULL:
+        return None
+    if name in _SETS:
+        return frozenset(_integer(name, each) for each in value)
+    if name == "terms":
+        return decode_terms(value)
+    return _plain(kind, name, value)
+
+
+def _plain(kind: type, name: str, value: Any) -> Any:
+    """Returns a text, a flag or a whole number. Raises ValueError for another type."""
+    wanted = {each.name: each.type for each in fields(kind)}[name]
+    if wanted == "str" and isinstance(value, str):
+        return value
+    if wanted == "bool" and isinstance(value, bool):
+        return value
+    if "int" in str(wanted):
+        return _integer(name, value)
+    raise ValueError(f"{name} is {value!r}")
+
+
+def _integer(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}")
+    return value

@@ -1,0 +1,180 @@
+"""The files of an engine: whole replacement and appending.
+
+Tests replace the directory by a simulated disk that loses unsynced bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from rmqstore import forks
+from rmqstore._native.core import replace_small_file
+from rmqstore.errors import StoreLockedError, UnsupportedStoreError, disk_errors
+from rmqstore.regular_file import read_regular
+from rmqstore.store.metadata import sync_directory
+
+__all__ = ["AppendFile", "Directory", "OsDirectory"]
+
+
+class AppendFile(Protocol):
+    """A file that grows at its end. Errors are those of the operating system."""
+
+    def write(self, data: bytes) -> None:
+        """Write *data* at the end. After an error the end is not known."""
+
+    def sync(self) -> None:
+        """Return when everything that was written is on the disk."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to *size* bytes, which becomes its end."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Directory(Protocol):
+    """The files of one engine."""
+
+    @property
+    def path(self) -> str:
+        """The place, for messages."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None for a missing file."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put *data* in the place of a file: wholly or not at all, and durable on return."""
+
+    def open(self, name: str) -> AppendFile:
+        """Return a file that exists, to be written at its end."""
+
+    def close(self) -> None:
+        """Let another process use the directory."""
+
+
+class OsDirectory:
+    """A directory of the file system, locked by this process."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Make the directory where it is missing, and lock it.
+
+        Raises StoreLockedError while another process uses it, UnsupportedStoreError where it holds
+        the files of another program, DiskError.
+        """
+        self._path = Path(path).absolute()
+        with disk_errors("opening the controller's directory"):
+            _make_directories(self._path)
+            self._lock = forks.make(lambda: _Lock(self._path / "lock"), _Lock.close)
+        self._lock.acquire()
+        try:
+            with disk_errors("opening the controller's directory"):
+                _refuse_foreign(self._path)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The place, for messages."""
+        return str(self._path)
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None for a missing file."""
+        try:
+            return read_regular(self._path / name)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put *data* in the place of a file: wholly or not at all, and durable on return."""
+        replace_small_file(str(self._path), name, data)
+
+    def open(self, name: str) -> AppendFile:
+        """Return a file that exists, to be written at its end."""
+        return _OsFile(self._path / name)
+
+    def close(self) -> None:
+        """Let another process use the directory."""
+        self._lock.close()
+
+
+class _Lock:
+    """A file that one process holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = os.open(path, flags, 0o644)
+
+    def acquire(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            self.close()
+            process = int(holder) if holder.isdecimal() else None
+            raise StoreLockedError(
+                f"{self._path.parent} is used by another controller, process {holder or 'unknown'};"
+                " stop it, or give this one a directory of its own (controllerStorePath)",
+                process_id=process,
+            ) from None
+        # For messages only: a full disk leaves it empty.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class _OsFile:
+    """A file of the file system."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(path, flags)
+        self._end = os.fstat(self._descriptor).st_size
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(self._descriptor, view, self._end)
+            self._end += count
+            view = view[count:]
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._end = size
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raises where files of another program are in the place of a log: a controller that began
+    empty there would give ids and epochs twice."""
+    names = set(os.listdir(path))
+    foreign = names - {"lock", "log.tmp", "snapshot", "snapshot.tmp"}
+    if "log" not in names and foreign:
+        raise UnsupportedStoreError(
+            f"{path} holds no log of this controller, but {', '.join(sorted(foreign)[:3])}; name "
+            "an empty directory (controllerStorePath)"
+        )
+
+
+def _make_directories(path: Path) -> None:
+    """Makes a directory and its parents, each of which is on the disk when this returns."""
+    if path.is_dir():
+        return
+    _make_directories(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)

@@ -1,0 +1,443 @@
+"""The decisions of the leading node: from requests, heartbeats and time to commands.
+
+The leader validates a request against the state that it has applied, and against the reports of
+living brokers. It returns a command for the log, or the result where there is nothing to write. The
+state validates the command again when it is applied.
+
+A leader starts with each term of the engine. The times of all calls are monotonic milliseconds of
+one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rmqstore.controller.commands import (
+    AlterSet,
+    AssignBrokerId,
+    Command,
+    ElectMaster,
+    RecordTerms,
+    RemoveBrokers,
+    SetAddress,
+    SettleDeparted,
+)
+from rmqstore.controller.elect import Candidate, Choice, choose, epoch_above
+from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Leases, Liveness
+from rmqstore.controller.state import (
+    ControllerState,
+    Group,
+    Result,
+    Verdict,
+    alteration_fault,
+    assignment_fault,
+)
+from rmqstore.replication.group.log_rank import LogRank
+
+__all__ = ["Election", "Leader", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """An attempt to elect a master.
+
+    With a *command* the election takes effect when the command is applied. Without one *verdict*
+    is the reason: UNCHANGED where the present master remains.
+    """
+
+    command: ElectMaster | None
+    verdict: Verdict
+    reason: str = ""
+    risk: str = ""
+    retry_at_ms: int | None = None
+    """When the same attempt may have another outcome, without any new report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a group has no master, or an election has not taken place yet."""
+
+    waits_for: frozenset[int]
+    reason: str
+    is_short: bool = False
+    """Whether it ends with a lease, or with the next heartbeats of living replicas."""
+
+
+class Leader:
+    """The decisions of one term of leadership, which began at *since_ms*."""
+
+    def __init__(
+        self,
+        state: ControllerState,
+        liveness: Liveness,
+        *,
+        since_ms: int,
+        allows_unclean: bool = False,
+        patience_ms: int = 2000,
+    ) -> None:
+        self._state = state
+        self._liveness = liveness
+        self._leases = Leases(since_ms)
+        self.allows_unclean = allows_unclean
+        self._patience_ms = patience_ms
+        """How long after the fence an election waits for more reports than it needs."""
+        self._electing: set[str] = set()
+        self._withheld: dict[str, int] = {}
+        """Groups whose master gets no lease, until when: an operator has requested an election."""
+        self._settle_at: dict[str, tuple[int, int, int]] = {}
+        """Master epoch, set epoch and the end of the master's log when it first had that set."""
+        self.waiting: dict[str, Waiting] = {}
+        """Groups without a master that cannot be elected yet, by name."""
+
+    # Registration.
+
+    def assign_broker_id(
+        self, cluster: str, group: str, broker_id: int, check_code: str
+    ) -> Command | Result:
+        """Decide on the id that a broker applies for; its address is the first part of the code."""
+        address = check_code.partition(";")[0]
+        command = AssignBrokerId(group, cluster, broker_id, address, check_code)
+        return assignment_fault(self._state.past_group(group), command) or command
+
+    def register_broker(
+        self, cluster: str, group: str, broker_id: int, address: str
+    ) -> Command | Result:
+        """Decide on the address of a broker that has an id."""
+        found = self._known(cluster, group, broker_id)
+        if isinstance(found, Result):
+            return found
+        if found.brokers[broker_id].address == address:
+            return Result(Verdict.UNCHANGED, group=found)
+        return SetAddress(group, broker_id, address)
+
+    def living_master(self, group: Group, now_ms: int) -> int | None:
+        """Return the master of *group* while it is alive."""
+        master = group.master_id
+        if master is None or not self._liveness.is_alive(group.name, master, now_ms):
+            return None
+        return master
+
+    def _known(self, cluster: str, group: str, broker_id: int) -> Group | Result:
+        found = self._state.group(group)
+        if found is None:
+            text = f"Broker-set: {group} hasn't been registered in controller"
+            return Result(Verdict.UNKNOWN_GROUP, text)
+        other = _other_cluster(found, cluster)
+        if other is not None:
+            return other
+        if broker_id not in found.brokers:
+            text = f"BrokerId: {broker_id} hasn't been registered in broker-set: {group}"
+            return Result(Verdict.UNKNOWN_BROKER, text, found)
+        return found
+
+    # The sync-state set.
+
+    def alter_set(
+        self,
+        group: str,
+        *,
+        master_id: int,
+        master_epoch: int,
+        set_epoch: int,
+        members: frozenset[int],
+        now_ms: int,
+    ) -> Command | Result:
+        """Decide on the set that a master proposes.
+
+        An unchanged set becomes a new version for a broker of this library, which makes its lost
+        proposals void; a Java broker is refused, as by RocketMQ.
+        """
+        found = self._state.group(group)
+        if found is None:
+            return Result(Verdict.UNKNOWN_GROUP, f"Broker metadata is not existed: {group}")
+        report = self._liveness.report(group, master_id)
+        beat = report.beat if report is not None else None
+        command = AlterSet(
+            group,
+            master_id,
+            master_epoch,
+            set_epoch,
+            members,
+            accepts_same=beat is not None and beat.life is not None,
+            terms=beat.terms if beat is not None else None,
+        )
+
+        def is_alive(broker_id: int) -> bool:
+            # The request shows that its sender is alive.
+            return broker_id == master_id or self._liveness.is_alive(group, broker_id, now_ms)
+
+        return alteration_fault(found, command, is_alive=is_alive) or command
+
+    # Elections.
+
+    def elect(
+        self,
+        group: str,
+        *,
+        cluster: str = "",
+        broker_id: int | None = None,
+        is_designated: bool = False,
+        now_ms: int,
+    ) -> Election:
+        """Decide on a request to elect a master.
+
+        A broker requests its own election, an operator designates *broker_id*, and this controller
+        leaves *broker_id* None.
+        """
+        found = self._state.group(group)
+        if found is None:
+            text = f"Broker-set: {group} hasn't been registered in controller"
+            return Election(None, Verdict.UNKNOWN_GROUP, text)
+        other = _other_cluster(found, cluster)
+        if other is not None:
+            return Election(None, other.verdict, other.remark)
+        if broker_id is not None and broker_id not in found.brokers:
+            text = f"broker {broker_id} is not registered in {group}"
+            return Election(None, Verdict.UNKNOWN_BROKER, text)
+
+        if not found.was_elected and broker_id is not None and not is_designated:
+            return self._first_election(found, broker_id, now_ms)
+        designated = broker_id if is_designated else None
+        if self._master_remains(found, designated, now_ms):
+            return Election(None, Verdict.UNCHANGED, f"the master of {group} is alive")
+        if designated is not None:
+            # The request of an operator ends the lease of a master that is alive.
+            self._withheld[group] = self._leases.end_ms(group, _lease_ms(found)) + 1000
+        return self._attempt(found, designated, now_ms)
+
+    def _first_election(self, group: Group, broker_id: int, now_ms: int) -> Election:
+        """Returns the election of the first broker that requests one. The broker is refused where
+        another living broker has a longer log: then the controller has lost its state, or the
+        brokers' directories are older than the group."""
+        living = self._candidates(group, now_ms, fence_ms=None)
+        by_id = {each.broker_id: each for each in living}
+        own = by_id.get(broker_id)
+        if own is not None and own.is_learner:
+            return Election(None, Verdict.STALE, f"broker {broker_id} is a learner")
+        rank = LogRank(-1, -1) if own is None else own.rank
+        better = [
+            number
+            for number, each in by_id.items()
+            if not each.is_learner and each.rank > rank and each.rank.end_offset > 0
+        ]
+        if better:
+            text = (
+                f"brokers {sorted(better)} of {group.name} have longer logs than broker {broker_id}"
+            )
+            return Election(None, Verdict.STALE, text)
+        return self._election(group, living, Choice(broker_id))
+
+    def _attempt(self, group: Group, designated: int | None, now_ms: int) -> Election:
+        fence_ms = self._fence_ms(group, now_ms)
+        if now_ms < fence_ms and not (designated is not None and not _lease_ms(group)):
+            text = f"the lease of the former master may last for {fence_ms - now_ms} ms"
+            if not _lease_ms(group):
+                text = f"the former master may be alive for {fence_ms - now_ms} ms"
+            self.waiting[group.name] = Waiting(frozenset(), text, is_short=True)
+            return Election(None, Verdict.STALE, text, retry_at_ms=fence_ms)
+        living = self._candidates(group, now_ms, fence_ms=fence_ms)
+        choice = choose(
+            group,
+            living,
+            designated=designated,
+            allows_unclean=self.allows_unclean,
+            is_hasty=now_ms - fence_ms > self._patience_ms,
+        )
+        return self._election(group, living, choice)
+
+    def _election(self, group: Group, living: Collection[Candidate], choice: Choice) -> Election:
+        """Returns the command for *choice*, or the reason why there is no command."""
+        name = group.name
+        epoch = epoch_above(group, living)
+        if epoch is None:
+            return Election(None, Verdict.STALE, f"group {name} has no epoch left")
+        chosen = choice.master_id
+        if chosen is None:
+            self.waiting[name] = Waiting(
+                choice.waits_for, choice.reason, is_short=choice.is_pending
+            )
+            if choice.is_pending or group.master_id is None:
+                return Election(None, Verdict.STALE, choice.reason)
+        is_override = chosen is not None and chosen not in group.voters
+        command = ElectMaster(name, group.master_epoch, group.set_epoch, chosen, epoch, is_override)
+        return Election(command, Verdict.APPLIED, choice.reason, choice.risk)
+
+    def _master_remains(self, group: Group, designated: int | None, now_ms: int) -> bool:
+        """Returns whether the master is alive and no other replica is designated."""
+        master = self.living_master(group, now_ms)
+        if master is None or designated not in (None, master):
+            return False
+        return not self._has_refused(group)
+
+    def _has_refused(self, group: Group) -> bool:
+        """Returns whether the master has refused to be master in its epoch."""
+        assert group.master_id is not None
+        report = self._liveness.report(group.name, group.master_id)
+        return report is not None and report.beat.refused_epoch >= group.master_epoch
+
+    def _fence_ms(self, group: Group, now_ms: int) -> int:
+        """Returns the time from which on the former master acknowledges nothing."""
+        lease_ms = _lease_ms(group)
+        if lease_ms:
+            return self._leases.end_ms(group.name, lease_ms)
+        since_ms = self._leases.since_ms
+        if group.master_id is None:
+            return since_ms
+        report = self._liveness.report(group.name, group.master_id)
+        if report is None:
+            # No heartbeat has come since this node started. It may be on its way.
+            return since_ms + self._longest_timeout_ms(group)
+        if self._has_refused(group):
+            return max(report.refused_ms, since_ms)
+        if report.ended_ms is not None:
+            return report.ended_ms
+        return report.received_ms + report.beat.timeout_ms + 1
+
+    def _longest_timeout_ms(self, group: Group) -> int:
+        reports = [self._liveness.report(group.name, each) for each in group.brokers]
+        timeouts = [each.beat.timeout_ms for each in reports if each is not None]
+        return max(timeouts, default=HEARTBEAT_TIMEOUT_MS)
+
+    def _candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
+        """Returns the living brokers; reports are fresh from *fence_ms* on, all where it is
+        None."""
+        return [
+            Candidate(
+                each.beat.broker_id,
+                each.beat.rank,
+                each.beat.priority,
+                each.beat.is_learner,
+                fence_ms is None or each.as_of_ms >= fence_ms,
+            )
+            for each in self._liveness.living(group.name, group.brokers, now_ms)
+        ]
+
+    def begin(self, command: ElectMaster) -> None:
+        """Record that an election is being written: its group gets no lease until `end`."""
+        self._electing.add(command.group)
+
+    def end(self, command: ElectMaster, result: Result | None) -> None:
+        """Record the outcome of an election. An unknown outcome, None, is unknown until the end of
+        this term."""
+        if result is None:
+            return
+        self._electing.discard(command.group)
+        if result.is_applied and command.master_id is not None:
+            self._withheld.pop(command.group, None)
+            self._settle_at.pop(command.group, None)
+            self.waiting.pop(command.group, None)
+
+    # Heartbeats and time.
+
+    def lease(self, group: str, broker_id: int, now_ms: int) -> int:
+        """Grant the sender of a heartbeat a lease, and return its duration; 0 for none.
+
+        Call it only after the engine has shown, since the heartbeat arrived, that this node leads.
+        """
+        found, report = self._state.group(group), self._liveness.report(group, broker_id)
+        if found is None or report is None or found.terms is None:
+            return 0
+        beat = report.beat
+        is_master = found.master_id == broker_id and beat.role_epoch == found.master_epoch
+        has_terms = beat.terms is not None and found.terms.weaker(beat.terms) == found.terms
+        is_held_back = group in self._electing or now_ms < self._withheld.get(group, now_ms)
+        if not is_master or not has_terms or is_held_back or self._has_refused(found):
+            return 0
+        assert beat.terms is not None
+        if beat.terms.lease_ms:
+            self._leases.grant(group, beat.terms.lease_ms, now_ms)
+        return beat.terms.lease_ms
+
+    def review(self, group: str, now_ms: int) -> Command | Election | None:
+        """Return what is due for *group* after a heartbeat, the end of a broker, or some time.
+
+        An `Election` without a command is returned too: it names what the group waits for.
+        """
+        found = self._state.group(group)
+        if found is None or group in self._electing:
+            return None
+        if not found.was_elected:
+            return None
+        if found.master_id is None or not self._master_remains(found, None, now_ms):
+            if self._has_voters_alive(found, now_ms) or found.master_id is not None:
+                return self._attempt(found, None, now_ms)
+            return None
+        self.waiting.pop(group, None)
+        report = self._liveness.report(group, found.master_id)
+        assert report is not None, "the master is alive"
+        if report.beat.role_epoch != found.master_epoch:
+            return None
+        return self._terms_due(found, report.beat) or self._settlement_due(found, report.beat)
+
+    def _has_voters_alive(self, group: Group, now_ms: int) -> bool:
+        voters = group.brokers if self.allows_unclean else group.voters
+        return any(self._liveness.is_alive(group.name, each, now_ms) for each in voters)
+
+    @staticmethod
+    def _terms_due(group: Group, beat: Heartbeat) -> Command | None:
+        if beat.terms is None:
+            return None
+        if group.terms is not None and group.terms.weaker(beat.terms) == group.terms:
+            return None
+        return RecordTerms(group.name, group.master_epoch, beat.terms)
+
+    def _settlement_due(self, group: Group, beat: Heartbeat) -> Command | None:
+        """Returns the command that forgets the departed replicas, once the members hold everything
+        that the log of the master had when it took the set."""
+        if not group.departed or beat.set_epoch != group.set_epoch:
+            return None
+        now = (group.master_epoch, group.set_epoch)
+        known = self._settle_at.get(group.name)
+        if known is None or known[:2] != now:
+            self._settle_at[group.name] = (*now, beat.rank.end_offset)
+            return None
+        if beat.confirm_offset < known[2]:
+            return None
+        return SettleDeparted(group.name, group.master_epoch, group.set_epoch)
+
+    # Cleaning.
+
+    def clean(
+        self,
+        group: str,
+        *,
+        cluster: str,
+        broker_ids: frozenset[int] | None,
+        cleans_living: bool,
+        now_ms: int,
+    ) -> Command | Result:
+        """Decide on the request to remove *broker_ids*, or the whole group where they are None."""
+        found = self._state.group(group)
+        if found is None:
+            text = f"Broker {group} is not existed,clean broker data failure."
+            return Result(Verdict.UNKNOWN_GROUP, text)
+        other = _other_cluster(found, cluster)
+        if other is not None:
+            return other
+        if not cleans_living:
+            asked = found.brokers.keys() if broker_ids is None else broker_ids
+            alive = [each for each in sorted(asked) if self._is_alive(found, each, now_ms)]
+            if alive or (broker_ids is None and found.master_id is not None):
+                text = (
+                    f"brokers {alive} of {group} are alive"
+                    if alive
+                    else f"Broker {group} has a master, {found.master_id}"
+                )
+                return Result(Verdict.NOT_ALIVE, f"{text}; clean broker data failure.", found)
+        return RemoveBrokers(group, broker_ids)
+
+    def _is_alive(self, group: Group, broker_id: int, now_ms: int) -> bool:
+        return self._liveness.is_alive(group.name, broker_id, now_ms)
+
+
+def _lease_ms(group: Group) -> int:
+    return 0 if group.terms is None else group.terms.lease_ms
+
+
+def _other_cluster(group: Group, cluster: str) -> Result | None:
+    """Returns why a request that names another cluster is refused; an empty name matches any."""
+    if not cluster or cluster == group.cluster:
+        return None
+    text = f"broker group {group.name} is in cluster {group.cluster}, not in {cluster}"
+    return Result(Verdict.OTHER_CLUSTER, text, group)

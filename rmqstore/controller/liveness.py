@@ -1,0 +1,168 @@
+"""The living brokers, their last reports, and the leases that masters may hold.
+
+Every node of a controller group keeps its own table from the heartbeats that it receives; the table
+is not part of the replicated state. Times are monotonic milliseconds of this node.
+
+A report counts from the moment after which it was certainly sent. A broker of this library returns,
+in each heartbeat, the time that this node named in its last answer: the heartbeat was sent after
+it. A Java broker gets no answers, so its reports count from their arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass
+
+from rmqstore.arguments import INT32_MAX
+from rmqstore.controller.commands import Terms
+from rmqstore.replication.group.log_rank import LogRank
+from rmqstore.replication.group.quorum import elector_wait_ms
+
+__all__ = ["HEARTBEAT_TIMEOUT_MS", "Heartbeat", "Leases", "Liveness", "Report"]
+
+HEARTBEAT_TIMEOUT_MS = 10_000
+"""How long a broker counts as alive after a heartbeat without a timeout, as in RocketMQ."""
+
+_NO_LOG = LogRank(-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One heartbeat of a broker. Java brokers leave out the fields from *life* on."""
+
+    group: str
+    broker_id: int
+    address: str
+    rank: LogRank = _NO_LOG
+    confirm_offset: int = -1
+    timeout_ms: int = HEARTBEAT_TIMEOUT_MS
+    priority: int = INT32_MAX
+    """The lower wins among equal logs."""
+    life: int | None = None
+    """Greater in each process of this broker; None for a Java broker."""
+    number: int = 0
+    """Greater in each heartbeat of a life."""
+    seen_ms: int = -1
+    """The time of this node that the broker saw last; -1 for none."""
+    role_epoch: int = -1
+    """The epoch in which the broker is master; -1 while it is not."""
+    refused_epoch: int = -1
+    """An epoch in which the broker was elected and will not be master, because it was restarted
+    since."""
+    set_epoch: int = -1
+    """The version of the sync-state set that a master has taken."""
+    is_learner: bool = False
+    terms: Terms | None = None
+    """The copies for which its puts wait."""
+
+
+@dataclass(slots=True)
+class Report:
+    """The last heartbeat of a broker."""
+
+    beat: Heartbeat
+    connection: Hashable
+    received_ms: int
+    as_of_ms: int
+    """The report was sent at this time or later; -1 where that is not known."""
+    ended_ms: int | None = None
+    """When the broker was found to be no longer alive; None while it is alive."""
+    refused_ms: int = -1
+    """When it first refused the epoch that it refuses."""
+
+
+class Liveness:
+    """The table of one node. Only brokers that are registered are kept, which bounds it."""
+
+    def __init__(self) -> None:
+        self._reports: dict[tuple[str, int], Report] = {}
+
+    def record(self, beat: Heartbeat, connection: Hashable, now_ms: int) -> bool:
+        """Record a heartbeat; False for one that is older than the last recorded.
+
+        The newest report is taken as it is: a log that was cut is shorter than before. RocketMQ
+        keeps the larger offset.
+        """
+        key = (beat.group, beat.broker_id)
+        known = self._reports.get(key)
+        if known is not None and beat.life is not None and known.beat.life is not None:
+            if (beat.life, beat.number) <= (known.beat.life, known.beat.number):
+                return False
+        if beat.life is None:
+            as_of_ms = now_ms
+        else:
+            as_of_ms = min(beat.seen_ms, now_ms)
+        is_known_refusal = known is not None and known.beat.refused_epoch == beat.refused_epoch
+        refused_ms = known.refused_ms if known is not None and is_known_refusal else now_ms
+        self._reports[key] = Report(beat, connection, now_ms, as_of_ms, refused_ms=refused_ms)
+        return True
+
+    def closed(self, connection: Hashable, now_ms: int) -> list[tuple[str, int]]:
+        """Record that a connection closed; return the brokers that ended with it.
+
+        A broker that has sent heartbeats on a newer connection stays alive.
+        """
+        ended = []
+        for key, report in self._reports.items():
+            if report.connection == connection and report.ended_ms is None:
+                report.ended_ms = now_ms
+                ended.append(key)
+        return ended
+
+    def expire(self, now_ms: int) -> list[tuple[str, int]]:
+        """End the brokers whose timeout has passed, and return them."""
+        ended = []
+        for key, report in self._reports.items():
+            if report.ended_ms is None and now_ms - report.received_ms > report.beat.timeout_ms:
+                report.ended_ms = now_ms
+                ended.append(key)
+        return ended
+
+    def is_alive(self, group: str, broker_id: int, now_ms: int) -> bool:
+        """Return whether the last heartbeat of a broker is within the timeout it announced."""
+        report = self._reports.get((group, broker_id))
+        if report is None or report.ended_ms is not None:
+            return False
+        return now_ms - report.received_ms <= report.beat.timeout_ms
+
+    def report(self, group: str, broker_id: int) -> Report | None:
+        """Return the last report of a broker, alive or not; None where none has come."""
+        return self._reports.get((group, broker_id))
+
+    def living(self, group: str, broker_ids: Collection[int], now_ms: int) -> Iterator[Report]:
+        """Yield the reports of the living ones among *broker_ids*, in their order."""
+        for each in sorted(broker_ids):
+            if self.is_alive(group, each, now_ms):
+                yield self._reports[group, each]
+
+    def forget(self, group: str, kept: Collection[int]) -> None:
+        """Drop the reports of a group's brokers other than *kept*."""
+        for key in [k for k in self._reports if k[0] == group and k[1] not in kept]:
+            del self._reports[key]
+
+    def count(self, now_ms: int) -> int:
+        """Return how many brokers are alive."""
+        return sum(self.is_alive(group, number, now_ms) for group, number in self._reports)
+
+
+class Leases:
+    """The leases that one leader has granted since *since_ms*.
+
+    The former leader granted nothing after *since_ms*: a leader answers a heartbeat with a lease
+    only when its engine has shown, after the heartbeat arrived, that no other leader exists. The
+    master counts the lease from the moment it sent the heartbeat.
+    """
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self._ends_ms: dict[str, int] = {}
+
+    def grant(self, group: str, lease_ms: int, now_ms: int) -> None:
+        """Record that the master of *group* gets a lease of *lease_ms*."""
+        end_ms = now_ms + elector_wait_ms(lease_ms)
+        self._ends_ms[group] = max(self._ends_ms.get(group, end_ms), end_ms)
+
+    def end_ms(self, group: str, lease_ms: int) -> int:
+        """Return when every lease of *group* is over, those of former leaders included."""
+        floor_ms = self.since_ms + elector_wait_ms(lease_ms)
+        return max(floor_ms, self._ends_ms.get(group, floor_ms))

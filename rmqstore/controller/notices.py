@@ -1,0 +1,74 @@
+"""Notifications of brokers that the master of their group changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from rmqstore.controller.state import Group
+from rmqstore.errors import StoreError
+from rmqstore.net.supervisor import Supervisor
+from rmqstore.remoting.bodies.controller import SyncStateSetBody
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.controller import NotifyBrokerRoleChangedRequestHeader
+
+__all__ = ["Notices"]
+
+_TIMEOUT_S = 3.0
+_PAUSES_S = (0.2, 1.0, 3.0)
+"""Between attempts; a broker that receives no notice polls."""
+
+
+class Notices:
+    """Sends to each address the newest notice, on connections of its own."""
+
+    def __init__(self, tasks: Supervisor, log: logging.LoggerAdapter[logging.Logger]) -> None:
+        self._tasks = tasks
+        self._log = log
+        self._client = RemotingClient()
+        self._waiting: dict[str, Frame] = {}
+        """By address; a later epoch replaces the notice of an earlier one."""
+
+    def master_changed(self, group: Group, living: Collection[int]) -> None:
+        """Notify the brokers *living* of the master and the set of *group*, later."""
+        fields = NotifyBrokerRoleChangedRequestHeader(
+            master_address=group.master_address,
+            master_epoch=group.master_epoch,
+            sync_state_set_epoch=group.set_epoch,
+            master_broker_id=group.master_id,
+        ).to_fields()
+        body = SyncStateSetBody(group.sync_state_set, group.set_epoch).encode()
+        for each in living:
+            address = group.brokers[each].address
+            is_idle = address not in self._waiting
+            self._waiting[address] = Frame.request(
+                RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields, body
+            )
+            if is_idle:
+                self._tasks.start(self._deliver(address), name=f"notice to {address}")
+
+    async def _deliver(self, address: str) -> None:
+        pauses = iter(_PAUSES_S)
+        try:
+            while True:
+                notice = self._waiting[address]
+                try:
+                    await self._client.send_one_way(address, notice, timeout=_TIMEOUT_S)
+                except StoreError as error:
+                    pause = next(pauses, None)
+                    if pause is None:
+                        self._log.warning("%s was not notified: %s", address, error)
+                        return
+                    await asyncio.sleep(pause)
+                    continue
+                if self._waiting[address] is notice:
+                    return
+        finally:
+            del self._waiting[address]
+
+    async def close(self) -> None:
+        """Close the connections; waiting notices are not sent."""
+        await self._client.close()

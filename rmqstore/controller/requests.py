@@ -1,0 +1,522 @@
+"""The answers of a controller: one method for each request code.
+
+The handlers decode headers and bodies, have the leader decide, and encode the answer. The log,
+time and connections are the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from rmqstore.arguments import INT32_MAX
+from rmqstore.config import ControllerConfig, format_properties, parse_properties
+from rmqstore.controller.commands import Command, Terms
+from rmqstore.controller.leader import Election, Leader
+from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Liveness
+from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
+from rmqstore.remoting.bodies.controller import (
+    ReplicaState,
+    SyncStateSetBody,
+    elected_body,
+    names_of,
+    replicas_info,
+    sync_state_data,
+)
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    BrokerNameHeader,
+    CleanBrokerDataRequestHeader,
+    ControllerHeartbeatRequestHeader,
+    ControllerHeartbeatResponseHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    MasterHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rmqstore.replication.group.log_rank import LogRank
+
+__all__ = ["Host", "Requests"]
+
+NAME_LENGTH_MAX = 255
+"""Characters of the names of a cluster and of a broker."""
+_TIMEOUT_MS_MAX = 3_600_000
+_START_FIELDS = frozenset(
+    {"group", "peers", "self_id", "bind_address", "listen_port", "store_path"}
+)
+
+Handler = Callable[[Any, Frame], "Awaitable[Frame | None] | Frame | None"]
+T = TypeVar("T")
+
+# The response code of each verdict, where it does not depend on the request.
+_CODES: Mapping[Verdict, ResponseCode] = {
+    Verdict.APPLIED: ResponseCode.SUCCESS,
+    Verdict.UNCHANGED: ResponseCode.SUCCESS,
+    Verdict.UNKNOWN_GROUP: ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    Verdict.UNKNOWN_BROKER: ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    Verdict.OTHER_CLUSTER: ResponseCode.CONTROLLER_INVALID_REQUEST,
+    Verdict.ID_INVALID: ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+    Verdict.SAME_SET: ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    Verdict.NOT_MASTER: ResponseCode.CONTROLLER_INVALID_MASTER,
+    Verdict.FENCED_MASTER_EPOCH: ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+    Verdict.FENCED_SET_EPOCH: ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+    Verdict.NOT_ALIVE: ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+    Verdict.MASTER_NOT_IN_SET: ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    Verdict.STALE: ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+}
+_ALTER_CODES = {
+    **_CODES,
+    Verdict.UNKNOWN_GROUP: ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    Verdict.UNKNOWN_BROKER: ResponseCode.CONTROLLER_INVALID_REPLICAS,
+}
+_ELECT_CODES = {
+    **_CODES,
+    Verdict.UNCHANGED: ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
+    Verdict.ID_INVALID: ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+}
+
+
+class Host(Protocol):
+    """The part of a node that the handlers use."""
+
+    config: ControllerConfig
+    state: ControllerState
+    liveness: Liveness
+
+    @property
+    def leader(self) -> Leader | None:
+        """The decisions of this node while it leads."""
+
+    @property
+    def process_id(self) -> str:
+        """Identifies this process among all controller processes."""
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the extFields of an answer to GET_METADATA_INFO."""
+
+    def watch(self, connection: Any) -> None:
+        """End the brokers that send heartbeats on *connection* when it closes."""
+
+    def review(self, group: str) -> None:
+        """Do the work that is due for *group*, later."""
+
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due for *group* is done."""
+
+    async def leads(self) -> bool:
+        """Return whether this node led after the call began."""
+
+    async def commit(self, command: Command) -> Result:
+        """Have *command* committed. Raises RequestRefused where that is not certain."""
+
+    async def elect(
+        self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
+    ) -> tuple[Election, Group | None]:
+        """Hold an election. Return it, and the group afterwards where it took effect."""
+
+    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
+        """Replace the configuration, in its file first. Raises DiskError."""
+
+
+class Requests:
+    """The handlers of one controller."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._next_broker_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self._apply_broker_id,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._register_broker,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._elect_master,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter_set,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self._clean,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.UPDATE_CONTROLLER_CONFIG: self._update_config,
+            RequestCode.GET_CONTROLLER_CONFIG: self._get_config,
+        }
+
+    @property
+    def _leader(self) -> Leader:
+        leader = self._host.leader
+        if leader is None:
+            raise RequestRefused(
+                "this controller is not the leader; GET_METADATA_INFO names the leader",
+                code=ResponseCode.CONTROLLER_NOT_LEADER,
+            )
+        return leader
+
+    async def _before_read(self) -> None:
+        """Raises RequestRefused where this node does not lead."""
+        is_leader = self._leader is not None
+        if is_leader and self._host.config.read_barrier and not await self._host.leads():
+            raise RequestRefused(
+                "this controller may no longer lead; repeat the request",
+                code=ResponseCode.CONTROLLER_NOT_LEADER,
+            )
+
+    async def _carry_out(self, decided: Command | Result) -> Result:
+        """Returns the result of a decision, after its command is committed."""
+        return decided if isinstance(decided, Result) else await self._host.commit(decided)
+
+    # Registration.
+
+    def _metadata(self, connection: Any, request: Frame) -> Frame:
+        return request.respond(ResponseCode.SUCCESS, fields=self._host.metadata())
+
+    async def _next_broker_id(self, connection: Any, request: Frame) -> Frame:
+        header = BrokerNameHeader.from_fields(request.ext_fields)
+        await self._before_read()
+        answer = GetNextBrokerIdResponseHeader(
+            cluster_name=header.cluster_name,
+            broker_name=header.broker_name,
+            next_broker_id=self._host.state.next_broker_id(header.broker_name),
+        )
+        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields())
+
+    async def _apply_broker_id(self, connection: Any, request: Frame) -> Frame:
+        header = ApplyBrokerIdRequestHeader.from_fields(request.ext_fields)
+        _check_names(clusterName=header.cluster_name, brokerName=header.broker_name)
+        _check_names(registerCheckCode=header.check_code)
+        decided = self._leader.assign_broker_id(
+            header.cluster_name, header.broker_name, header.broker_id, header.check_code
+        )
+        result = await self._carry_out(decided)
+        names = BrokerNameHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
+        return request.respond(
+            _CODES[result.verdict], result.remark or None, fields=names.to_fields()
+        )
+
+    async def _register_broker(self, connection: Any, request: Frame) -> Frame:
+        header = RegisterBrokerToControllerRequestHeader.from_fields(request.ext_fields)
+        _check_names(brokerAddress=header.broker_address)
+        leader = self._leader
+        decided = leader.register_broker(
+            header.cluster_name, header.broker_name, header.broker_id, header.broker_address
+        )
+        result = await self._carry_out(decided)
+        group = result.group
+        master = MasterHeader()
+        if result.is_applied and group is not None:
+            is_alive = leader.living_master(group, self._host.now_ms()) is not None
+            master = _master_of(group) if is_alive else master
+        answer = RegisterBrokerToControllerResponseHeader(
+            cluster_name=header.cluster_name,
+            broker_name=header.broker_name,
+            master_broker_id=master.master_broker_id,
+            master_address=master.master_address,
+            master_epoch=master.master_epoch,
+            sync_state_set_epoch=master.sync_state_set_epoch,
+        )
+        if group is None or not result.is_applied:
+            return request.respond(_CODES[result.verdict], result.remark, fields=answer.to_fields())
+        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
+
+    # Masters and sets.
+
+    async def _elect_master(self, connection: Any, request: Frame) -> Frame:
+        header = ElectMasterRequestHeader.from_fields(request.ext_fields)
+        broker_id = None if header.broker_id < 0 else header.broker_id
+        election, elected = await self._host.elect(
+            header.broker_name,
+            header.cluster_name,
+            broker_id,
+            is_designated=header.is_designated and broker_id is not None,
+        )
+        if elected is not None and elected.master_id is not None:
+            body = elected_body(
+                elected.sync_state_set,
+                cluster=elected.cluster,
+                broker_name=elected.name,
+                addresses={number: each.address for number, each in elected.brokers.items()},
+            )
+            return request.respond(
+                ResponseCode.SUCCESS,
+                election.risk or None,
+                fields=_master_of(elected).to_fields(),
+                body=body,
+            )
+        code = _ELECT_CODES[election.verdict]
+        if code is ResponseCode.SUCCESS or (broker_id is None and election.command is not None):
+            code = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+        group = self._host.state.group(header.broker_name)
+        if election.verdict is not Verdict.UNCHANGED or group is None:
+            return request.respond(code, election.reason, fields={})
+        return request.respond(
+            code,
+            election.reason,
+            fields=_master_of(group).to_fields(),
+            body=elected_body(group.sync_state_set),
+        )
+
+    async def _alter_set(self, connection: Any, request: Frame) -> Frame:
+        header = AlterSyncStateSetRequestHeader.from_fields(request.ext_fields)
+        proposed = _read(lambda: SyncStateSetBody.decode(request.body))
+        decided = self._leader.alter_set(
+            header.broker_name,
+            master_id=header.master_broker_id,
+            master_epoch=header.master_epoch,
+            set_epoch=proposed.epoch,
+            members=proposed.members,
+            now_ms=self._host.now_ms(),
+        )
+        result = await self._carry_out(decided)
+        group = result.group
+        if result.is_applied and group is not None:
+            answer = AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=group.set_epoch)
+            return request.respond(
+                ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group)
+            )
+        # A broker of this library gets the present set; a Java broker gets RocketMQ's answer.
+        report = self._host.liveness.report(header.broker_name, header.master_broker_id)
+        is_ours = report is not None and report.beat.life is not None
+        return request.respond(
+            _ALTER_CODES[result.verdict],
+            result.remark,
+            fields=AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=0).to_fields(),
+            body=_set_of(group) if is_ours and group is not None else b"",
+        )
+
+    async def _replica_info(self, connection: Any, request: Frame) -> Frame:
+        header = GetReplicaInfoRequestHeader.from_fields(request.ext_fields)
+        await self._before_read()
+        group = self._host.state.group(header.broker_name)
+        if group is None:
+            return request.respond(
+                ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+                f"Broker metadata is not existed: {header.broker_name}",
+                fields={},
+            )
+        answer = MasterHeader(
+            master_broker_id=group.master_id,
+            master_address=group.master_address,
+            master_epoch=group.master_epoch,
+        )
+        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
+
+    async def _sync_state_data(self, connection: Any, request: Frame) -> Frame:
+        names = _read(lambda: names_of(request.body))
+        await self._before_read()
+        found = {name: self._host.state.group(name) for name in names}
+        body = sync_state_data(
+            {name: self._info_of(group) for name, group in found.items() if group is not None}
+        )
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _info_of(self, group: Group) -> dict[str, Any]:
+        now_ms, liveness = self._host.now_ms(), self._host.liveness
+        replicas = [
+            ReplicaState(number, each.address, liveness.is_alive(group.name, number, now_ms))
+            for number, each in sorted(group.brokers.items())
+        ]
+        address = group.master_address
+        leader = self._host.leader
+        waiting = None if leader is None else leader.waiting.get(group.name)
+        return replicas_info(
+            group.name,
+            replicas,
+            members=group.sync_state_set,
+            master=None
+            if address is None or group.master_id is None
+            else (group.master_id, address),
+            master_epoch=group.master_epoch,
+            set_epoch=group.set_epoch,
+            waits_for=() if waiting is None else waiting.waits_for,
+            wait_reason="" if waiting is None else waiting.reason,
+        )
+
+    async def _clean(self, connection: Any, request: Frame) -> Frame:
+        header = CleanBrokerDataRequestHeader.from_fields(request.ext_fields)
+        decided = self._leader.clean(
+            header.broker_name,
+            cluster=header.cluster_name or "",
+            broker_ids=_ids_of(header.broker_ids),
+            cleans_living=header.cleans_living,
+            now_ms=self._host.now_ms(),
+        )
+        result = await self._carry_out(decided)
+        if result.is_applied:
+            kept = () if result.group is None else result.group.brokers
+            self._host.liveness.forget(header.broker_name, kept)
+            self._host.review(header.broker_name)
+            return request.respond(ResponseCode.SUCCESS)
+        return request.respond(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, result.remark)
+
+    # Heartbeats.
+
+    def _heartbeat(self, connection: Any, request: Frame) -> Awaitable[Frame | None] | Frame | None:
+        header = ControllerHeartbeatRequestHeader.from_fields(request.ext_fields)
+        if header.broker_id is None:
+            return request.respond(
+                ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
+            )
+        beat = self._beat_of(header, header.broker_id)
+        group = self._host.state.group(beat.group)
+        if group is None or beat.broker_id not in group.brokers:
+            return request.respond(
+                ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+                f"BrokerId: {beat.broker_id} hasn't been registered in broker-set: {beat.group}",
+            )
+        if header.cluster_name != group.cluster:
+            return request.respond(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"broker group {group.name} is in cluster {group.cluster}",
+            )
+        self._host.liveness.record(beat, connection, self._host.now_ms())
+        self._host.watch(connection)
+        self._host.review(beat.group)
+        if beat.life is None:
+            return request.respond(ResponseCode.SUCCESS, "Heart beat success")
+        return self._answer_heartbeat(beat, request)
+
+    def _beat_of(self, header: ControllerHeartbeatRequestHeader, broker_id: int) -> Heartbeat:
+        is_of_this = header.controller_node == self._host.process_id
+        terms = None
+        if header.in_sync is not None:
+            if not (header.in_sync >= 1 and 0 <= header.lease_ms <= _TIMEOUT_MS_MAX):
+                raise RequestRefused(
+                    f"inSyncReplicas {header.in_sync} or leaseMillis {header.lease_ms} is out of "
+                    "range; send 1 or more copies, and up to an hour",
+                    code=ResponseCode.INVALID_PARAMETER,
+                )
+            terms = Terms(header.in_sync, header.min_in_sync, header.all_ack, header.lease_ms)
+        timeout_ms = header.heartbeat_timeout_ms
+        return Heartbeat(
+            group=header.broker_name,
+            broker_id=broker_id,
+            address=header.broker_address,
+            rank=LogRank(_given(header.epoch, -1), _given(header.max_offset, -1)),
+            confirm_offset=_given(header.confirm_offset, -1),
+            timeout_ms=max(1, min(_given(timeout_ms, HEARTBEAT_TIMEOUT_MS), _TIMEOUT_MS_MAX)),
+            priority=_given(header.election_priority, INT32_MAX),
+            life=header.life,
+            number=header.number,
+            seen_ms=header.controller_ms if is_of_this else -1,
+            role_epoch=header.role_epoch,
+            refused_epoch=header.refused_epoch,
+            set_epoch=header.sync_state_set_epoch,
+            is_learner=header.is_learner,
+            terms=terms,
+        )
+
+    async def _answer_heartbeat(self, beat: Heartbeat, request: Frame) -> Frame:
+        """Returns the answer to a broker of this library, with its lease."""
+        host = self._host
+        await host.reviewed(beat.group)
+        leader, lease_ms = host.leader, 0
+        leads = leader is not None and await host.leads()
+        if leads and leader is not None and host.leader is leader:
+            lease_ms = leader.lease(beat.group, beat.broker_id, host.now_ms())
+        group = host.state.group(beat.group)
+        master = MasterHeader() if group is None or not leads else _master_of(group)
+        answer = ControllerHeartbeatResponseHeader(
+            controller_node=host.process_id,
+            controller_ms=host.now_ms(),
+            is_leader=leads,
+            lease_ms=lease_ms,
+            master_broker_id=master.master_broker_id,
+            master_address=master.master_address,
+            master_epoch=master.master_epoch,
+            sync_state_set_epoch=master.sync_state_set_epoch,
+        )
+        body = _set_of(group) if group is not None and leads else b""
+        return request.respond(
+            ResponseCode.SUCCESS, "Heart beat success", fields=answer.to_fields(), body=body
+        )
+
+    # Configuration.
+
+    async def _update_config(self, connection: Any, request: Frame) -> Frame:
+        config = self._host.config
+        try:
+            changes = parse_properties(request.body.decode())
+        except ValueError as error:
+            raise _invalid(f"the body of UPDATE_CONTROLLER_CONFIG: {error}") from error
+        if not set(config.config_black_list).isdisjoint(changes):
+            raise RequestRefused(
+                "Can not update config in black list.", code=ResponseCode.NO_PERMISSION
+            )
+        options = config.options()
+        at_start = {options[name].key for name in _START_FIELDS} & changes.keys()
+        if at_start:
+            raise _invalid(
+                f"{', '.join(sorted(at_start))}: a new value takes effect at a start only; change "
+                "it in the file of the controller and start it again"
+            )
+        try:
+            former = parse_properties(config.to_properties())
+            changed = ControllerConfig.from_properties(format_properties({**former, **changes}))
+            await self._host.configure(changed, changes)
+        except ConfigError as error:
+            raise _invalid("; ".join(error.violations)) from error
+        except DiskError as error:
+            raise RequestRefused(
+                f"the configuration is unchanged: {error}", code=ResponseCode.SYSTEM_ERROR
+            ) from error
+        return request.respond(ResponseCode.SUCCESS)
+
+    def _get_config(self, connection: Any, request: Frame) -> Frame:
+        body = self._host.config.to_properties().encode()
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+
+def _set_of(group: Group) -> bytes:
+    return SyncStateSetBody(group.sync_state_set, group.set_epoch).encode()
+
+
+def _master_of(group: Group) -> MasterHeader:
+    return MasterHeader(
+        master_broker_id=group.master_id,
+        master_address=group.master_address,
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.set_epoch,
+    )
+
+
+def _given(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _ids_of(text: str | None) -> frozenset[int] | None:
+    """Returns the ids of "1;3"; None for all."""
+    if not text:
+        return None
+    try:
+        return frozenset(int(each) for each in text.split(";") if each.strip())
+    except ValueError:
+        raise RequestRefused(
+            f"field brokerControllerIdsToClean is {text[:40]!r}: send ids separated by ;",
+            code=ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
+        ) from None
+
+
+def _check_names(**fields: str) -> None:
+    for key, value in fields.items():
+        if not value or len(value) > NAME_LENGTH_MAX:
+            raise _invalid(f"field {key} has {len(value)} characters: send 1 to {NAME_LENGTH_MAX}")
+
+
+def _read(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except RemotingFrameError as error:
+        raise _invalid(f"the body cannot be read: {error}") from error
+
+
+def _invalid(remark: str) -> RequestRefused:
+    return RequestRefused(remark, code=ResponseCode.INVALID_PARAMETER)

@@ -1,0 +1,424 @@
+"""A controller on an event loop: the sockets, timers and the log around the pure parts.
+
+    async with Controller(ControllerConfig(listen_port=0, store_path="controller")) as controller:
+        print(controller.address)
+
+Any number of controllers may run on one loop, each with a directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rmqstore.config import ControllerConfig
+from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
+from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
+from rmqstore.controller.engines.own_file import OwnFileEngine
+from rmqstore.controller.leader import Election, Leader, Waiting
+from rmqstore.controller.liveness import Liveness
+from rmqstore.controller.notices import Notices
+from rmqstore.controller.requests import Requests
+from rmqstore.controller.state import (
+    ControllerState,
+    Group,
+    Result,
+    Verdict,
+    decode_result,
+    encode_result,
+)
+from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
+from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.supervisor import Supervisor, TaskFailure
+from rmqstore.net.tls import TlsServer
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
+from rmqstore.remoting.server import RemotingServer
+from rmqstore.store.server_files import change_properties
+
+__all__ = ["Controller", "ControllerStatus"]
+
+_COMMIT_TIMEOUT_S = 5.0
+_DESIGNATE_WAIT_MS = 2500
+"""Java's administration tool waits 3 s for an answer."""
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStatus:
+    """The present state of a controller."""
+
+    node_id: str
+    is_leader: bool
+    term: int
+    groups: int
+    living_brokers: int
+    waiting: Mapping[str, Waiting]
+    """Groups whose master cannot be elected yet, and the replicas for which they wait."""
+    failure: StoreError | None
+    """Why the log ended; the controller refuses everything then."""
+    task_failures: tuple[TaskFailure, ...]
+
+
+class Controller:
+    """Serves brokers and administrators from entering the context to leaving it.
+
+    *config_file* is the file that a configuration changed by UPDATE_CONTROLLER_CONFIG is written to
+    where configStorePath is empty; without either the change ends with the process. *tls* makes the
+    server use TLS in the mode that it names.
+
+    Entering raises ConfigError for a configuration that cannot be served, ArgumentError where the
+    address cannot be listened at, StoreLockedError, UnsupportedStoreError, CorruptionError or
+    DiskError for the directory; nothing is left open then.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        tls: TlsServer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.state = ControllerState()
+        self.liveness = Liveness()
+        self._config_file = None if config_file is None else Path(config_file)
+        self._tls = tls
+        self._clock = clock
+        self._process_id = secrets.token_hex(8)
+        self._engine: Engine | None = None
+        self._leader: Leader | None = None
+        self._server: RemotingServer | None = None
+        self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
+        self._tasks = Supervisor("controller", log=self._log)
+        self._notices = Notices(self._tasks, self._log)
+        self._busy: dict[str, asyncio.Task[Any]] = {}
+        """Groups for which something is being written."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._watched: set[RemotingConnection] = set()
+        self._reported: dict[str, Waiting] = {}
+        """The last logged state of the groups that wait."""
+        self._files = asyncio.Lock()
+        self._is_closing = False
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Controller:
+        """Return a controller with the settings of RocketMQ's controller.conf."""
+        return cls(ControllerConfig.from_properties(Path(path)), config_file=path, **options)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> Address:
+        """Host and port at which the controller listens."""
+        assert self._server is not None, "the controller is not started"
+        return self._server.address
+
+    def status(self) -> ControllerStatus:
+        """Return the present state of the controller."""
+        engine, leader = self._engine, self._leader
+        return ControllerStatus(
+            node_id=self.config.self_id,
+            is_leader=leader is not None,
+            term=0 if engine is None else engine.leadership().term,
+            groups=len(self.state.groups()),
+            living_brokers=self.liveness.count(self.now_ms()),
+            waiting={} if leader is None else dict(leader.waiting),
+            failure=None if engine is None else engine.failure,
+            task_failures=tuple(self._tasks.failures),
+        )
+
+    async def start(self) -> None:
+        """Read the log, then listen."""
+        place, engine = _place_of(self.config), _engine_of(self.config)
+        engine.watch(self._leadership_changed)
+        await engine.start(self._apply, self.state.snapshot, self.state.restore)
+        self._engine = engine
+        try:
+            server = RemotingServer(place, Requests(self).handlers(), tls=self._tls)
+            server.start()
+        except BaseException:
+            await engine.close()
+            raise
+        self._server = server
+        self._tasks.start(self._scan_brokers(), name="scan of brokers")
+        self._tasks.start(self._scan_masters(), name="scan of masters")
+        self._log.info("started at %s", format_address(server.address))
+
+    async def close(self) -> None:
+        """Answer the requests in hand, close all connections and the log. Twice is harmless."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._server is not None:
+            await self._server.close()
+        await self._tasks.close()
+        await self._notices.close()
+        if self._engine is not None:
+            await self._engine.close()
+        self._log.info("closed")
+
+    def _apply(self, index: int, term: int, command: bytes) -> bytes:
+        return encode_result(self.state.apply(decode_command(command)))
+
+    def _leadership_changed(self, leadership: Leadership) -> None:
+        if not leadership.is_leader:
+            self._leader = None
+            return
+        self._leader = Leader(
+            self.state,
+            self.liveness,
+            since_ms=self.now_ms(),
+            allows_unclean=self.config.elect_unclean_master,
+        )
+        self._log.info("leads in term %d", leadership.term)
+
+    # Used by the handlers.
+
+    @property
+    def leader(self) -> Leader | None:
+        """The decisions of this node while it leads."""
+        return self._leader
+
+    @property
+    def process_id(self) -> str:
+        """Identifies this process among all controller processes."""
+        return self._process_id
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+        return int(self._clock() * 1000)
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the extFields of an answer to GET_METADATA_INFO."""
+        own = self.config.own_node
+        leads = self._leader is not None
+        address = format_address(self.address if own is None or not own.port else own[1:])
+        nodes = self.config.nodes or ((self.config.self_id, *self.address),)
+        return GetControllerMetadataResponseHeader(
+            group=self.config.group or None,
+            leader_id=self.config.self_id if leads else None,
+            leader_address=address if leads else None,
+            is_leader=leads,
+            peers="".join(f"{node}:{host}:{port};" for node, host, port in nodes),
+        ).to_fields()
+
+    def watch(self, connection: RemotingConnection) -> None:
+        """End the brokers that send heartbeats on *connection* when it closes."""
+        if connection not in self._watched:
+            self._watched.add(connection)
+            connection.on_close(self._connection_closed)
+
+    def _connection_closed(self, connection: RemotingConnection) -> None:
+        self._watched.discard(connection)
+        for group, broker_id in self.liveness.closed(connection, self.now_ms()):
+            self._log.info("broker %d of %s: its connection closed", broker_id, group)
+            self.review(group)
+
+    async def leads(self) -> bool:
+        """Return whether this node led after the call began."""
+        engine = self._engine
+        if engine is None or self._leader is None:
+            return False
+        return await engine.read_barrier(timeout=_COMMIT_TIMEOUT_S) is not None
+
+    async def commit(self, command: Command) -> Result:
+        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        engine = self._engine
+        assert engine is not None, "the controller is started"
+        try:
+            outcome, applied = await engine.propose(
+                encode_command(command), timeout=_COMMIT_TIMEOUT_S
+            )
+        except DiskError as error:
+            raise RequestRefused(str(error), code=ResponseCode.SYSTEM_ERROR) from error
+        if outcome is Outcome.NOT_LEADER:
+            raise RequestRefused(
+                "this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER
+            )
+        if applied is None:
+            raise RequestRefused(
+                "it is not known whether the request took effect; repeat it",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        return decode_result(applied.result)
+
+    async def elect(
+        self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
+    ) -> tuple[Election, Group | None]:
+        """Hold an election. Return it, and the group afterwards where it took effect.
+
+        An election that an operator requests waits a while: for the lease of a living master to
+        end, and for replicas to report.
+        """
+        end_ms = self.now_ms() + _DESIGNATE_WAIT_MS
+        while True:
+            await self.reviewed(group)
+            leader = self._leader
+            if leader is None:
+                raise RequestRefused(
+                    "this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER
+                )
+            election = leader.elect(
+                group,
+                cluster=cluster,
+                broker_id=broker_id,
+                is_designated=is_designated,
+                now_ms=self.now_ms(),
+            )
+            is_due = election.command is not None or election.verdict is not Verdict.STALE
+            if is_due or not is_designated or self.now_ms() >= end_ms:
+                break
+            await asyncio.sleep(_POLL_S)
+        command = election.command
+        if command is None or (command.master_id is None and broker_id is not None):
+            # A broker that cannot be elected does not take the master away from the group.
+            return Election(None, election.verdict, election.reason), None
+        return election, await self._hold(leader, command, election)
+
+    async def _hold(self, leader: Leader, command: ElectMaster, election: Election) -> Group | None:
+        """Writes an election; returns the group afterwards, None where it took no effect."""
+        result: Result | None = None
+        leader.begin(command)
+        try:
+            result = await self.commit(command)
+        finally:
+            leader.end(command, result)
+        if result.group is None or not result.is_applied:
+            return None
+        group = result.group
+        if group.master_id is None:
+            self._log.warning(
+                "%s has no master in epoch %d: %s", group.name, group.master_epoch, election.reason
+            )
+            return group
+        self._log.info(
+            "%s: broker %d is master of epoch %d", group.name, group.master_id, group.master_epoch
+        )
+        if election.risk:
+            self._log.warning("%s: %s", group.name, election.risk)
+        if self.config.notify_role_changed:
+            now_ms = self.now_ms()
+            living = self.liveness.living(group.name, group.brokers, now_ms)
+            self._notices.master_changed(group, [each.beat.broker_id for each in living])
+        return group
+
+    # Decisions that are due.
+
+    def review(self, group: str) -> None:
+        """Do the work that is due for *group*, later."""
+        leader = self._leader
+        if leader is None or group in self._busy or self._is_closing:
+            return
+        due = leader.review(group, self.now_ms())
+        self._report(leader, group)
+        if isinstance(due, Election) and due.command is None:
+            if due.retry_at_ms is not None:
+                self._review_at(group, due.retry_at_ms)
+            return
+        if due is None:
+            return
+        self._busy[group] = self._tasks.start(
+            self._do(leader, group, due), name=f"decision for {group}"
+        )
+
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due for *group* is done."""
+        while (task := self._busy.get(group)) is not None:
+            await asyncio.wait([task])
+
+    async def _do(self, leader: Leader, group: str, due: Command | Election) -> None:
+        is_done = False
+        try:
+            if isinstance(due, Election):
+                assert due.command is not None, "the caller checked it"
+                is_done = await self._hold(leader, due.command, due) is not None
+            else:
+                is_done = (await self.commit(due)).is_applied
+        except RequestRefused as error:
+            self._log.warning("%s: %s", group, error)
+        finally:
+            del self._busy[group]
+        if is_done:
+            self.review(group)
+
+    def _review_at(self, group: str, at_ms: int) -> None:
+        former = self._timers.pop(group, None)
+        if former is not None:
+            former.cancel()
+
+        def review() -> None:
+            self._timers.pop(group, None)
+            self.review(group)
+
+        delay_s = max(0.0, (at_ms - self.now_ms()) / 1000)
+        self._timers[group] = asyncio.get_running_loop().call_later(delay_s, review)
+
+    def _report(self, leader: Leader, group: str) -> None:
+        """Logs once for which replicas a group waits."""
+        waiting = leader.waiting.get(group)
+        if waiting is None:
+            self._reported.pop(group, None)
+        elif not waiting.is_short and waiting != self._reported.get(group):
+            self._log.warning("%s waits for a master: %s", group, waiting.reason)
+            self._reported[group] = waiting
+
+    async def _scan_brokers(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_brokers_interval_ms / 1000)
+            for group, broker_id in self.liveness.expire(self.now_ms()):
+                self._log.warning("broker %d of %s sends no heartbeats", broker_id, group)
+                self.review(group)
+
+    async def _scan_masters(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_masters_interval_ms / 1000)
+            for group in self.state.groups():
+                self.review(group.name)
+
+    # Configuration.
+
+    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
+        """Replace the configuration, in its file first. Raises DiskError."""
+        async with self._files:
+            path = Path(config.config_store_path) if config.config_store_path else self._config_file
+            if path is not None:
+                await asyncio.to_thread(change_properties, path, changes)
+            self.config = config
+            if self._leader is not None:
+                self._leader.allows_unclean = config.elect_unclean_master
+
+
+def _place_of(config: ControllerConfig) -> Address:
+    own = config.own_node
+    return config.bind_address, config.listen_port if own is None else own.port
+
+
+def _engine_of(config: ControllerConfig) -> Engine:
+    violations = []
+    if len(config.nodes) > 1:
+        violations.append(
+            f"controllerDLegerPeers: {len(config.nodes)} nodes; this release runs groups of one, "
+            "so name this node alone"
+        )
+    if not config.store_path:
+        violations.append("controllerStorePath: it is empty; name a directory for the log")
+    if violations:
+        raise ConfigError(violations)
+    return OwnFileEngine(config.store_path, node_id=config.self_id)

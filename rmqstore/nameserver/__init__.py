@@ -1,0 +1,1 @@
+"""The nameserver: brokers register, clients look up the queues of a topic."""

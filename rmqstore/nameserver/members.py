@@ -1,0 +1,212 @@
+"""The live brokers: groups of brokers with one name, and the end of their membership.
+
+A member is a broker at an address under an id. It is alive while heartbeats or registrations
+arrive within its timeout and the connection that carried the newest of them is open. Connections
+are numbers in the order in which they were accepted; so a request that arrives late, over an
+earlier connection than the one in use, is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.route import MASTER_ID, BrokerData, QueueData
+
+__all__ = ["TIMEOUT_MS", "Clock", "Group", "Member", "Members"]
+
+TIMEOUT_MS = 120_000
+"""Timeout of a broker that announces no timeout: the time without a heartbeat or registration."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A live broker."""
+
+    group: str
+    cluster: str
+    broker_id: int
+    address: str
+    ha_address: str
+    version: DataVersion
+    """Of its topics, as it registered last."""
+    zone: str | None
+    acting_master: bool
+    """Whether the broker may act for its master, or lets a slave act for it."""
+    filter_servers: tuple[str, ...]
+    timeout_ms: int
+    seen_ms: int
+    connection: int
+    """The newest connection that carried a request of this broker."""
+    taken: tuple[DataVersion, bool] | None = None
+    """The version of the topics that were taken from it in its present role, and whether without
+    the write permission. None: no topics were taken."""
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The members of one broker name.
+
+    Cluster, zone and acting-master flag of the group are those of the member with the smallest id:
+    that member is the master, or would act for it.
+    """
+
+    name: str
+    members: dict[int, Member] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    """The topics that have queues on this group."""
+    queues: dict[QueueData, QueueData] = field(default_factory=dict)
+    """Each value of the group's queues once: most topics have equal ones."""
+    _data: dict[bool, BrokerData] = field(default_factory=dict)
+
+    @property
+    def smallest(self) -> Member:
+        """The member with the smallest id."""
+        return self.members[min(self.members)]
+
+    @property
+    def master(self) -> Member | None:
+        return self.members.get(MASTER_ID)
+
+    @property
+    def is_acting_master_enabled(self) -> bool:
+        return self.smallest.acting_master
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """Addresses by broker id, ascending."""
+        return {each: self.members[each].address for each in sorted(self.members)}
+
+    def at(self, address: str) -> Member | None:
+        """Return the member at *address*."""
+        return next((each for each in self.members.values() if each.address == address), None)
+
+    def data(self, *, with_acting_master: bool = False) -> BrokerData:
+        """Return the group as routes show it.
+
+        *with_acting_master* shows the smallest id as that of the master. The value is kept until
+        `changed` is called.
+        """
+        if with_acting_master not in self._data:
+            first = self.smallest
+            addresses = self.addresses
+            if with_acting_master:
+                addresses = {MASTER_ID: addresses.pop(first.broker_id), **addresses}
+            self._data[with_acting_master] = BrokerData(
+                self.name, first.cluster, addresses, first.acting_master, first.zone
+            )
+        return self._data[with_acting_master]
+
+    def changed(self) -> None:
+        """Drop the values that `data` keeps: members were added, removed or replaced."""
+        self._data.clear()
+
+
+class Clock:
+    """Time as the expiry of members counts it, from a monotonic clock.
+
+    When the process was stopped, or its machine was suspended, heartbeats wait in its sockets while
+    the clock has moved on. Time between two scans beyond twice their interval is therefore not
+    counted.
+    """
+
+    def __init__(self, interval_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self._scanned_ms: int | None = None
+        self._not_counted_ms = 0
+
+    def read(self, now_ms: int) -> int:
+        """Return the counted time at *now_ms*."""
+        return now_ms - self._not_counted_ms
+
+    def scan(self, now_ms: int) -> int:
+        """Return the counted time of a scan at *now_ms*."""
+        if self._scanned_ms is not None:
+            late_ms = now_ms - self._scanned_ms - 2 * self.interval_ms
+            self._not_counted_ms += max(0, late_ms)
+        self._scanned_ms = now_ms
+        return self.read(now_ms)
+
+
+class Members:
+    """All groups by name, and the members of each connection."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self._by_connection: dict[int, set[Member]] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        return (member for group in self.groups.values() for member in group.members.values())
+
+    def find(self, name: str, address: str) -> Member | None:
+        """Return the member of group *name* at *address*."""
+        group = self.groups.get(name)
+        return None if group is None else group.at(address)
+
+    def of_connection(self, connection: int) -> frozenset[Member]:
+        """Return the members whose newest request came over *connection*."""
+        return frozenset(self._by_connection.get(connection, ()))
+
+    def add(self, member: Member) -> Group:
+        """Add a member, in place of the one with its id and of the one at its address."""
+        group = self.groups.setdefault(member.group, Group(member.group))
+        held = group.members.get(member.broker_id)
+        moved = group.at(member.address)
+        for replaced in {held, moved} - {None}:
+            assert replaced is not None
+            self._drop(group, replaced)
+
+        group.members[member.broker_id] = member
+        self._by_connection.setdefault(member.connection, set()).add(member)
+        group.changed()
+        return group
+
+    def remove(self, members: Iterable[Member]) -> dict[Group, Member]:
+        """Remove members; return every group that lost some, with its smallest member before.
+
+        A group without members is no longer in `groups`.
+        """
+        reduced: dict[Group, Member] = {}
+        for member in members:
+            group = self.groups[member.group]
+            reduced.setdefault(group, group.smallest)
+            self._drop(group, member)
+        for group in reduced:
+            group.changed()
+            if not group.members:
+                del self.groups[group.name]
+        return reduced
+
+    def seen(self, member: Member, *, connection: int, time_ms: int) -> None:
+        """Record a sign of life that arrived over *connection*."""
+        member.seen_ms = max(member.seen_ms, time_ms)
+        if connection > member.connection:
+            self._remove_connection(member)
+            member.connection = connection
+            self._by_connection.setdefault(connection, set()).add(member)
+
+    def expired(self, time_ms: int) -> list[Member]:
+        """Return the members that gave no sign of life within their timeout."""
+        return [member for member in self if member.seen_ms + member.timeout_ms < time_ms]
+
+    def clusters(self) -> Mapping[str, list[str]]:
+        """Return the names of each cluster's groups."""
+        clusters: dict[str, list[str]] = {}
+        for group in self.groups.values():
+            clusters.setdefault(group.smallest.cluster, []).append(group.name)
+        return clusters
+
+    def _drop(self, group: Group, member: Member) -> None:
+        del group.members[member.broker_id]
+        self._remove_connection(member)
+
+    def _remove_connection(self, member: Member) -> None:
+        members = self._by_connection[member.connection]
+        members.discard(member)
+        if not members:
+            del self._by_connection[member.connection]

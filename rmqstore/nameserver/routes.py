@@ -1,0 +1,429 @@
+"""The route table: which brokers have queues of a topic, and at which addresses they listen.
+
+The table is pure. Every request that changes it returns the effects that the caller carries out
+afterwards: notifications to send and connections to close. A refused request changes nothing.
+(RocketMQ: RouteInfoManager.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmqstore.nameserver.members import TIMEOUT_MS, Clock, Group, Member, Members
+from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
+from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.registration import RegisterBrokerBody
+from rmqstore.remoting.bodies.route import (
+    MASTER_ID,
+    PERM_WRITE,
+    BrokerData,
+    QueueData,
+    TopicRoute,
+)
+from rmqstore.remoting.bodies.tables import TopicList
+from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
+
+__all__ = [
+    "SYNC_MEMBER_TOPIC_PREFIX",
+    "CloseConnection",
+    "Effect",
+    "NotifyMinBrokerId",
+    "Refused",
+    "Registered",
+    "Registration",
+    "RouteOptions",
+    "RouteTable",
+]
+
+SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Brokers read their group from the routes of these topics, which always show the true ids."""
+
+_PERM_READ = 4
+_UNIT, _UNIT_SUB = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOptions:
+    """The settings of a route table."""
+
+    acting_master: bool = False
+    """Show the smallest live id as the master while no master is alive (supportActingMaster)."""
+    notify_min_broker_id: bool = False
+    """Notify brokers of a new smallest id (notifyMinBrokerIdChanged)."""
+    delete_topics: bool = False
+    """Remove the topics that a registration lacks (deleteTopicWithBrokerRegistration)."""
+    scan_interval_ms: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The header of a REGISTER_BROKER request."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    zone: str | None = None
+    timeout_ms: int | None = None
+    """Time without a heartbeat after which the broker ends; None for TIMEOUT_MS."""
+    acting_master: bool | None = None
+    """None from a broker before 5.0: topics of such a slave are never taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyMinBrokerId:
+    """Send NOTIFY_MIN_BROKER_ID_CHANGE to *recipients*."""
+
+    recipients: tuple[str, ...]
+    min_broker_id: int
+    min_address: str
+    offline_address: str | None
+    """The address of the smallest member that is gone, None when a smaller one has come."""
+    ha_address: str | None
+    """Where the new smallest member serves its copies, None when the smallest one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close a connection whose brokers have all expired."""
+
+    connection: int
+
+
+Effect = NotifyMinBrokerId | CloseConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registration that was accepted, with the live master of a slave."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A registration that was refused; the table is as before."""
+
+    reason: str
+
+
+class RouteTable:
+    """Brokers, topics and routes. Every *now_ms* is of one monotonic clock."""
+
+    def __init__(self, options: RouteOptions = RouteOptions()) -> None:
+        self.options = options
+        self._members = Members()
+        self._clock = Clock(options.scan_interval_ms)
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, Any]] = {}
+
+    def configure(self, options: RouteOptions) -> None:
+        """Replace the options."""
+        self.options = options
+        self._clock.interval_ms = options.scan_interval_ms
+
+    # -- Brokers.
+
+    def register(
+        self,
+        registration: Registration,
+        body: RegisterBrokerBody,
+        *,
+        connection: int,
+        now_ms: int,
+    ) -> Registered | Refused:
+        """Add a broker, or update one."""
+        refused = self._refuse(registration, body.table, connection=connection)
+        if refused is not None:
+            return refused
+
+        known = self._members.groups.get(registration.name)
+        smallest_id = min(known.members) if known else MASTER_ID
+        held = known.members.get(registration.broker_id) if known else None
+        is_same = held is not None and held.address == registration.address
+        member = Member(
+            registration.name,
+            registration.cluster,
+            registration.broker_id,
+            registration.address,
+            registration.ha_address,
+            body.table.version,
+            registration.zone,
+            bool(registration.acting_master),
+            _filter_servers(body, held if is_same else None),
+            TIMEOUT_MS if registration.timeout_ms is None else registration.timeout_ms,
+            self._clock.read(now_ms),
+            connection,
+            held.taken if held is not None and is_same else None,
+        )
+        group = self._members.add(member)
+        is_since_5 = registration.acting_master is not None
+        if member.is_master or (is_since_5 and member is group.smallest):
+            self._take(group, member, body.table)
+
+        effects: tuple[Effect, ...] = ()
+        if member.broker_id < smallest_id and self.options.notify_min_broker_id:
+            effects = (_smaller_came(group),)
+        master = group.master
+        if master is None or master is member:
+            return Registered(effects=effects)
+        return Registered(master.address, master.ha_address, effects)
+
+    def unregister(self, name: str, address: str, *, connection: int) -> tuple[Effect, ...]:
+        """Remove the broker at *address*, unless it has used a later connection since."""
+        member = self._members.find(name, address)
+        if member is None or connection < member.connection:
+            return ()
+        return self._remove([member])
+
+    def connection_closed(self, connection: int) -> tuple[Effect, ...]:
+        """Remove the brokers whose newest request came over *connection*."""
+        return self._remove(self._members.of_connection(connection))
+
+    def expire(self, now_ms: int) -> tuple[Effect, ...]:
+        """Remove the brokers that gave no sign of life within their timeout; called once in
+        scan_interval_ms."""
+        expired = self._members.expired(self._clock.scan(now_ms))
+        effects = self._remove(expired)
+        connections = sorted({member.connection for member in expired})
+        # A connection may carry several brokers of one process; the others stay alive.
+        unused = [each for each in connections if not self._members.of_connection(each)]
+        return (*effects, *map(CloseConnection, unused))
+
+    def heartbeat(self, name: str, address: str, *, connection: int, now_ms: int) -> bool:
+        """Record a sign of life; return whether the broker is known."""
+        member = self._members.find(name, address)
+        if member is None:
+            return False
+        self._members.seen(member, connection=connection, time_ms=self._clock.read(now_ms))
+        return True
+
+    def version(self, name: str, address: str) -> DataVersion | None:
+        """Return the version that a broker registered with, None for an unknown broker."""
+        member = self._members.find(name, address)
+        return None if member is None else member.version
+
+    def member_group(self, cluster: str, name: str) -> BrokerMemberGroup:
+        """Return the live brokers of a name, none for an unknown one; *cluster* is not compared."""
+        group = self._members.groups.get(name)
+        return BrokerMemberGroup(cluster, name, {} if group is None else group.addresses)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all live brokers."""
+        groups = self._members.groups
+        return ClusterInfo(
+            {name: group.data() for name, group in groups.items()}, self._members.clusters()
+        )
+
+    # -- Topics.
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
+        """Add queues of a topic; return False, and add none, where a broker is unknown."""
+        groups = self._members.groups
+        if not queues or any(queue.broker_name not in groups for queue in queues):
+            return False
+        for queue in queues:
+            self._put(groups[queue.broker_name], topic, queue)
+        return True
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Remove a topic, from the brokers of one cluster only where *cluster* is given."""
+        names = list(self._topics.get(topic, ()))
+        for name in names:
+            group = self._members.groups[name]
+            if not cluster or group.smallest.cluster == cluster:
+                self._delete(group, topic)
+        if topic not in self._topics:
+            self._mappings.pop(topic, None)
+
+    def wipe_write_permission(self, name: str) -> int:
+        """Clear the write bit of all topics of a broker name; return their number."""
+        return self._set_permissions(name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_permission(self, name: str) -> int:
+        """Set the permission of all topics of a broker name to read and write; return their
+        number."""
+        return self._set_permissions(name, lambda perm: _PERM_READ | PERM_WRITE)
+
+    def topics(self) -> TopicList:
+        """Return the names of all topics."""
+        return TopicList(tuple(self._topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        """Return the names of the topics with queues in a cluster."""
+        topics: dict[str, None] = {}
+        for group in self._members.groups.values():
+            if group.smallest.cluster == cluster:
+                topics.update(dict.fromkeys(sorted(group.topics)))
+        return TopicList(tuple(topics))
+
+    def system_topics(self) -> TopicList:
+        """Return the topics that every broker has by default: names of clusters and brokers, and
+        the address of some broker."""
+        topics: list[str] = []
+        for cluster, names in self._members.clusters().items():
+            topics += [cluster, *names]
+        first = next(iter(self._members.groups.values()), None)
+        return TopicList(tuple(topics), None if first is None else first.smallest.address)
+
+    def unit_topics(self, *, unit: bool | None, unit_sub: bool | None) -> TopicList:
+        """Return the topics whose flags of unit mode are as given; None for either value."""
+        flags = [(flag, is_set) for flag, is_set in ((_UNIT, unit), (_UNIT_SUB, unit_sub))]
+        topics = [
+            topic
+            for topic, queues in self._topics.items()
+            if all(
+                is_set is None or bool(next(iter(queues.values())).sys_flag & flag) == is_set
+                for flag, is_set in flags
+            )
+        ]
+        return TopicList(tuple(topics))
+
+    def route(self, topic: str, *, zone: str | None = None) -> TopicRoute | None:
+        """Return the route of a topic, None for an unknown one.
+
+        With *zone* it has the groups of that zone, compared without case, and those without a
+        master.
+        """
+        queues = self._topics.get(topic)
+        if queues is None:
+            return None
+        is_rewritten = self.options.acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        brokers: list[BrokerData] = []
+        shown: list[QueueData] = []
+        filter_servers: dict[str, Sequence[str]] = {}
+        for name, queue in queues.items():
+            group = self._members.groups[name]
+            data = group.data(
+                with_acting_master=is_rewritten
+                and group.master is None
+                and group.is_acting_master_enabled
+                and not queue.perm & PERM_WRITE
+            )
+            is_elsewhere = zone is not None and (data.zone or "").lower() != zone.lower()
+            if is_elsewhere and MASTER_ID in data.addresses:
+                continue
+            brokers.append(data)
+            shown.append(queue)
+            for member in group.members.values():
+                if member.filter_servers:
+                    filter_servers[member.address] = member.filter_servers
+        return TopicRoute(brokers, shown, filter_servers, mappings=self._mappings.get(topic))
+
+    # -- Steps of registration and removal.
+
+    def _refuse(
+        self, registration: Registration, table: TopicTable, *, connection: int
+    ) -> Refused | None:
+        name, broker_id = registration.name, registration.broker_id
+        group = self._members.groups.get(name)
+        held = group.members.get(broker_id) if group else None
+        version = table.version
+        if held is None:
+            # One topic is a change, which must not come before the whole table.
+            if len(table.topics) == 1:
+                return Refused(
+                    f"register broker failed: broker {name}:{broker_id} is not registered and "
+                    "sends 1 topic, which is a change of its topics; register all topics first"
+                )
+        elif held.address != registration.address:
+            if held.version.state_version > version.state_version:
+                return Refused(
+                    f"register broker failed: broker {name}:{broker_id} is alive at {held.address} "
+                    f"with state version {held.version.state_version}, above "
+                    f"{version.state_version} of {registration.address}; stop one of the two"
+                )
+
+        present = group.at(registration.address) if group else None
+        if present is not None and connection < present.connection:
+            if version.order <= present.version.order:
+                return Refused(
+                    f"register broker failed: {name} at {present.address} has used a later "
+                    "connection since, so this registration is late; register again"
+                )
+        return None
+
+    def _take(self, group: Group, member: Member, table: TopicTable) -> None:
+        """Takes the topics of a master, or of the slave with the smallest id."""
+        is_read_only = not member.is_master and member.acting_master
+        is_changed = member.taken != (table.version, is_read_only)
+        member.taken = (table.version, is_read_only)
+
+        if self.options.delete_topics and not table.mappings:
+            for topic in group.topics - {each.name for each in table.topics.values()}:
+                self._delete(group, topic)
+        for config in table.topics.values():
+            if is_changed or config.name not in group.topics:
+                self._put(group, config.name, _queue(group.name, config, is_read_only=is_read_only))
+        if is_changed:
+            for topic, mapping in table.mappings.items():
+                by_broker = self._mappings.setdefault(topic, {})
+                by_broker[str(mapping.get("bname"))] = mapping
+
+    def _remove(self, members: Iterable[Member]) -> tuple[Effect, ...]:
+        effects: list[Effect] = []
+        for group, smallest in self._members.remove(members).items():
+            if not group.members:
+                for topic in list(group.topics):
+                    self._delete(group, topic)
+                continue
+            if not group.is_acting_master_enabled:
+                continue
+            if group.master is None:
+                self.wipe_write_permission(group.name)
+            if group.smallest is not smallest and self.options.notify_min_broker_id:
+                effects.append(_smallest_gone(group, smallest))
+        return tuple(effects)
+
+    def _set_permissions(self, name: str, change: Callable[[int], int]) -> int:
+        group = self._members.groups.get(name)
+        if group is None:
+            return 0
+        for topic in group.topics:
+            queue = self._topics[topic][name]
+            perm = change(queue.perm)
+            if perm != queue.perm:
+                self._put(group, topic, replace(queue, perm=perm))
+        return len(group.topics)
+
+    def _put(self, group: Group, topic: str, queue: QueueData) -> None:
+        queue = group.queues.setdefault(queue, queue)
+        self._topics.setdefault(topic, {})[group.name] = queue
+        group.topics.add(topic)
+
+    def _delete(self, group: Group, topic: str) -> None:
+        group.topics.discard(topic)
+        queues = self._topics[topic]
+        del queues[group.name]
+        if not queues:
+            del self._topics[topic]
+
+
+def _queue(name: str, config: TopicConfig, *, is_read_only: bool) -> QueueData:
+    perm = config.perm & ~PERM_WRITE if is_read_only else config.perm
+    return QueueData(name, config.read_queues, config.write_queues, perm, config.sys_flag)
+
+
+def _filter_servers(body: RegisterBrokerBody, held: Member | None) -> tuple[str, ...]:
+    if body.filter_servers is not None:
+        return body.filter_servers
+    return () if held is None else held.filter_servers
+
+
+def _smaller_came(group: Group) -> NotifyMinBrokerId:
+    """The notification to all members but the new smallest; to that one where it is alone."""
+    first = group.smallest
+    addresses = tuple(group.addresses.values())
+    recipients = addresses[1:] or addresses
+    return NotifyMinBrokerId(recipients, first.broker_id, first.address, None, first.ha_address)
+
+
+def _smallest_gone(group: Group, gone: Member) -> NotifyMinBrokerId:
+    first = group.smallest
+    recipients = tuple(group.addresses.values())
+    return NotifyMinBrokerId(recipients, first.broker_id, first.address, gone.address, None)

@@ -1,0 +1,247 @@
+"""A nameserver on an event loop: the sockets, timers and files around the pure parts.
+
+    async with NameServer(NameserverConfig(listen_port=0)) as nameserver:
+        print(nameserver.address)
+
+Any number of nameservers may run on one loop. The tables are in memory: after a start, brokers
+register again within their period, 30 seconds by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from rmqstore.config import NameserverConfig
+from rmqstore.errors import RemotingError
+from rmqstore.nameserver.kv import KvConfig
+from rmqstore.nameserver.kv_file import KvFile
+from rmqstore.nameserver.requests import Requests
+from rmqstore.nameserver.routes import (
+    CloseConnection,
+    Effect,
+    NotifyMinBrokerId,
+    RouteOptions,
+    RouteTable,
+)
+from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.tls import TlsServer
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.connection import ConnectionLimits, RemotingConnection
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.registration import NotifyMinBrokerIdChangeRequestHeader
+from rmqstore.remoting.server import RemotingServer
+from rmqstore.store.server_files import change_properties
+
+__all__ = ["NameServer"]
+
+_NOTIFY_TIMEOUT_S = 0.3
+_NOTIFICATIONS_MAX = 16
+"""Notifications that wait for one broker; the oldest is dropped first."""
+
+
+class NameServer:
+    """Serves brokers and clients from entering the context to leaving it.
+
+    *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
+    where configStorePath is empty; without either the change ends with the process. *tls* makes the
+    server use TLS in the mode that it names. Entering raises ArgumentError where the address cannot
+    be listened at, CorruptionError where kvConfig.json is damaged; nothing is left open then.
+    """
+
+    def __init__(
+        self,
+        config: NameserverConfig | None = None,
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        tls: TlsServer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config or NameserverConfig()
+        self.kv = KvConfig()
+        self._config_file = None if config_file is None else Path(config_file)
+        self._tls = tls
+        self._clock = clock
+        self._table = RouteTable(_options(self.config))
+        self._requests = Requests(self._table, self)
+        self._server: RemotingServer | None = None
+        self._client = RemotingClient()
+        self.log = IdentityLog("rmqstore.nameserver", "namesrv not started")
+        self._tasks = Supervisor("nameserver", log=self.log)
+        self._started_ms = 0
+        self._is_closing = False
+
+        self._numbers: dict[RemotingConnection, int] = {}
+        self._next_number = 0
+        self._notifications: dict[str, deque[Frame]] = {}
+        self._files = asyncio.Lock()
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> NameServer:
+        """Return a nameserver with the settings of RocketMQ's namesrv.conf."""
+        return cls(NameserverConfig.from_properties(Path(path)), config_file=path, **options)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> Address:
+        """Host and port at which the nameserver listens."""
+        assert self._server is not None, "the nameserver is not started"
+        return self._server.address
+
+    @property
+    def table(self) -> RouteTable:
+        """The route table, to be read on the loop of the nameserver."""
+        return self._table
+
+    async def start(self) -> None:
+        """Read the files, then listen."""
+        if self.config.kv_config_path:
+            self.kv = await asyncio.to_thread(KvFile(self.config.kv_config_path).load)
+        self._started_ms = self.now_ms()
+        server = RemotingServer(
+            (self.config.bind_address, self.config.listen_port),
+            self._requests.handlers(),
+            tls=self._tls,
+            limits=ConnectionLimits(idle_timeout_s=self.config.idle_seconds_max),
+        )
+        server.start()
+        self._server = server
+        self.log.identity = f"namesrv {format_address(server.address)}"
+        self._tasks.start(self._scan(), name="scan")
+        self.log.info("started")
+
+    async def close(self) -> None:
+        """Stop listening, answer the requests in hand, close all connections. Twice is harmless."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        await self._tasks.close()
+        if self._server is not None:
+            await self._server.close()
+        await self._client.close()
+        self.log.info("closed")
+
+    # -- Used by the handlers.
+
+    @property
+    def age_ms(self) -> int:
+        """The time since the start."""
+        return self.now_ms() - self._started_ms
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+        return int(self._clock() * 1000)
+
+    def number_of(self, connection: RemotingConnection) -> int:
+        """Return the number of a connection: above those of connections that came before it."""
+        number = self._numbers.get(connection)
+        if number is None:
+            self._next_number += 1
+            number = self._numbers[connection] = self._next_number
+            connection.on_close(self._connection_closed)
+        return number
+
+    def carry_out(self, effects: tuple[Effect, ...]) -> None:
+        """Queue notifications and close connections; nothing is awaited."""
+        for effect in effects:
+            match effect:
+                case NotifyMinBrokerId():
+                    self._notify(effect)
+                case CloseConnection(number):
+                    for connection in [c for c, n in self._numbers.items() if n == number]:
+                        connection.close("no broker of this connection gave a sign of life")
+
+    async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
+        """Change the key-value configuration, on the disk first."""
+        async with self._files:
+            changed = change(self.kv)
+            if self.config.kv_config_path and changed != self.kv:
+                file = KvFile(self.config.kv_config_path)
+                await asyncio.to_thread(file.save, changed)
+            self.kv = changed
+
+    async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
+        """Replace the configuration, in its file first."""
+        async with self._files:
+            path = Path(config.config_store_path) if config.config_store_path else self._config_file
+            if path is not None:
+                await asyncio.to_thread(change_properties, path, changes)
+            self.config = config
+            self._table.configure(_options(config))
+        self.log.info("configuration changed: %s", ", ".join(sorted(changes)))
+
+    # -- Connections, time, notifications.
+
+    def _connection_closed(self, connection: RemotingConnection) -> None:
+        number = self._numbers.pop(connection)
+        if not self._is_closing:
+            self.carry_out(self._table.connection_closed(number))
+
+    async def _scan(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_interval_ms / 1000)
+            effects = self._table.expire(self.now_ms())
+            if effects:
+                self.log.warning("brokers expired: %s", effects)
+            self.carry_out(effects)
+
+    def _notify(self, effect: NotifyMinBrokerId) -> None:
+        header = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=effect.min_broker_id,
+            min_broker_address=effect.min_address,
+            offline_broker_address=effect.offline_address,
+            ha_broker_address=effect.ha_address,
+        )
+        self.log.info(
+            "broker %d at %s has the smallest id; notifying %s",
+            effect.min_broker_id,
+            effect.min_address,
+            ", ".join(effect.recipients),
+        )
+        for address in effect.recipients:
+            # A new frame for each recipient: the connection numbers it.
+            frame = Frame.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_fields())
+            waiting = self._notifications.get(address)
+            if waiting is None:
+                self._notifications[address] = deque([frame], _NOTIFICATIONS_MAX)
+                self._tasks.start(self._send_notifications(address), name=f"notify {address}")
+            else:
+                waiting.append(frame)
+
+    async def _send_notifications(self, address: str) -> None:
+        """Send the waiting notifications of one broker, in order; unreachable brokers delay no
+        others."""
+        waiting = self._notifications[address]
+        try:
+            while waiting:
+                try:
+                    await self._client.send_one_way(
+                        address, waiting.popleft(), timeout=_NOTIFY_TIMEOUT_S
+                    )
+                except (RemotingError, ValueError) as error:
+                    self.log.warning("broker at %s is not notified: %s", address, error)
+        finally:
+            del self._notifications[address]
+
+
+def _options(config: NameserverConfig) -> RouteOptions:
+    return RouteOptions(
+        acting_master=config.acting_master,
+        notify_min_broker_id=config.notify_min_broker_id,
+        delete_topics=config.delete_topics,
+        scan_interval_ms=config.scan_interval_ms,
+    )

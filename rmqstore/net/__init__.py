@@ -1,0 +1,1 @@
+"""Addresses, sockets and event loops: the base of every network service here."""

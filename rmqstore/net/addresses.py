@@ -1,0 +1,83 @@
+"""Addresses of network services as text, and networks that may connect."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from rmqstore import arguments
+from rmqstore.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["Address", "AllowList", "format_address", "ip_of", "parse_address"]
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+def parse_address(
+    place: str | Address, *, low_port: int = 1, default_port: int | None = None
+) -> Address:
+    """Return host and port of *place*, "host:port", "[v6]:port" or a pair of them; with a
+    *default_port* also "host" or "[v6]".
+
+    Raises ArgumentError without a host: to which network a port is open is said, never assumed.
+    """
+    if isinstance(place, str):
+        is_host = place.endswith("]") or not (":" in place or place.isdecimal())
+        if default_port is not None and is_host:
+            place = f"{place}:{default_port}"
+        host, _, digits = place.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        port = int(digits) if digits.isascii() and digits.isdecimal() else -1
+    else:
+        host, port = _pair_of(place)
+    if not host or host == "*" or not low_port <= port <= 65535:
+        raise ArgumentError(
+            f"{arguments.shown(place)} is not an address: give host and port as in "
+            f"127.0.0.1:10912, the port from {low_port} to 65535; 0.0.0.0 for every interface"
+        )
+    return host, port
+
+
+def _pair_of(place: object) -> Address:
+    if isinstance(place, tuple | list) and len(place) == 2:
+        host, port = place
+        if isinstance(host, str) and isinstance(port, int) and not isinstance(port, bool):
+            return host, port
+    raise ArgumentTypeError(
+        f"{arguments.shown(place)} is not an address: give host and port as in 127.0.0.1:10912"
+    )
+
+
+def format_address(address: Address) -> str:
+    """Return *address* as text that `parse_address` reads."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class AllowList:
+    """The networks that connections are taken from; all without any."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        try:
+            self._networks = [ipaddress.ip_network(each) for each in networks]
+        except ValueError as error:
+            raise ArgumentError(f"allow: {error}; give networks as in 10.0.0.0/8") from error
+
+    def takes(self, host: str) -> bool:
+        """Whether a connection from *host*, a number, is taken."""
+        if not self._networks:
+            return True
+        address = ip_of(host)
+        return any(address in network for network in self._networks)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._networks)) or "all networks"
+
+
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return *host*, a number, with a v4 address in v6 clothes as what it is."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,71 @@
+"""A service as a process: started, announced, and closed at a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+from rmqstore.errors import ArgumentError
+
+__all__ = ["run_until_signal"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+T = TypeVar("T")
+
+
+async def run_until_signal(
+    service: AbstractAsyncContextManager[T],
+    ready_line: Callable[[T], str],
+    *,
+    announce: Callable[[str], None],
+    ready_fd: int | None = None,
+) -> None:
+    """Run *service* until SIGINT or SIGTERM, then close it.
+
+    Once it is entered, *announce* is called with its *ready_line*. The line is also written to the
+    descriptor *ready_fd*, which is then closed, so that the parent process reads to its end.
+    Raises the errors of entering and leaving the service; ArgumentError for a descriptor that
+    cannot be written.
+    """
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    if ready_fd is not None:
+        _check_descriptor(ready_fd)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+
+    try:
+        async with service as entered:
+            line = ready_line(entered)
+            announce(line)
+            if ready_fd is not None:
+                _announce_to(ready_fd, line)
+            await stopped.wait()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _check_descriptor(descriptor: int) -> None:
+    try:
+        os.fstat(descriptor)
+    except OSError as error:
+        raise ArgumentError(
+            f"--ready-fd {descriptor} is not an open descriptor: {error.strerror}; "
+            "give one that this process inherits"
+        ) from error
+
+
+def _announce_to(descriptor: int, line: str) -> None:
+    # The reader may have gone; the service runs on.
+    with contextlib.suppress(OSError):
+        os.write(descriptor, f"{line}\n".encode())
+    with contextlib.suppress(OSError):
+        os.close(descriptor)

@@ -1,0 +1,114 @@
+"""TLS for servers and clients, in the terms of RocketMQ's `tls.*` properties."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from rmqstore.errors import ArgumentError
+
+__all__ = ["ClientAuth", "TlsClient", "TlsMode", "TlsServer"]
+
+
+class TlsMode(Enum):
+    """Which connections a server takes (`tls.server.mode`)."""
+
+    DISABLED = "disabled"
+    """Plain ones only."""
+    PERMISSIVE = "permissive"
+    """Both; the first byte decides."""
+    ENFORCING = "enforcing"
+    """TLS only."""
+
+
+class ClientAuth(Enum):
+    """Whether clients show a certificate (`tls.server.need.client.auth`)."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsServer:
+    """The TLS of a server: files in PEM."""
+
+    certificate: str | Path
+    key: str | Path
+    key_password: str | None = None
+    trusted: str | Path | None = None
+    """Certificates that sign those of clients."""
+    client_auth: ClientAuth = ClientAuth.NONE
+    mode: TlsMode = TlsMode.PERMISSIVE
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for accepted connections. Raises ArgumentError for files that cannot
+        be used."""
+        if self.client_auth is not ClientAuth.NONE and self.trusted is None:
+            raise ArgumentError(
+                f"client_auth is {self.client_auth.value!r} without trusted certificates; "
+                "name the file that signs the clients' certificates as trusted"
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _load(context, self.trusted, self.certificate, self.key, self.key_password)
+        context.verify_mode = {
+            ClientAuth.NONE: ssl.CERT_NONE,
+            ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+            ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+        }[self.client_auth]
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClient:
+    """The TLS of a client: files in PEM."""
+
+    trusted: str | Path | None = None
+    """Certificates that sign those of servers; None: those that the system trusts."""
+    certificate: str | Path | None = None
+    key: str | Path | None = None
+    key_password: str | None = None
+    is_server_verified: bool = True
+    """False takes any certificate, as Java clients do by default (`tls.client.authServer`)."""
+    is_host_checked: bool = True
+    """Whether the certificate must name the host of the address. Java clients do not look."""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for connections to be made. Raises ArgumentError for files that cannot
+        be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not self.is_server_verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif self.trusted is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        context.check_hostname = self.is_server_verified and self.is_host_checked
+        _load(context, self.trusted, self.certificate, self.key, self.key_password)
+        return context
+
+
+def _load(
+    context: ssl.SSLContext,
+    trusted: str | Path | None,
+    certificate: str | Path | None,
+    key: str | Path | None,
+    password: str | None,
+) -> None:
+    if trusted is not None:
+        try:
+            context.load_verify_locations(trusted)
+        except OSError as error:
+            raise ArgumentError(
+                f"trusted certificates {trusted} cannot be used: {error}; give a PEM file"
+            ) from error
+    if certificate is not None:
+        try:
+            # Without a password here, an encrypted key would prompt for one at the terminal.
+            context.load_cert_chain(certificate, key, password or "")
+        except OSError as error:
+            raise ArgumentError(
+                f"certificate {certificate} with key {key} cannot be used: {error}; "
+                "give PEM files that belong together, and key_password for an encrypted key"
+            ) from error

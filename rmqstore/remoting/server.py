@@ -1,0 +1,299 @@
+"""A server of the remoting protocol on asyncio.
+
+    async def route(connection: RemotingConnection, request: Frame) -> Frame:
+        header = GetRouteInfoRequestHeader.from_fields(request.ext_fields)
+        return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(...))
+
+    handlers = {RequestCode.GET_ROUTEINFO_BY_TOPIC: route}
+    async with RemotingServer("0.0.0.0:9876", handlers) as server:
+        ...
+
+The first byte of a connection shows what follows: a HAProxy preface, TLS, or a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from rmqstore.errors import ArgumentError, RemotingFrameError
+from rmqstore.net.addresses import Address, format_address, parse_address
+from rmqstore.net.sockets import Listener, listen_on
+from rmqstore.net.supervisor import Supervisor, TaskFailure
+from rmqstore.net.tls import TlsMode, TlsServer
+from rmqstore.remoting.connection import (
+    ConnectionLimits,
+    Handler,
+    MemoryBudget,
+    RemotingConnection,
+)
+from rmqstore.remoting.preface import begins_preface, missing_bytes, source_of
+
+__all__ = ["FAST_PORT_DISTANCE", "RemotingServer", "ServerStatus"]
+
+FAST_PORT_DISTANCE = 2
+"""The fast port is this much below the main port, where Java clients look for it."""
+
+_TLS_HANDSHAKE = 0x16
+"""The first byte of a TLS connection, which begins no frame."""
+_OPENING_TIMEOUT_S = 10.0
+_PORT_TRIES = 50
+
+_log = logging.getLogger("rmqstore.remoting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """The present state of a server."""
+
+    connections: int
+    refused_connections: int
+    """Closed as soon as accepted, because there were too many."""
+    requests_in_hand: int
+    held_bytes: int
+    task_failures: tuple[TaskFailure, ...]
+    """The last tasks that failed; handlers that raise are not among them."""
+
+
+class RemotingServer:
+    """Listens at *listen*, "host:port" or a pair, and answers by *handlers*.
+
+    A handler gets the connection and the request. It returns the answer, or None. RequestRefused is
+    answered with its own code; another exception is logged and answered with SYSTEM_ERROR.
+    Requests without a handler are answered with REQUEST_CODE_NOT_SUPPORTED.
+
+    With *fast_handlers* the server also listens two ports below, for these handlers alone. Port 0
+    lets the system choose. Entering the context raises ArgumentError where it cannot listen.
+    """
+
+    def __init__(
+        self,
+        listen: str | Address,
+        handlers: Mapping[int, Handler],
+        *,
+        fast_handlers: Mapping[int, Handler] | None = None,
+        tls: TlsServer | None = None,
+        limits: ConnectionLimits | None = None,
+        connections_max: int = 20_000,
+        held_bytes_max: int = 256 * 1024 * 1024,
+        close_timeout_s: float = 3.0,
+    ) -> None:
+        """*connections_max* connections may be open at once; together they hold *held_bytes_max*
+        bytes of frames. Requests in hand at closing get *close_timeout_s* seconds."""
+        self._listen = parse_address(listen, low_port=0)
+        if fast_handlers is not None and 0 < self._listen[1] <= FAST_PORT_DISTANCE:
+            raise ArgumentError(
+                f"port {self._listen[1]} has no fast port {FAST_PORT_DISTANCE} below it; "
+                f"give a port above {FAST_PORT_DISTANCE}"
+            )
+        self._handlers = handlers
+        self._fast_handlers = fast_handlers
+        self._mode = TlsMode.DISABLED if tls is None else tls.mode
+        self._context = tls.context() if tls and tls.mode is not TlsMode.DISABLED else None
+        self._limits = limits or ConnectionLimits()
+        self._connections_max = connections_max
+        self._budget = MemoryBudget(held_bytes_max)
+        self._close_timeout_s = close_timeout_s
+        self._openings = Supervisor("remoting server", log=_log)
+        self._requests = Supervisor("remoting server", log=_log)
+        self._listeners: list[Listener] = []
+        self._addresses: list[Address] = []
+        self._refused = 0
+        self._connections: set[RemotingConnection] = set()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> Address:
+        """Host and port at which the server listens."""
+        return self._addresses[0]
+
+    @property
+    def fast_address(self) -> Address | None:
+        """Host and port of the fast port, None without one."""
+        return self._addresses[1] if len(self._addresses) > 1 else None
+
+    @property
+    def connections(self) -> tuple[RemotingConnection, ...]:
+        """The open connections."""
+        return tuple(self._connections)
+
+    def status(self) -> ServerStatus:
+        """Return counts of this moment."""
+        return ServerStatus(
+            connections=len(self._connections),
+            refused_connections=self._refused,
+            requests_in_hand=sum(each.requests_in_hand for each in self._connections),
+            held_bytes=self._budget.used_bytes,
+            task_failures=(*self._openings.failures, *self._requests.failures),
+        )
+
+    def start(self) -> None:
+        """Listen, on the running loop. Raises ArgumentError where the address cannot be used."""
+        if self._listeners:
+            raise ArgumentError("the server runs already; start it once")
+        loop = asyncio.get_running_loop()
+        both = (self._handlers, self._fast_handlers)
+        for sock, handlers in zip(self._bind(), both, strict=False):
+            assert handlers is not None
+            self._addresses.append(sock.getsockname()[:2])
+            take = self._taker(handlers)
+            self._listeners.append(Listener(loop, sock, take, warn=_log.warning))
+
+    async def close(self) -> None:
+        """Stop listening, let requests in hand finish for a while, then close every connection."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        await self._openings.close()
+        for connection in self._connections:
+            connection.stop_reading()
+
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._close_timeout_s
+        while loop.time() < end and any(each.requests_in_hand for each in self._connections):
+            await asyncio.sleep(0.005)
+
+        for connection in tuple(self._connections):
+            connection.close("the server closes")
+        while self._connections:
+            await next(iter(self._connections)).wait_closed()
+        await self._requests.close()
+
+    def _bind(self) -> list[socket.socket]:
+        host, port = self._listen
+        if self._fast_handlers is None:
+            return [listen_on((host, port))]
+        for _ in range(_PORT_TRIES):
+            main = listen_on((host, port))
+            try:
+                fast = listen_on((host, main.getsockname()[1] - FAST_PORT_DISTANCE))
+            except ArgumentError:
+                main.close()
+                if port:
+                    raise
+            else:
+                return [main, fast]
+        raise ArgumentError(
+            f"no two free ports {FAST_PORT_DISTANCE} apart at {host} in {_PORT_TRIES} tries; "
+            "name a port"
+        )
+
+    def _taker(self, handlers: Mapping[int, Handler]) -> Callable[[socket.socket, Address], None]:
+        def take(sock: socket.socket, peer: Address) -> None:
+            if len(self._connections) + len(self._openings.tasks) >= self._connections_max:
+                if not self._refused:
+                    _log.warning("refusing connections beyond %d", self._connections_max)
+                self._refused += 1
+                sock.close()
+                return
+            work = self._open(sock, peer, handlers)
+            self._openings.start(work, name=f"opening of {format_address(peer)}")
+
+        return take
+
+    async def _open(
+        self, sock: socket.socket, peer: Address, handlers: Mapping[int, Handler]
+    ) -> None:
+        """Detect the peer's protocol and give its socket to a connection."""
+        try:
+            context, source = await self._first_bytes(sock)
+        except (OSError, RemotingFrameError) as error:
+            _log.info("%s: not opened: %s", format_address(peer), error or "too slow")
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+
+        connection = RemotingConnection(
+            peer,
+            handlers,
+            limits=self._limits,
+            budget=self._budget,
+            start_task=self._start_task,
+            on_lost=self._connections.discard,
+            proxied_peer=source,
+        )
+        self._connections.add(connection)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=_OPENING_TIMEOUT_S if context else None,
+            )
+        except OSError as error:
+            self._connections.discard(connection)
+            _log.info("%s: TLS handshake failed: %s", format_address(peer), error)
+        except BaseException:
+            self._connections.discard(connection)
+            raise
+
+    async def _first_bytes(
+        self, sock: socket.socket
+    ) -> tuple[ssl.SSLContext | None, Address | None]:
+        """Return the TLS context to use, None for none, and the client that a proxy named."""
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout(self._limits.idle_timeout_s):
+            first = await _peek(sock)
+        source = None
+        if begins_preface(first):
+            async with asyncio.timeout(_OPENING_TIMEOUT_S):
+                source = await _read_preface(sock)
+                first = await _peek(sock)
+
+        is_tls = first == _TLS_HANDSHAKE
+        if is_tls and self._context is None:
+            raise RemotingFrameError("the peer uses TLS, which is disabled here")
+        if not is_tls and self._mode is TlsMode.ENFORCING:
+            raise RemotingFrameError("the peer does not use TLS, which is enforced here")
+        return (self._context if is_tls else None), source
+
+    def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+        return self._requests.start(work, name=name)
+
+
+async def _peek(sock: socket.socket) -> int:
+    """Return the first byte that *sock* has, and leave it there."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            data = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            readable = loop.create_future()
+            loop.add_reader(sock, _set, readable)
+            try:
+                await readable
+            finally:
+                loop.remove_reader(sock)
+        else:
+            if not data:
+                raise RemotingFrameError("the peer closed the connection before the first byte")
+            return data[0]
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _read_preface(sock: socket.socket) -> Address | None:
+    held = b""
+    while missing := missing_bytes(held):
+        data = await asyncio.get_running_loop().sock_recv(sock, missing)
+        if not data:
+            raise RemotingFrameError("the peer closed the connection in its preface")
+        held += data
+    return source_of(held)

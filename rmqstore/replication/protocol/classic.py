@@ -1,0 +1,139 @@
+"""Classic HA, both sides: a slave reports its log's end, a master sends what follows.
+
+Rules: those of RocketMQ's DefaultHAConnection and DefaultHAClient. The wire is the same. The
+protocol knows no epochs, so it cannot say where two logs parted: a slave whose tail is not the
+master's, or that is ahead of it, halts, where RocketMQ's reconnects forever or appends bytes from
+the middle of a record. A master closes the connection of a slave that asks for bytes after the end
+of the master's log, without a reason. The slave then asks from further back, until the master
+sends something that can be compared.
+"""
+
+from __future__ import annotations
+
+from rmqstore.replication.protocol.events import (
+    NO_EPOCHS,
+    Close,
+    Effect,
+    HaOptions,
+    HaState,
+    LogView,
+)
+from rmqstore.replication.protocol.frames import ClassicData, Frame, Report
+from rmqstore.replication.protocol.master import MasterMachine
+from rmqstore.replication.protocol.slave import SlaveMachine
+
+__all__ = ["ClassicMaster", "ClassicSlave"]
+
+_FURTHER_BACK = 16
+_OVERLAP_BYTES_MAX = 4 * 1024 * 1024 * 1024
+
+
+class ClassicMaster(MasterMachine):
+    """One connection of a classic master.
+
+    Slaves have no name in this protocol; *broker_id* is the caller's for this connection. A slave
+    that reports 0 gets the log from its last file on, any other exactly what it lacks. Any 8 bytes
+    are a report, so one that this log cannot have sent closes the connection and counts for nothing
+    (H15, #1155, #3015).
+
+    The first report says where to begin and counts for nothing: the slave has not compared its log
+    yet, and after a loss of power the master may have written other bytes where the slave's are.
+    What counts is a report of bytes that were sent on this connection.
+    """
+
+    _head_bytes = 12
+
+    def __init__(self, log: LogView, *, broker_id: int, options: HaOptions) -> None:
+        super().__init__(log, options=options)
+        self._broker_id = broker_id
+
+    def _open(self) -> None:
+        self.state = HaState.TRANSFER
+
+    def _go_on(self, now_ms: int) -> list[Effect]:
+        # Nothing is sent to a slave before its first report.
+        if self.next_offset is None and self._restart_at is None:
+            self._wrote_ms = now_ms
+        return super()._go_on(now_ms)
+
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        if not isinstance(frame, Report):
+            return self._close(f"a {type(frame).__name__} came where only reports may")
+
+        if self.next_offset is None:
+            self._proof_offset = frame.offset
+            begin = self._begin(frame.offset, first_offset=self._log.last_file_start)
+            if isinstance(begin, Close):
+                return self._close(begin)
+            if begin is None:
+                return self._heartbeat(now_ms)
+            self.next_offset = begin
+        else:
+            fault = self._fault_of(frame.offset)
+            if fault is not None:
+                return self._close(fault)
+
+        is_proven = frame.offset > self._proof_offset
+        epoch = NO_EPOCHS if is_proven else self.acked_epoch
+        return [self._acked(self._broker_id, frame.offset, epoch)]
+
+    def _count(self, offset: int, epoch: int, caught_up_ms: int | None) -> list[Effect]:
+        return [self._acked(self._broker_id, offset, epoch)]
+
+    def _empty_frame(self, offset: int) -> ClassicData:
+        return ClassicData(offset)
+
+
+class ClassicSlave(SlaveMachine):
+    """A classic slave.
+
+    The first report goes out at once. There is no confirm offset on this wire.
+    """
+
+    def _open(self, now_ms: int) -> list[Effect]:
+        return self._follow(now_ms, master_end=0)
+
+    def _take(self, frame: Frame, now_ms: int) -> list[Effect]:
+        if not isinstance(frame, ClassicData):
+            return self._close(f"a {type(frame).__name__} came where only log data may")
+        if frame.body:
+            return self._receive(frame.offset, frame.body, now_ms)
+        return self._heartbeat(frame.offset, now_ms)
+
+    def _closed(self) -> list[Effect]:
+        log, asked = self._log, self._next_offset
+        if not self._is_first_frame or self._overlap_bytes == 0 or asked == 0:
+            return super()._closed()
+        self._overlap_bytes *= _FURTHER_BACK
+        if self._overlap_bytes > _OVERLAP_BYTES_MAX or asked <= max(log.start_offset, 1):
+            self._overlap_bytes = self._options.overlap_bytes
+        return self._close(
+            f"the master closed the connection and had sent nothing: it is not master now, or its "
+            f"log ends before byte {asked}, which this slave asked for"
+        )
+
+    def _stalled(self) -> list[Effect]:
+        if not self._has_moved:
+            return super()._stalled()
+        return self._halt(
+            f"this log ends at {self._log.end_offset}, its master's at {self._next_offset}: what "
+            "lies between is only here; copy what is needed of it, then empty this replica"
+        )
+
+    def _report_frame(self, offset: int, *, first: bool) -> Report:
+        return Report(offset)
+
+    def _forked(self, offset: int) -> list[Effect]:
+        return self._halt(
+            f"bytes from {offset} on are not those of the master, and this protocol cannot tell "
+            "where the logs parted; compare them with rmqstore diff, then empty this replica"
+        )
+
+    def _confirmed(self) -> list[Effect]:
+        return []
+
+    def _received_confirm(self, offset: int) -> None:
+        pass
+
+    def _may_receive(self) -> bool:
+        return True

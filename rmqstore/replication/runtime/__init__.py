@@ -1,0 +1,1 @@
+"""The machines of replication at work: sockets, threads and the log of a store."""

@@ -1,0 +1,81 @@
+"""A log on which several controllers agree: linearizable, with the delays and losses of an engine.
+
+One node leads at a time, and only its proposals are committed. The node learns of its leadership
+late, and of its end later still, so that two nodes may act as leader at once. When a term ends,
+each proposal on its way is either committed before the next term begins, or never. Outcomes come
+late or not at all. Nodes apply entries late, in order. A read barrier of a node that no longer
+leads is never answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from rmqstore.sim.clock import Timeline
+
+__all__ = ["DecisionLog"]
+
+Answer = Callable[[int | None], None]
+"""Gets the index of a committed entry, None for one that was refused."""
+
+
+class DecisionLog:
+    """The committed entries and the leader. *committed* is called with each entry."""
+
+    def __init__(self, timeline: Timeline, rng: Random, committed: Callable[[bytes], None]) -> None:
+        self.entries: list[bytes] = []
+        self.leader = -1
+        self.term = 0
+        self.is_kind = False
+        """No outcome is lost, and none is late: the faults have ended."""
+        self._timeline = timeline
+        self._rng = rng
+        self._committed = committed
+        self._on_the_way: list[tuple[bytes, Answer]] = []
+
+    def append(self, command: bytes) -> int:
+        """Commit *command*; return its index."""
+        self.entries.append(command)
+        self._committed(command)
+        return len(self.entries) - 1
+
+    def elect(self, node: int) -> int:
+        """Have *node* lead a new term; return how many entries it has to apply first."""
+        for command, answer in self._on_the_way:
+            if self._rng.random() < 0.5:
+                self._answer(answer, self.append(command))
+        self._on_the_way = []
+        self.leader, self.term = node, self.term + 1
+        return len(self.entries)
+
+    def propose(self, node: int, term: int, command: bytes, answer: Answer) -> None:
+        """Propose *command* as the leader of *term*; *answer* may never be called."""
+        if (node, term) != (self.leader, self.term):
+            self._answer(answer, None)
+            return
+        proposal = (command, answer)
+        self._on_the_way.append(proposal)
+        self._timeline.after(self._delay_us(), self._commit, proposal)
+
+    def _commit(self, proposal: tuple[bytes, Answer]) -> None:
+        if proposal in self._on_the_way:
+            self._on_the_way.remove(proposal)
+            self._answer(proposal[1], self.append(proposal[0]))
+
+    def barrier(self, node: int, term: int, answer: Callable[[], None]) -> None:
+        """Call *answer* once it is certain that *node* led *term* after this call."""
+
+        def check() -> None:
+            if (node, term) == (self.leader, self.term):
+                self._timeline.after(self._delay_us(), answer)
+
+        self._timeline.after(self._delay_us(), check)
+
+    def _answer(self, answer: Answer, place: int | None) -> None:
+        if self.is_kind or self._rng.random() < 0.9:
+            self._timeline.after(self._delay_us(), answer, place)
+
+    def _delay_us(self) -> int:
+        slow = not self.is_kind and self._rng.random() < 0.05
+        return self._rng.randrange(1000, 800_000 if slow else 8000)

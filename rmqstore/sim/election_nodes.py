@@ -1,0 +1,318 @@
+"""Controllers and replicas for `elections`: the former decide with production's machines.
+
+A controller node runs `Leader` over `ControllerState` and `Liveness`. A replica is a model: a list
+of entries in place of a commit log, the rules of docs/replication.md for copies, sets and leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from rmqstore.controller.commands import Command, ElectMaster, Terms, decode_command, encode_command
+from rmqstore.controller.leader import Election, Leader
+from rmqstore.controller.liveness import Heartbeat, Liveness
+from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.replication.group.log_rank import LogRank
+from rmqstore.sim.clock import MachineClock
+from rmqstore.sim.decision_log import DecisionLog
+
+__all__ = ["GROUP", "Grant", "Node", "Replica"]
+
+GROUP = "g"
+_LAG_MS = 400
+_PROPOSE_AGAIN_MS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The answer to a heartbeat."""
+
+    node: str
+    seen_ms: int
+    number: int
+    lease_ms: int
+    group: Group | None
+    """None from a node that does not lead."""
+
+
+class Node:
+    """One controller."""
+
+    def __init__(self, number: int, log: DecisionLog, clock: MachineClock) -> None:
+        self.number = number
+        self.log = log
+        self.clock = clock
+        self.is_alive = True
+        self.life = 0
+        self.state = ControllerState()
+        self.applied = 0
+        self.liveness = Liveness()
+        self.leader: Leader | None = None
+        self.term = 0
+        self._kept = (0, self.state.snapshot())
+        self._waiting: dict[int, Callable[[Result], None]] = {}
+
+    @property
+    def process_id(self) -> str:
+        """Another one in each life."""
+        return f"{self.number}.{self.life}"
+
+    def apply_next(self) -> None:
+        """Apply one entry, if there is one."""
+        if not self.is_alive or self.applied >= len(self.log.entries):
+            return
+        command = decode_command(self.log.entries[self.applied])
+        result = self.state.apply(command)
+        index, self.applied = self.applied, self.applied + 1
+        waiting = self._waiting.pop(index, None)
+        if waiting is not None:
+            waiting(result)
+
+    def keep_snapshot(self) -> None:
+        """Store a snapshot, which the next life begins with."""
+        self._kept = (self.applied, self.state.snapshot())
+
+    def crash(self) -> None:
+        """End this life."""
+        self.is_alive = False
+        self.leader = None
+
+    def restart(self) -> None:
+        """Begin another life with the last snapshot, unless the last one goes on."""
+        if self.is_alive:
+            return
+        self.life += 1
+        self.is_alive = True
+        self.state = ControllerState()
+        self.applied, data = self._kept
+        self.state.restore(data)
+        self.liveness = Liveness()
+        self._waiting = {}
+
+    def lead(self, term: int) -> None:
+        """Begin to decide; everything up to the beginning of the term is applied."""
+        self.term = term
+        self.leader = Leader(
+            self.state, self.liveness, since_ms=self.clock.monotonic_ms(), patience_ms=200
+        )
+
+    def review(self) -> None:
+        """Propose the command that is due."""
+        if self.leader is None:
+            return
+        due = self.leader.review(GROUP, self.clock.monotonic_ms())
+        if isinstance(due, Election):
+            due = due.command
+        if due is not None:
+            self.propose(due)
+
+    def propose(self, command: Command) -> None:
+        """Have a command committed."""
+        leader, life = self.leader, self.life
+        assert leader is not None, "a node that leads proposes"
+        if isinstance(command, ElectMaster):
+            leader.begin(command)
+
+        def done(result: Result) -> None:
+            if isinstance(command, ElectMaster):
+                leader.end(command, result)
+
+        def answered(index: int | None) -> None:
+            if index is None or life != self.life or not self.is_alive:
+                return
+            if index >= self.applied:
+                self._waiting[index] = done
+            elif isinstance(command, ElectMaster):
+                # It was applied before the answer came.
+                leader.end(command, None if self.leader is not leader else _took(self, command))
+
+        self.log.propose(self.number, self.term, encode_command(command), answered)
+
+
+def _took(node: Node, command: ElectMaster) -> Result | None:
+    group = node.state.group(GROUP)
+    if group is None or group.master_epoch < command.new_epoch:
+        return None
+    return Result(Verdict.APPLIED, group=group)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One broker. *log* and the two epochs survive its crashes."""
+
+    number: int
+    clock: MachineClock
+    terms: Terms
+    timeout_ms: int
+    log: list[tuple[int, int]] = field(default_factory=list)
+    known_epoch: int = 0
+    taken_epoch: int = -1
+    """The last epoch in which it was master."""
+
+    is_alive: bool = True
+    life: int = 1
+    beats: int = 0
+    seen: dict[int, tuple[str, int]] = field(default_factory=dict)
+    sent_ms: dict[int, int] = field(default_factory=dict)
+    """When each heartbeat was sent."""
+    master: int | None = None
+    role_epoch: int = -1
+    refused_epoch: int = -1
+    start: int = 0
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+    joining: dict[int, int] = field(default_factory=dict)
+    """Replicas that were proposed, and for which version of the set."""
+    leaving: frozenset[int] = frozenset()
+    proposed_ms: int = -1
+    acks: dict[int, int] = field(default_factory=dict)
+    acked_ms: dict[int, int] = field(default_factory=dict)
+    lease_end_ms: int = 0
+    is_slow: bool = False
+    """It copies nothing new, and stays in the set because the master receives its fetches."""
+    acked: int = 0
+    """Entries of this role up to here were acknowledged or given up."""
+
+    def crash(self) -> None:
+        """End this life, and its role."""
+        self.is_alive = False
+        self._end_role()
+
+    def restart(self, terms: Terms) -> None:
+        """Begin another life, perhaps with other settings."""
+        self.is_alive, self.life, self.beats = True, self.life + 1, 0
+        self.seen, self.sent_ms, self.terms = {}, {}, terms
+        self.master, self.refused_epoch = None, -1
+
+    def _end_role(self) -> None:
+        self.role_epoch, self.lease_end_ms = -1, 0
+        self.members, self.set_epoch = frozenset(), 0
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether puts may be acknowledged."""
+        return self.role_epoch >= 0 and self.clock.monotonic_ms() < self.lease_end_ms
+
+    @property
+    def confirm(self) -> int:
+        """End of the entries that all awaited replicas hold."""
+        waited = (self.members | self.joining.keys()) - {self.number}
+        return min([len(self.log), *(self.acks.get(each, 0) for each in waited)])
+
+    def beat(self, node: Node) -> Heartbeat:
+        """Return the next heartbeat to *node*."""
+        self.beats += 1
+        self.sent_ms[self.beats] = self.clock.monotonic_ms()
+        process, seen_ms = self.seen.get(node.number, ("", -1))
+        return Heartbeat(
+            group=GROUP,
+            broker_id=self.number,
+            address=f"h:{self.number}",
+            rank=LogRank(self.log[-1][0] if self.log else -1, len(self.log)),
+            confirm_offset=self.confirm if self.role_epoch >= 0 else 0,
+            timeout_ms=self.timeout_ms,
+            life=self.life,
+            number=self.beats,
+            seen_ms=seen_ms if process == node.process_id else -1,
+            role_epoch=self.role_epoch,
+            refused_epoch=self.refused_epoch,
+            set_epoch=self.set_epoch if self.role_epoch >= 0 else -1,
+            terms=self.terms,
+        )
+
+    def take(self, grant: Grant, life: int, node: int) -> None:
+        """Take the answer to a heartbeat of this life."""
+        if life != self.life or not self.is_alive:
+            return
+        former = self.seen.get(node)
+        if former is None or former[0] != grant.node or former[1] < grant.seen_ms:
+            self.seen[node] = (grant.node, grant.seen_ms)
+        group = grant.group
+        if group is None:
+            return
+        if grant.lease_ms and self.role_epoch == group.master_epoch:
+            end_ms = self.sent_ms[grant.number] + grant.lease_ms
+            self.lease_end_ms = max(self.lease_end_ms, end_ms)
+        self.adopt(group)
+
+    def adopt(self, group: Group) -> None:
+        """Take the role and the set that a controller names."""
+        epoch = group.master_epoch
+        if epoch < self.known_epoch or group.master_id is None:
+            return
+        if group.master_id != self.number:
+            if epoch > self.known_epoch or self.role_epoch < 0:
+                self._end_role()
+                self.master, self.known_epoch = group.master_id, epoch
+            return
+        if epoch > self.known_epoch or (epoch == self.known_epoch and self.taken_epoch < epoch):
+            self.known_epoch = self.taken_epoch = self.role_epoch = epoch
+            self.master, self.start, self.acked = None, len(self.log), len(self.log)
+            self.acks, self.acked_ms, self.joining = {}, {}, {}
+            self.leaving, self.lease_end_ms, self.set_epoch = frozenset(), 0, 0
+            # The entry that begins the epoch ranks the log above those of earlier ones.
+            self.log.append((epoch, -epoch))
+        elif self.role_epoch != epoch:
+            self.refused_epoch = epoch
+            return
+        if group.set_epoch > self.set_epoch:
+            self.members, self.set_epoch = group.sync_state_set, group.set_epoch
+            self.leaving = frozenset()
+            self.joining = {n: at for n, at in self.joining.items() if at >= self.set_epoch}
+
+    def proposal(self) -> frozenset[int] | None:
+        """Return the set to be proposed now, None for none."""
+        now_ms = self.clock.monotonic_ms()
+        if self.role_epoch < 0 or now_ms - self.proposed_ms < _PROPOSE_AGAIN_MS:
+            return None
+        slow = frozenset(
+            each
+            for each in self.members - {self.number}
+            if now_ms - self.acked_ms.get(each, self.acked_ms.setdefault(each, now_ms)) > _LAG_MS
+        )
+        ready = [
+            each
+            for each, held in self.acks.items()
+            if each not in self.members and held >= max(self.confirm, self.start + 1)
+            if now_ms - self.acked_ms[each] < _LAG_MS
+        ]
+        proposed = (self.members - slow) | frozenset(ready)
+        if proposed == self.members and not self.joining:
+            return None
+        self.proposed_ms = now_ms
+        self.leaving |= slow
+        for each in ready:
+            self.joining[each] = self.set_epoch
+        return proposed
+
+    def acknowledge(self) -> list[int]:
+        """Return the values whose puts return now."""
+        done = []
+        while self.acked < len(self.log) and self.holds_lease:
+            at = self.acked
+            if self.terms.all_ack:
+                is_held = self.confirm > at and len(self.members) >= self.terms.min_in_sync
+            else:
+                counted = self.members - self.leaving - {self.number}
+                copies = 1 + sum(self.acks.get(each, 0) > at for each in counted)
+                is_held = copies >= self.terms.in_sync
+            if not is_held:
+                break
+            self.acked += 1
+            done.append(self.log[at][1])
+        return done
+
+    def copy(self, log: list[tuple[int, int]], rng: Random) -> int:
+        """Hold the log of the master, or the first part of it; return its length."""
+        common = 0
+        for ours, theirs in zip(self.log, log, strict=False):
+            if ours != theirs:
+                break
+            common += 1
+        end = rng.choice((len(log), rng.randint(common, len(log))))
+        if self.is_slow:
+            end = common
+        self.log = log[:end]
+        return end

@@ -1,0 +1,1 @@
+"""Writing: a DataFrame becomes a store, or more messages of one."""

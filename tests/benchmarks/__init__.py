@@ -1,0 +1,1 @@
+"""Tests of the benchmarks themselves: their runs, their figures, their pages."""

@@ -1,0 +1,1 @@
+"""Deliberate faults of one line that the simulator's default seeds have to find."""

@@ -1,0 +1,1 @@
+"""Tests of an open store: its verbs, its threads, what it is asked wrongly."""

@@ -1,0 +1,140 @@
+"""The Java programs of this repository: what they need, their one build, and how they are started.
+
+`tests/interop/peer` runs the real message store of RocketMQ, `benchmarks/java` measures it. Maven
+fetches the store, javac compiles both folders against it, once for each release and state of the
+sources, into `build/java` or the folder that PEER_BUILD_DIR names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PEER = REPOSITORY / "tests" / "interop" / "peer"
+SOURCES = (PEER / "src", REPOSITORY / "benchmarks" / "java" / "src")
+NEEDED = 17
+BUILD_TIMEOUT_S = 900.0
+
+# The store unmaps its files by ways that Java 17 closes.
+_OPEN = (
+    *("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"),
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xms32m")
+"""For programs that run for a second or two: half the time of Java's own choice."""
+
+
+class BuildError(Exception):
+    """Maven or javac failed, or took too long."""
+
+
+def missing() -> str | None:
+    """Return what the Java programs need and this machine lacks, or None."""
+    lacking = [f"{tool} on PATH" for tool in ("javac", "mvn") if not shutil.which(tool)]
+    found = version()
+    if found is None:
+        lacking.append(f"Java {NEEDED} (no java on PATH)")
+    elif int(found.partition(".")[0]) < NEEDED:
+        lacking.append(f"Java {NEEDED} (found {found})")
+    return f"the real Java store needs {', '.join(lacking)}" if lacking else None
+
+
+def version() -> str | None:
+    """Return what `java -version` calls itself, None without Java."""
+    java = shutil.which("java")
+    return _version_of(java) if java else None
+
+
+@functools.cache
+def _version_of(java: str) -> str | None:
+    printed = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    found = re.search(r'version "([^"]+)"', printed.stderr)
+    return found[1] if found else None
+
+
+@functools.cache
+def build(release: str) -> Path:
+    """Return the folder of the programs for *release*; build them unless that was done before.
+
+    Any number of processes may ask at once: one builds, the others wait for it.
+    """
+    sources = sorted(path for root in SOURCES for path in root.rglob("*") if path.is_file())
+
+    digest = hashlib.sha256()
+    for path in [PEER / "pom.xml", *sources]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+
+    builds = Path(os.environ.get("PEER_BUILD_DIR") or REPOSITORY / "build" / "java")
+    target = builds / f"{release}-{digest.hexdigest()[:16]}"
+    builds.mkdir(parents=True, exist_ok=True)
+
+    # One lock for all releases: Maven's own folder is shared as well. Its holder ends within
+    # twice BUILD_TIMEOUT_S, which bounds the wait.
+    with (builds / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            made = target.with_name(f"{target.name}.new")
+            shutil.rmtree(made, ignore_errors=True)  # of a build that was killed
+            _compile(release, made, sources)
+            made.rename(target)
+
+    return target
+
+
+def _compile(release: str, into: Path, sources: Sequence[Path]) -> None:
+    _run(
+        *("mvn", "-q", "-B", "-f", str(PEER / "pom.xml"), "dependency:copy-dependencies"),
+        *(f"-Drocketmq.version={release}", "-DincludeScope=runtime"),
+        f"-DoutputDirectory={into / 'lib'}",
+    )
+    programs = [str(path) for path in sources if path.suffix == ".java"]
+    classes = into / "classes"
+    _run("javac", "-nowarn", "-d", str(classes), "-cp", str(into / "lib" / "*"), *programs)
+    for path in sources:
+        if path.suffix != ".java":
+            shutil.copy(path, classes)
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{command[0]} took more than {BUILD_TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def command(release: str, program: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs the class *program* with *flags*; PEER_JAVA_OPTS adds more."""
+    built = build(release)
+    added = shlex.split(os.environ.get("PEER_JAVA_OPTS", ""))
+    path = f"{built / 'classes'}:{built / 'lib' / '*'}"
+    return ["java", *_OPEN, *flags, *added, "-cp", path, program, *arguments]
+
+
+@contextmanager
+def scratch(flags: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Yield *flags* and those that keep temporary files in a folder of their own.
+
+    Java unpacks native libraries into it and, killed, leaves them there.
+    """
+    with tempfile.TemporaryDirectory(prefix="java-") as folder:
+        yield [*flags, f"-Djava.io.tmpdir={folder}"]

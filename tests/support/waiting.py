@@ -1,0 +1,45 @@
+"""Bounded waits for conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rmqstore.replication import ReplicatedStore
+
+WAIT_S = 40.0
+"""Longer than any load makes a healthy run take."""
+POLL_S = 0.002
+
+
+def wait_until(
+    replica: ReplicatedStore, condition: Callable[[], object], what: str, *, timeout: float = WAIT_S
+) -> None:
+    """Return once *condition* holds; *what* names it in the message of a failure.
+
+    The condition is evaluated on the thread of *replica*, so never in the middle of a change. That
+    thread must not be kept busy.
+    """
+    spin_until(lambda: replica._call(lambda: bool(condition())), what, timeout=timeout)
+
+
+def spin_until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:
+    """Return once *condition* holds; for conditions that no event reports.
+
+    The condition is evaluated every few milliseconds. A loop without a pause would take processor
+    time from the threads it waits for.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"took over {timeout} s: {what}"
+        time.sleep(POLL_S)
+
+
+async def until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:
+    """Return once *condition* holds; evaluated on the running loop, as `spin_until` does."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while not condition():
+        assert loop.time() < deadline, f"took over {timeout} s: {what}"
+        await asyncio.sleep(POLL_S)
