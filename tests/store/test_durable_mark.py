@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import rmqstore
+from rmqstore import Durability
 from tests.reference import checkpoint
 from tests.support.waiting import spin_until
 
@@ -48,3 +51,27 @@ def test_the_checkpoint_names_no_record_that_is_not_on_the_disk(tmp_path: Path) 
 
         spin_until(has_followed, "the checkpoint follows")
         assert store.flushed_offset > last
+
+
+@pytest.mark.parametrize("compatibility", ["auto", "5.3", "5.5"])
+def test_the_checkpoint_vouches_for_no_queue_page_that_was_not_flushed(
+    compatibility: str, tmp_path: Path
+) -> None:
+    """Only the bytes of 5.3, which a user has to ask for, do as 5.3 does."""
+    root, never_ms = tmp_path / "a.store", 1_000_000
+    with rmqstore.open(
+        root,
+        compatibility=compatibility,
+        commit_log_file_size_bytes=1 << 20,
+        flush_consume_queue_interval_ms=never_ms,
+        flush_consume_queue_thorough_interval_ms=never_ms,
+    ) as store:
+
+        def is_log_noted() -> bool:
+            store.put("topic", b"0", durability=Durability.DISK)
+            return checkpoint.decode((root / "checkpoint").read_bytes()).physic_timestamp > 0
+
+        spin_until(is_log_noted, "the checkpoint names a flushed record")
+        found = checkpoint.decode((root / "checkpoint").read_bytes())
+    assert (found.logics_timestamp > 0) == (compatibility == "5.3")
+    assert found.logics_physical_offset == 0

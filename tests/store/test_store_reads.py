@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -374,6 +375,19 @@ def test_issue_8239_message_is_seen_only_after_its_flush_with_sync_flush(tmp_pat
         assert [each.body for each in store.queue("orders")] == [b"flushed"]
         store.wait_flushed()
         assert [each.body for each in store.queue("orders")] == [b"flushed", b"not yet"]
+
+
+def test_closing_dispatches_what_waited_for_its_flush(tmp_path: Path) -> None:
+    config = StoreConfig(
+        flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_commit_log_interval_ms=60_000, **FILES
+    )
+    path = tmp_path / "store"
+    with rmqstore.open(path, config) as store:
+        receipt = store.put("orders", b"unflushed", durability=Durability.MEMORY)
+    assert not (path / "abort").exists()
+    first = path / "consumequeue" / "orders" / "0" / "00000000000000000000"
+    offset, size = struct.unpack_from(">qi", first.read_bytes())
+    assert (offset, offset + size) == (receipt.physical_offset, receipt.end_offset)
 
 
 def test_nothing_is_seen_behind_the_confirm_offset(store: rmqstore.Store) -> None:
