@@ -15,117 +15,37 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import statistics
-import struct
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from benchmarks.remoting_link import Link, Server, serve
 from rmqstore.errors import RemotingError
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
-from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame, encode
 from rmqstore.remoting.headers.registration import (
     BrokerHeartbeatRequestHeader,
     RegisterBrokerRequestHeader,
 )
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
 
-__all__ = ["Server", "main", "measure", "ours"]
+__all__ = ["main", "measure"]
 
 _PIPELINED = 32
 _ONE_BY_ONE = 2000
 _LARGE_TABLE = 10_000
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A nameserver that runs."""
-
-    host: str
-    port: int
-    pid: int
-
-    def cpu_s(self) -> float:
-        """Return the processor time of the process so far."""
-        with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    def rss_mib(self) -> float:
-        """Return the resident memory of the process."""
-        with open(f"/proc/{self.pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE / 2**20
-
-
-class _Link:
-    """A blocking connection that counts whole answers without decoding them."""
-
-    def __init__(self, server: Server) -> None:
-        self._socket = socket.create_connection((server.host, server.port), timeout=60)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._held = bytearray()
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def skip(self, count: int) -> None:
-        """Read *count* answers."""
-        while count:
-            while len(self._held) < 4 or len(self._held) < 4 + self._length():
-                self._read()
-            del self._held[: 4 + self._length()]
-            count -= 1
-
-    def call(self, request: Frame) -> Frame:
-        """Return the answer to one request. Raises RemotingError for an error of the server."""
-        self.send(encode(request))
-        decoder = FrameDecoder()
-        while True:
-            frames = decoder.feed(self._socket.recv(1 << 20))
-            if frames:
-                return frames[0].raise_for_code(ResponseCode.SUCCESS)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _length(self) -> int:
-        return int(struct.unpack_from(">I", self._held)[0])
-
-    def _read(self) -> None:
-        data = self._socket.recv(1 << 20)
-        if not data:
-            raise ConnectionError("the nameserver closed the connection")
-        self._held += data
-
-
-@contextlib.contextmanager
-def ours() -> Iterator[Server]:
-    """Run a nameserver of this library for the block."""
-    command = [sys.executable, "-m", "rmqstore", "serve", "namesrv", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--log-level", "ERROR"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            port = process.stdout.readline().rpartition(":")[2]
-            yield Server("127.0.0.1", int(port), process.pid)
-        finally:
-            process.terminate()
 
 
 def measure(server: Server, *, brokers: int, topics: int, seconds: float) -> dict[str, float]:
     """Return the figures of one round."""
     figures = {"rss_before_MiB": server.rss_mib()}
-    links = [_Link(server) for _ in range(brokers)]
+    links = [Link(server) for _ in range(brokers)]
     try:
         figures |= _register(server, links, topics)
         figures |= _query(server, links[0], brokers=brokers, topics=topics, seconds=seconds)
@@ -158,7 +78,7 @@ def _registration(number: int, topics: int, version: int) -> Frame:
     return Frame.request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
 
 
-def _register(server: Server, links: Sequence[_Link], topics: int) -> dict[str, float]:
+def _register(server: Server, links: Sequence[Link], topics: int) -> dict[str, float]:
     requests = [_registration(number, topics, 1) for number in range(len(links))]
     began, cpu_s = time.perf_counter(), server.cpu_s()
     for link, request in zip(links, requests, strict=True):
@@ -175,7 +95,7 @@ def _register(server: Server, links: Sequence[_Link], topics: int) -> dict[str, 
 
 
 def _query(
-    server: Server, link: _Link, *, brokers: int, topics: int, seconds: float
+    server: Server, link: Link, *, brokers: int, topics: int, seconds: float
 ) -> dict[str, float]:
     """Routes one by one, and pipelined."""
     requests = [
@@ -206,7 +126,7 @@ def _query(
     }
 
 
-def _heartbeats(server: Server, link: _Link, *, brokers: int, seconds: float) -> dict[str, float]:
+def _heartbeats(server: Server, link: Link, *, brokers: int, seconds: float) -> dict[str, float]:
     frames = [
         encode(
             Frame.request(
@@ -225,7 +145,7 @@ def _heartbeats(server: Server, link: _Link, *, brokers: int, seconds: float) ->
 
 
 def _pipelined(
-    server: Server, link: _Link, frames: Sequence[bytes], seconds: float
+    server: Server, link: Link, frames: Sequence[bytes], seconds: float
 ) -> tuple[float, float]:
     """Send *frames* again and again; return requests per second, of time and of the server's
     processor."""
@@ -239,7 +159,7 @@ def _pipelined(
     return count / spent_s, count / max(spent_cpu_s, 1 / _TICKS)
 
 
-def _register_large(server: Server, link: _Link) -> dict[str, float]:
+def _register_large(server: Server, link: Link) -> dict[str, float]:
     request = _registration(0, _LARGE_TABLE, 2)
     began, cpu_s = time.perf_counter(), server.cpu_s()
     link.call(request)
@@ -252,7 +172,7 @@ def _register_large(server: Server, link: _Link) -> dict[str, float]:
 def _wait_empty(server: Server) -> None:
     """Wait until the brokers are gone, which they are soon after their connections."""
     request = Frame.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-    link = _Link(server)
+    link = Link(server)
     try:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -280,11 +200,9 @@ def main(arguments: list[str] | None = None) -> int:
     if (given.address is None) != (given.pid is None):
         parser.error("give --address and --pid together")
 
-    if given.address is None:
-        running = ours()
-    else:
-        host, _, port = given.address.rpartition(":")
-        running = contextlib.nullcontext(Server(host, int(port), given.pid))
+    running: contextlib.AbstractContextManager[Server] = serve("namesrv")
+    if given.address is not None:
+        running = contextlib.nullcontext(Server.at(given.address, given.pid))
     with running as server:
         rounds = []
         for number in range(given.rounds):
