@@ -10,20 +10,22 @@ nameservers do not know each other; the result names those that refused it or co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
-from rmqstore.config import format_properties, parse_properties
-from rmqstore.errors import ArgumentError, NotFoundError, RemotingError
-from rmqstore.net.addresses import format_address, parse_address
+from rmqstore.admin.servers import Change, ServerAdmin
+from rmqstore.config import format_properties
+from rmqstore.errors import NotFoundError, RemotingError
 from rmqstore.remoting.bodies.cluster import ClusterInfo
-from rmqstore.remoting.bodies.route import TopicRoute
+from rmqstore.remoting.bodies.epochs import EpochCache
+from rmqstore.remoting.bodies.route import BrokerData, TopicRoute
 from rmqstore.remoting.bodies.tables import TopicList
-from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.frames import Frame
-from rmqstore.remoting.headers.kv import KvKeyRequestHeader, PutKvConfigRequestHeader
+from rmqstore.remoting.headers.kv import (
+    GetKvConfigResponseHeader,
+    KvKeyRequestHeader,
+    PutKvConfigRequestHeader,
+)
 from rmqstore.remoting.headers.routes import (
     AddWritePermResponseHeader,
     GetRouteInfoRequestHeader,
@@ -32,24 +34,26 @@ from rmqstore.remoting.headers.routes import (
     WritePermRequestHeader,
 )
 
-__all__ = ["NAMESERVER_PORT", "Change", "NameserverAdmin"]
+__all__ = ["NAMESERVER_PORT", "BrokerEpochs", "NameserverAdmin"]
 
 NAMESERVER_PORT = 9876
 """The port of an address without one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """The result of a change at one nameserver."""
+class BrokerEpochs:
+    """The epochs of one broker, or the reason why they are unknown."""
 
+    cluster: str
+    broker_name: str
+    broker_id: int
+    """The id at the nameserver: 0 is the master."""
     address: str
+    cache: EpochCache | None
     error: RemotingError | None = None
-    """Why the change was not made, None when it was."""
-    topic_count: int | None = None
-    """The topics whose permission changed, of a change of permissions."""
 
 
-class NameserverAdmin:
+class NameserverAdmin(ServerAdmin):
     """Sends requests to the nameservers of *addresses*, "host:port" separated by `;`.
 
     Each call takes *timeout_s* seconds at most for each nameserver. Raises ArgumentError for an
@@ -58,21 +62,9 @@ class NameserverAdmin:
     """
 
     def __init__(self, addresses: str, *, timeout_s: float = 5.0) -> None:
-        parts = [part.strip() for part in addresses.split(";") if part.strip()]
-        if not parts:
-            raise ArgumentError(
-                f"{addresses!r} contains no address; give nameservers such as 10.0.0.1:9876"
-            )
-        places = [parse_address(part, default_port=NAMESERVER_PORT) for part in parts]
-        self.addresses = tuple(map(format_address, places))
-        self._timeout_s = timeout_s
-        self._client = RemotingClient()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+        super().__init__(
+            addresses, server="nameserver", default_port=NAMESERVER_PORT, timeout_s=timeout_s
+        )
 
     async def topic_list(self, cluster: str | None = None) -> Sequence[str]:
         """Return the names of all topics, or of those in one cluster, sorted."""
@@ -101,17 +93,21 @@ class NameserverAdmin:
 
     async def get_namesrv_config(self) -> Mapping[str, Mapping[str, str]]:
         """Return the configuration of every nameserver by its address."""
-        found = {}
-        for address in self.addresses:
-            request = Frame.request(RequestCode.GET_NAMESRV_CONFIG)
-            answer = await self._client.call(address, request, self._timeout_s)
-            found[address] = parse_properties(answer.raise_for_code().body.decode())
-        return found
+        return await self._configurations(RequestCode.GET_NAMESRV_CONFIG)
 
     async def update_namesrv_config(self, key: str, value: str) -> Sequence[Change]:
         """Change one key of every nameserver's configuration."""
         body = format_properties({key: value}).encode()
         return await self._change(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+
+    async def get_kv_config(self, namespace: str, key: str) -> str:
+        """Return the value of a pair. Raises NotFoundError where there is no such pair."""
+        header = KvKeyRequestHeader(namespace=namespace, key=key)
+        answer = await self._query(RequestCode.GET_KV_CONFIG, header.to_fields())
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            raise NotFoundError(f"namespace {namespace!r} has no key {key!r}")
+        answer.raise_for_code()
+        return GetKvConfigResponseHeader.from_fields(answer.ext_fields).value or ""
 
     async def update_kv_config(self, namespace: str, key: str, value: str) -> Sequence[Change]:
         """Add or replace a pair at every nameserver."""
@@ -125,46 +121,59 @@ class NameserverAdmin:
 
     async def wipe_write_perm(self, broker_name: str) -> Sequence[Change]:
         """Clear the write permission of all topics of a broker name, at every nameserver."""
-        header = WritePermRequestHeader(broker_name=broker_name)
-        return await self._change(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header.to_fields())
+        return await self._change(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            WritePermRequestHeader(broker_name=broker_name).to_fields(),
+            topic_count=lambda fields: WipeWritePermResponseHeader.from_fields(fields).topic_count,
+        )
 
     async def add_write_perm(self, broker_name: str) -> Sequence[Change]:
         """Set read and write permission of all topics of a broker name, at every nameserver."""
-        header = WritePermRequestHeader(broker_name=broker_name)
-        return await self._change(RequestCode.ADD_WRITE_PERM_OF_BROKER, header.to_fields())
+        return await self._change(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER,
+            WritePermRequestHeader(broker_name=broker_name).to_fields(),
+            topic_count=lambda fields: AddWritePermResponseHeader.from_fields(fields).topic_count,
+        )
 
-    async def _query(self, code: int, fields: Mapping[str, str] | None = None) -> Frame:
-        """Return the answer of the first nameserver that answers, with any code."""
-        errors = []
-        for address in self.addresses:
-            try:
-                return await self._client.call(
-                    address, Frame.request(code, fields), self._timeout_s
-                )
-            except RemotingError as error:
-                errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
-        raise RemotingError("no nameserver answered: " + "; ".join(map(str, errors)))
+    async def broker_names(self, cluster: str | None = None) -> Sequence[str]:
+        """Return the names of the broker groups with a live broker, or of those in one cluster.
 
-    async def _change(
-        self, code: int, fields: Mapping[str, str] | None, body: bytes = b""
-    ) -> Sequence[Change]:
-        async def change(address: str) -> Change:
-            try:
-                request = Frame.request(code, fields, body)
-                answer = await self._client.call(address, request, self._timeout_s)
-                answer.raise_for_code()
-                return Change(address, topic_count=_topic_count(code, answer.ext_fields))
-            except RemotingError as error:
-                return Change(address, error)
+        Raises NotFoundError for a cluster without live brokers.
+        """
+        info = await self.cluster_list()
+        if cluster is None:
+            return sorted(info.brokers)
+        if cluster not in info.clusters:
+            raise NotFoundError(
+                f"cluster {cluster!r} has no live broker; list the brokers with: "
+                "rmqstore admin clusterList"
+            )
+        return sorted(info.clusters[cluster])
 
-        return await asyncio.gather(*map(change, self.addresses))
+    async def broker_epochs(self, names: Collection[str]) -> Sequence[BrokerEpochs]:
+        """Return the epochs of the live brokers of the groups *names*, as the brokers report them.
 
+        Raises NotFoundError where the nameserver knows no such broker.
+        """
+        info = await self.cluster_list()
+        unknown = sorted(set(names) - info.brokers.keys())
+        if unknown:
+            raise NotFoundError(
+                f"broker group {unknown[0]!r} has no live broker; list the brokers with: "
+                "rmqstore admin clusterList"
+            )
+        places = [
+            (info.brokers[name], number, address)
+            for name in sorted(names)
+            for number, address in sorted(info.brokers[name].addresses.items())
+        ]
+        return await asyncio.gather(*(self._epochs_of(*place) for place in places))
 
-def _topic_count(code: int, fields: Mapping[str, str]) -> int | None:
-    if code == RequestCode.WIPE_WRITE_PERM_OF_BROKER:
-        return WipeWritePermResponseHeader.from_fields(fields).topic_count
-    if code == RequestCode.ADD_WRITE_PERM_OF_BROKER:
-        return AddWritePermResponseHeader.from_fields(fields).topic_count
-    return None
+    async def _epochs_of(self, group: BrokerData, broker_id: int, address: str) -> BrokerEpochs:
+        cache, failure = None, None
+        try:
+            answer = await self._call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
+            cache = EpochCache.decode(answer.raise_for_code().body)
+        except RemotingError as error:
+            failure = error
+        return BrokerEpochs(group.cluster, group.broker_name, broker_id, address, cache, failure)

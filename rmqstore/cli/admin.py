@@ -2,71 +2,73 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, TypeVar
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
-from rmqstore.admin.nameserver import Change, NameserverAdmin
-from rmqstore.cli.errors import EXIT_CODES, ExitCode, command, print_error
+from rmqstore.cli import admin_controller
+from rmqstore.cli.admin_common import (
+    LOCAL_NAMESERVER,
+    KeyOption,
+    NamesrvOption,
+    ValueOption,
+    on_nameservers,
+    print_changes,
+    print_configurations,
+    print_table,
+)
+from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
 from rmqstore.cli.options import JsonOption
-from rmqstore.cli.output import print_json, print_rows
+from rmqstore.cli.output import print_json
+from rmqstore.remoting.headers.kv import ORDER_TOPICS
 
 __all__ = ["app"]
 
-T = TypeVar("T")
-
 app = typer.Typer(
     help=(
-        "Query and change nameservers, RocketMQ's or those of this library. Names "
-        "and options are those of mqadmin. A query goes to the first nameserver that answers, "
+        "Query and change nameservers and controllers, RocketMQ's or those of this library. Names "
+        "and options are those of mqadmin. A query goes to the first server that answers, "
         "a change to all of them."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
+app.command("getSyncStateSet", epilog=EXIT_CODES)(admin_controller.get_sync_state_set)
+app.command("getBrokerEpoch", epilog=EXIT_CODES)(admin_controller.get_broker_epoch)
+app.command("getControllerMetaData", epilog=EXIT_CODES)(admin_controller.get_controller_metadata)
+app.command("electMaster", epilog=EXIT_CODES)(admin_controller.elect_master)
+app.command("getControllerConfig", epilog=EXIT_CODES)(admin_controller.get_controller_config)
+app.command("updateControllerConfig", epilog=EXIT_CODES)(admin_controller.update_controller_config)
+app.command("cleanBrokerMetadata", epilog=EXIT_CODES)(admin_controller.clean_broker_metadata)
 
-NamesrvOption = Annotated[
-    str,
-    typer.Option(
-        "-n",
-        "--namesrvAddr",
-        metavar="HOST:PORT;...",
-        envvar="NAMESRV_ADDR",
-        help="Nameservers, separated by ;. Default: 127.0.0.1:9876.",
-    ),
-]
+
+class OrderMethod(StrEnum):
+    """What `updateOrderConf` does."""
+
+    PUT = "put"
+    GET = "get"
+    DELETE = "delete"
+
+
 TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Name of a topic.")]
 BrokerNameOption = Annotated[
     str, typer.Option("-b", "--brokerName", help="Name of a broker group.")
 ]
 NamespaceOption = Annotated[str, typer.Option("-s", "--namespace", help="Namespace of the pair.")]
-KeyOption = Annotated[str, typer.Option("-k", "--key", help="Key.")]
-ValueOption = Annotated[str, typer.Option("-v", "--value", help="Value.")]
-
-_LOCAL = "127.0.0.1:9876"
-
-
-def _run(addresses: str, call: Callable[[NameserverAdmin], Awaitable[T]]) -> T:
-    async def work() -> T:
-        async with NameserverAdmin(addresses) as admin:
-            return await call(admin)
-
-    return asyncio.run(work())
 
 
 @app.command("topicList", epilog=EXIT_CODES)
 @command
 def topic_list(
-    namesrv: NamesrvOption = _LOCAL,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
     cluster: Annotated[
         str | None, typer.Option("-c", "--cluster", help="Topics of this cluster only.")
     ] = None,
     json: JsonOption = False,
 ) -> ExitCode:
     """List the topics that have a route."""
-    topics = _run(namesrv, lambda admin: admin.topic_list(cluster))
+    topics = on_nameservers(namesrv, lambda admin: admin.topic_list(cluster))
     for topic in topics:
         if json:
             print_json({"topic": topic})
@@ -77,9 +79,9 @@ def topic_list(
 
 @app.command("clusterList", epilog=EXIT_CODES)
 @command
-def cluster_list(namesrv: NamesrvOption = _LOCAL, json: JsonOption = False) -> ExitCode:
+def cluster_list(namesrv: NamesrvOption = LOCAL_NAMESERVER, json: JsonOption = False) -> ExitCode:
     """List the live brokers."""
-    info = _run(namesrv, lambda admin: admin.cluster_list())
+    info = on_nameservers(namesrv, lambda admin: admin.cluster_list())
     rows = [
         (cluster, name, broker_id, address, info.brokers[name].enable_acting_master)
         for cluster, names in sorted(info.clusters.items())
@@ -88,17 +90,19 @@ def cluster_list(namesrv: NamesrvOption = _LOCAL, json: JsonOption = False) -> E
         for broker_id, address in sorted(info.brokers[name].addresses.items())
     ]
     members = ("cluster", "brokerName", "brokerId", "address", "enableActingMaster")
-    _print(("cluster", "broker name", "id", "address", "acting master"), members, rows, json=json)
+    print_table(
+        ("cluster", "broker name", "id", "address", "acting master"), members, rows, json=json
+    )
     return ExitCode.OK
 
 
 @app.command("topicRoute", epilog=EXIT_CODES)
 @command
 def topic_route(
-    topic: TopicOption, namesrv: NamesrvOption = _LOCAL, json: JsonOption = False
+    topic: TopicOption, namesrv: NamesrvOption = LOCAL_NAMESERVER, json: JsonOption = False
 ) -> ExitCode:
     """Show the brokers and queues of a topic."""
-    route = _run(namesrv, lambda admin: admin.topic_route(topic))
+    route = on_nameservers(namesrv, lambda admin: admin.topic_route(topic))
     brokers = {each.broker_name: each for each in route.brokers}
 
     rows = [
@@ -118,31 +122,34 @@ def topic_route(
 
     members = ("brokerName", "readQueueNums", "writeQueueNums", "perm", "brokerAddrs")
     heads = ("broker name", "read queues", "write queues", "permission", "addresses")
-    _print(heads, members, rows, json=json)
+    print_table(heads, members, rows, json=json)
     return ExitCode.OK
 
 
 @app.command("getNamesrvConfig", epilog=EXIT_CODES)
 @command
-def get_namesrv_config(namesrv: NamesrvOption = _LOCAL, json: JsonOption = False) -> ExitCode:
+def get_namesrv_config(
+    namesrv: NamesrvOption = LOCAL_NAMESERVER, json: JsonOption = False
+) -> ExitCode:
     """Show the configuration of each nameserver."""
-    found = _run(namesrv, lambda admin: admin.get_namesrv_config())
-    rows = [
-        (address, key, value)
-        for address, pairs in found.items()
-        for key, value in sorted(pairs.items())
-    ]
-    _print(("nameserver", "key", "value"), ("nameserver", "key", "value"), rows, json=json)
-    return ExitCode.OK
+    found = on_nameservers(namesrv, lambda admin: admin.get_namesrv_config())
+    return print_configurations("nameserver", found, json=json)
 
 
 @app.command("updateNamesrvConfig", epilog=EXIT_CODES)
 @command
 def update_namesrv_config(
-    key: KeyOption, value: ValueOption, namesrv: NamesrvOption = _LOCAL, json: JsonOption = False
+    key: KeyOption,
+    value: ValueOption,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Change one key of the configuration of each nameserver."""
-    return _changed(_run(namesrv, lambda admin: admin.update_namesrv_config(key, value)), json=json)
+    return print_changes(
+        "nameserver",
+        on_nameservers(namesrv, lambda admin: admin.update_namesrv_config(key, value)),
+        json=json,
+    )
 
 
 @app.command("updateKvConfig", epilog=EXIT_CODES)
@@ -151,12 +158,14 @@ def update_kv_config(
     namespace: NamespaceOption,
     key: KeyOption,
     value: ValueOption,
-    namesrv: NamesrvOption = _LOCAL,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
     """Add or replace a pair of the key-value configuration."""
-    return _changed(
-        _run(namesrv, lambda admin: admin.update_kv_config(namespace, key, value)), json=json
+    return print_changes(
+        "nameserver",
+        on_nameservers(namesrv, lambda admin: admin.update_kv_config(namespace, key, value)),
+        json=json,
     )
 
 
@@ -165,51 +174,77 @@ def update_kv_config(
 def delete_kv_config(
     namespace: NamespaceOption,
     key: KeyOption,
-    namesrv: NamesrvOption = _LOCAL,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
     """Remove a pair of the key-value configuration."""
-    return _changed(_run(namesrv, lambda admin: admin.delete_kv_config(namespace, key)), json=json)
+    return print_changes(
+        "nameserver",
+        on_nameservers(namesrv, lambda admin: admin.delete_kv_config(namespace, key)),
+        json=json,
+    )
+
+
+@app.command("updateOrderConf", epilog=EXIT_CODES)
+@command
+def update_order_conf(
+    topic: TopicOption,
+    method: Annotated[
+        OrderMethod, typer.Option("-m", "--method", help="What to do with the configuration.")
+    ],
+    order_conf: Annotated[
+        str | None,
+        typer.Option(
+            "-v", "--orderConf", metavar="NAME:QUEUES;...", help="Broker names and queues, for put."
+        ),
+    ] = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Put, get or delete the order configuration of a topic.
+
+    It is a pair of the key-value configuration, in the namespace ORDER_TOPIC_CONFIG.
+    """
+    if method is OrderMethod.GET:
+        found = on_nameservers(namesrv, lambda admin: admin.get_kv_config(ORDER_TOPICS, topic))
+        print_table(("topic", "order"), ("topic", "orderConf"), [(topic, found)], json=json)
+        return ExitCode.OK
+    if method is OrderMethod.DELETE:
+        changes = on_nameservers(namesrv, lambda admin: admin.delete_kv_config(ORDER_TOPICS, topic))
+        return print_changes("nameserver", changes, json=json)
+    if not order_conf:
+        raise typer.BadParameter("put needs a configuration", param_hint="-v")
+    changes = on_nameservers(
+        namesrv, lambda admin: admin.update_kv_config(ORDER_TOPICS, topic, order_conf)
+    )
+    return print_changes("nameserver", changes, json=json)
 
 
 @app.command("wipeWritePerm", epilog=EXIT_CODES)
 @command
 def wipe_write_perm(
-    broker_name: BrokerNameOption, namesrv: NamesrvOption = _LOCAL, json: JsonOption = False
+    broker_name: BrokerNameOption,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Clear the write permission of all topics of a broker name."""
-    return _changed(_run(namesrv, lambda admin: admin.wipe_write_perm(broker_name)), json=json)
+    return print_changes(
+        "nameserver",
+        on_nameservers(namesrv, lambda admin: admin.wipe_write_perm(broker_name)),
+        json=json,
+    )
 
 
 @app.command("addWritePerm", epilog=EXIT_CODES)
 @command
 def add_write_perm(
-    broker_name: BrokerNameOption, namesrv: NamesrvOption = _LOCAL, json: JsonOption = False
+    broker_name: BrokerNameOption,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Set read and write permission of all topics of a broker name."""
-    return _changed(_run(namesrv, lambda admin: admin.add_write_perm(broker_name)), json=json)
-
-
-def _print(
-    heads: Sequence[str], members: Sequence[str], rows: Sequence[Sequence[object]], *, json: bool
-) -> None:
-    if not json:
-        print_rows(heads, rows)
-        return
-    for row in rows:
-        print_json(dict(zip(members, row, strict=True)))
-
-
-def _changed(changes: Sequence[Change], *, json: bool) -> ExitCode:
-    """Prints the result of each nameserver. Returns FAILED when one did not make the change."""
-    for change in changes:
-        topics = {} if change.topic_count is None else {"topics": change.topic_count}
-        if change.error is not None:
-            print_error(f"{change.address}: not changed: {change.error}")
-        elif json:
-            print_json({"nameserver": change.address, "changed": True, **topics})
-        else:
-            suffix = f", {change.topic_count} topics" if topics else ""
-            print(f"{change.address}: changed{suffix}")
-    is_failed = any(change.error is not None for change in changes)
-    return ExitCode.FAILED if is_failed else ExitCode.OK
+    return print_changes(
+        "nameserver",
+        on_nameservers(namesrv, lambda admin: admin.add_write_perm(broker_name)),
+        json=json,
+    )

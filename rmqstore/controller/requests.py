@@ -17,11 +17,11 @@ from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Livene
 from rmqstore.controller.state import ControllerState, Group, Result, Verdict
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.remoting.bodies.controller import (
+    ReplicasInfo,
     ReplicaState,
     SyncStateSetBody,
     elected_body,
     names_of,
-    replicas_info,
     sync_state_data,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -318,25 +318,25 @@ class Requests:
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 
-    def _info_of(self, group: Group) -> dict[str, Any]:
+    def _info_of(self, group: Group) -> ReplicasInfo:
         now_ms, liveness = self._host.now_ms(), self._host.liveness
         replicas = [
             ReplicaState(number, each.address, liveness.is_alive(group.name, number, now_ms))
             for number, each in sorted(group.brokers.items())
         ]
-        address = group.master_address
+        members = group.sync_state_set
+        has_master = group.master_address is not None
         leader = self._host.leader
         waiting = None if leader is None else leader.waiting.get(group.name)
-        return replicas_info(
-            group.name,
-            replicas,
-            members=group.sync_state_set,
-            master=None
-            if address is None or group.master_id is None
-            else (group.master_id, address),
+        return ReplicasInfo(
+            broker_name=group.name,
+            master_id=group.master_id if has_master else None,
+            master_address=group.master_address or "",
             master_epoch=group.master_epoch,
             set_epoch=group.set_epoch,
-            waits_for=() if waiting is None else waiting.waits_for,
+            in_sync=tuple(each for each in replicas if each.broker_id in members),
+            not_in_sync=tuple(each for each in replicas if each.broker_id not in members),
+            waits_for=frozenset() if waiting is None else waiting.waits_for,
             wait_reason="" if waiting is None else waiting.reason,
         )
 

@@ -13,10 +13,7 @@ from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.values import object_of, text_at
 
-__all__ = ["ORDER_TOPICS", "KvConfig"]
-
-ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
-"""The namespace of ordered topics: brokers get it with each registration, clients with a route."""
+__all__ = ["KvConfig"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from rmqstore.config import NameserverConfig, format_properties, parse_properties
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
-from rmqstore.nameserver.kv import ORDER_TOPICS, KvConfig
+from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.routes import Effect, Refused, Registration, RouteTable
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -24,6 +24,7 @@ from rmqstore.remoting.bodies.values import object_of, texts_of
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.kv import (
+    ORDER_TOPICS,
     GetKvConfigResponseHeader,
     KvKeyRequestHeader,
     KvNamespaceRequestHeader,

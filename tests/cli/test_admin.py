@@ -8,9 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rmqstore.cli.app import app
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
@@ -19,6 +17,7 @@ from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
+from tests.cli.running import admin as run
 from tests.support.nameserver_host import registration
 from tests.support.waiting import WAIT_S
 
@@ -59,12 +58,6 @@ def _registration() -> Any:
     return registration(header, TopicTable(DataVersion(1), topics))
 
 
-def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["admin", *arguments])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 def test_questions_are_answered_as_tables_and_as_json() -> None:
     with nameservers(1) as address:
         assert run("topicList", "-n", address) == "orders\npayments\n"
@@ -102,6 +95,18 @@ def test_changes_go_to_every_nameserver() -> None:
         assert "disable" in refused
         wrong = run("updateNamesrvConfig", "-n", addresses, "-k", "x", "-v", "1", code=4)
         assert wrong.count("not changed") == 2
+
+
+def test_the_order_configuration_of_a_topic_is_put_got_and_deleted() -> None:
+    with nameservers(2) as addresses:
+        at = ("-n", addresses, "-t", "orders")
+        assert run("updateOrderConf", *at, "-m", "put", "-v", "broker-a:4").count("changed") == 2
+        for address in addresses.split(";"):
+            found = run("updateOrderConf", "-n", address, "-t", "orders", "-m", "get", "--json")
+            assert json.loads(found) == {"topic": "orders", "orderConf": "broker-a:4"}
+        assert run("updateOrderConf", *at, "-m", "delete").count("changed") == 2
+        assert "ORDER_TOPIC_CONFIG" in run("updateOrderConf", *at, "-m", "get", code=1)
+        assert "-v" in run("updateOrderConf", *at, "-m", "put", code=2)
 
 
 def test_a_question_goes_on_to_the_next_nameserver() -> None:

@@ -13,7 +13,6 @@ import pytest
 from rmqstore.config import NameserverConfig, parse_properties
 from rmqstore.errors import ArgumentError, ConfigError, CorruptionError
 from rmqstore.nameserver import kv_file
-from rmqstore.nameserver.kv import ORDER_TOPICS
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
@@ -25,6 +24,7 @@ from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.kv import ORDER_TOPICS
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
 from rmqstore.remoting.server import RemotingServer
 from tests.service.server_processes import errors_until_signal, refusal

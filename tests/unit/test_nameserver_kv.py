@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import ConfigError, CorruptionError, DiskError, RemotingFrameError
-from rmqstore.nameserver.kv import ORDER_TOPICS, KvConfig
+from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.kv_file import KvFile
+from rmqstore.remoting.headers.kv import ORDER_TOPICS
 
 
 def test_pairs_are_put_replaced_and_deleted_by_namespace() -> None:

@@ -15,14 +15,24 @@ from typing import Any
 
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.values import integer_at, list_of, object_of, texts_of
+from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
+from rmqstore.remoting.bodies.values import (
+    boolean_at,
+    integer_at,
+    list_of,
+    object_of,
+    text_at,
+    texts_of,
+)
 
 __all__ = [
+    "Elected",
     "ReplicaState",
+    "ReplicasInfo",
     "SyncStateSetBody",
+    "decode_sync_state_data",
     "elected_body",
     "names_of",
-    "replicas_info",
     "sync_state_data",
 ]
 
@@ -40,13 +50,7 @@ class SyncStateSetBody:
     def decode(cls, data: bytes) -> SyncStateSetBody:
         """Return the set that a body holds. Raises RemotingFrameError."""
         fields = object_of(fastjson.loads(data or b"null"), "the body")
-        members = list_of(fields.get("syncStateSet"), "syncStateSet")
-        if len(members) > _MEMBERS_MAX:
-            raise RemotingFrameError(
-                f"syncStateSet has {len(members)} members; send at most {_MEMBERS_MAX}"
-            )
-        ids = [integer_at({"syncStateSet": each}, "syncStateSet", -1) for each in members]
-        return cls(frozenset(ids), integer_at(fields, "syncStateSetEpoch", 0))
+        return cls(_ids_at(fields, "syncStateSet"), integer_at(fields, "syncStateSetEpoch", 0))
 
     def encode(self) -> bytes:
         """Return the body."""
@@ -62,6 +66,95 @@ class ReplicaState:
     broker_id: int
     address: str
     is_alive: bool
+
+    @classmethod
+    def of(cls, value: object) -> ReplicaState:
+        """Return the broker that parsed JSON holds. Raises RemotingFrameError."""
+        fields = object_of(value, "a replica")
+        return cls(
+            integer_at(fields, "brokerId", -1),
+            text_at(fields, "brokerAddress"),
+            boolean_at(fields, "alive"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasInfo:
+    """A broker group as a controller reports it."""
+
+    broker_name: str
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    set_epoch: int
+    in_sync: tuple[ReplicaState, ...]
+    not_in_sync: tuple[ReplicaState, ...]
+    waits_for: frozenset[int] = frozenset()
+    """The replicas for which an election waits; RocketMQ's controllers do not report them."""
+    wait_reason: str = ""
+    """Why no master can be elected; empty as long as one can."""
+
+    @classmethod
+    def of(cls, broker_name: str, value: object) -> ReplicasInfo:
+        """Return the group that parsed JSON holds. Raises RemotingFrameError."""
+        fields = object_of(value, "replicasInfoTable")
+        master_id = integer_at(fields, "masterBrokerId", -1)
+
+        def replicas(key: str) -> tuple[ReplicaState, ...]:
+            return tuple(map(ReplicaState.of, list_of(fields.get(key), key)))
+
+        return cls(
+            broker_name=broker_name,
+            master_id=None if master_id < 0 else master_id,
+            master_address=text_at(fields, "masterAddress"),
+            master_epoch=integer_at(fields, "masterEpoch", 0),
+            set_epoch=integer_at(fields, "syncStateSetEpoch", 0),
+            in_sync=replicas("inSyncReplicas"),
+            not_in_sync=replicas("notInSyncReplicas"),
+            waits_for=_ids_at(fields, "waitsFor"),
+            wait_reason=text_at(fields, "waitReason"),
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the group as an object for JSON; the reason of a wait only where there is one."""
+
+        def entries(replicas: Collection[ReplicaState]) -> list[dict[str, Any]]:
+            return [
+                {
+                    "alive": each.is_alive,
+                    "brokerAddress": each.address,
+                    "brokerId": each.broker_id,
+                    "brokerName": self.broker_name,
+                }
+                for each in replicas
+            ]
+
+        fields: dict[str, Any] = {"inSyncReplicas": entries(self.in_sync)}
+        if self.master_id is not None:
+            fields["masterAddress"] = self.master_address
+            fields["masterBrokerId"] = self.master_id
+        fields["masterEpoch"] = self.master_epoch
+        fields["notInSyncReplicas"] = entries(self.not_in_sync)
+        fields["syncStateSetEpoch"] = self.set_epoch
+        if self.wait_reason:
+            fields["waitsFor"], fields["waitReason"] = sorted(self.waits_for), self.wait_reason
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The group after an election."""
+
+    group: BrokerMemberGroup
+    """The brokers by the ids that the controller gave."""
+    sync_state_set: frozenset[int]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Elected:
+        """Return the body of an answer to ELECT_MASTER. Raises RemotingFrameError."""
+        fields = object_of(fastjson.loads(data or b"null"), "the body")
+        group = BrokerMemberGroup.of(fields.get("brokerMemberGroup"))
+        return cls(group, _ids_at(fields, "syncStateSet"))
 
 
 def elected_body(
@@ -88,45 +181,21 @@ def names_of(data: bytes) -> tuple[str, ...]:
     return texts_of(fastjson.loads(data or b"null"), "the body")
 
 
-def sync_state_data(groups: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return the body of an answer to GET_SYNC_STATE_DATA from the entries of `replicas_info`."""
-    return fastjson.dumps({"replicasInfoTable": dict(groups)})
+def sync_state_data(groups: Mapping[str, ReplicasInfo]) -> bytes:
+    """Return the body of an answer to GET_SYNC_STATE_DATA."""
+    table = {name: group.to_fields() for name, group in groups.items()}
+    return fastjson.dumps({"replicasInfoTable": table})
 
 
-def replicas_info(
-    broker_name: str,
-    replicas: Collection[ReplicaState],
-    *,
-    members: Collection[int],
-    master: tuple[int, str] | None,
-    master_epoch: int,
-    set_epoch: int,
-    waits_for: Collection[int] = (),
-    wait_reason: str = "",
-) -> dict[str, Any]:
-    """Return the entry of one group.
+def decode_sync_state_data(data: bytes) -> Mapping[str, ReplicasInfo]:
+    """Return the groups in an answer to GET_SYNC_STATE_DATA by name. Raises RemotingFrameError."""
+    fields = object_of(fastjson.loads(data or b"null"), "the body")
+    groups = object_of(fields.get("replicasInfoTable"), "replicasInfoTable")
+    return {name: ReplicasInfo.of(name, value) for name, value in groups.items()}
 
-    *waits_for* and *wait_reason* explain why no master can be elected; RocketMQ ignores them.
-    """
 
-    def entry(each: ReplicaState) -> dict[str, Any]:
-        return {
-            "alive": each.is_alive,
-            "brokerAddress": each.address,
-            "brokerId": each.broker_id,
-            "brokerName": broker_name,
-        }
-
-    fields: dict[str, Any] = {
-        "inSyncReplicas": [entry(each) for each in replicas if each.broker_id in members]
-    }
-    if master is not None:
-        fields["masterAddress"], fields["masterBrokerId"] = master[1], master[0]
-    fields["masterEpoch"] = master_epoch
-    fields["notInSyncReplicas"] = [
-        entry(each) for each in replicas if each.broker_id not in members
-    ]
-    fields["syncStateSetEpoch"] = set_epoch
-    if wait_reason:
-        fields["waitsFor"], fields["waitReason"] = sorted(waits_for), wait_reason
-    return fields
+def _ids_at(fields: Mapping[str, Any], key: str) -> frozenset[int]:
+    members = list_of(fields.get(key), key)
+    if len(members) > _MEMBERS_MAX:
+        raise RemotingFrameError(f"{key} has {len(members)} members; send at most {_MEMBERS_MAX}")
+    return frozenset(integer_at({key: each}, key, -1) for each in members)

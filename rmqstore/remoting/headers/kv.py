@@ -5,11 +5,15 @@ from __future__ import annotations
 from rmqstore.remoting.headers.field import Header, header, string
 
 __all__ = [
+    "ORDER_TOPICS",
     "GetKvConfigResponseHeader",
     "KvKeyRequestHeader",
     "KvNamespaceRequestHeader",
     "PutKvConfigRequestHeader",
 ]
+
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+"""The namespace of ordered topics: brokers get it with each registration, clients with a route."""
 
 
 @header

@@ -1,0 +1,107 @@
+"""What all requests of an operator to a list of servers have in common.
+
+A query goes to the first server that answers, a change to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rmqstore.config import parse_properties
+from rmqstore.errors import ArgumentError, RemotingError, RemotingFrameError
+from rmqstore.net.addresses import format_address, parse_address
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.frames import Frame
+
+__all__ = ["Change", "ServerAdmin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The result of a change at one server."""
+
+    address: str
+    error: RemotingError | None = None
+    """Why the change was not made, None when it was."""
+    topic_count: int | None = None
+    """The topics whose permission changed, of a change of permissions."""
+
+
+class ServerAdmin:
+    """Sends requests to the servers of *addresses*, "host:port" separated by `;`.
+
+    *server* names one of them in messages, *default_port* is the port of an address without one.
+    Each call takes *timeout_s* seconds at most for each server. Raises ArgumentError for an invalid
+    address.
+    """
+
+    def __init__(self, addresses: str, *, server: str, default_port: int, timeout_s: float) -> None:
+        parts = [part.strip() for part in addresses.split(";") if part.strip()]
+        if not parts:
+            raise ArgumentError(
+                f"{addresses!r} contains no address; give {server}s such as 10.0.0.1:{default_port}"
+            )
+        places = [parse_address(part, default_port=default_port) for part in parts]
+        self.addresses = tuple(map(format_address, places))
+        self._server = server
+        self._timeout_s = timeout_s
+        self._client = RemotingClient()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def _call(
+        self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Frame:
+        """Return the answer of one server, with any code."""
+        return await self._client.call(address, Frame.request(code, fields, body), self._timeout_s)
+
+    async def _query(self, code: int, fields: Mapping[str, str] | None = None) -> Frame:
+        """Return the answer of the first server that answers, with any code."""
+        errors = []
+        for address in self.addresses:
+            try:
+                return await self._call(address, code, fields)
+            except RemotingError as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        raise RemotingError(f"no {self._server} answered: " + "; ".join(map(str, errors)))
+
+    async def _change(
+        self,
+        code: int,
+        fields: Mapping[str, str] | None,
+        body: bytes = b"",
+        *,
+        topic_count: Callable[[Mapping[str, str]], int] | None = None,
+    ) -> Sequence[Change]:
+        """Request a change of every server, and return the result of each."""
+
+        async def change(address: str) -> Change:
+            try:
+                answer = (await self._call(address, code, fields, body)).raise_for_code()
+                return Change(address, topic_count=topic_count and topic_count(answer.ext_fields))
+            except RemotingError as error:
+                return Change(address, error)
+
+        return await asyncio.gather(*map(change, self.addresses))
+
+    async def _configurations(self, code: int) -> Mapping[str, Mapping[str, str]]:
+        """Return the configuration of every server by its address."""
+        found = {}
+        for address in self.addresses:
+            answer = (await self._call(address, code)).raise_for_code()
+            try:
+                found[address] = parse_properties(answer.body.decode())
+            except ValueError as error:
+                raise RemotingFrameError(
+                    f"the configuration of {address} cannot be read: {error}"
+                ) from error
+        return found
