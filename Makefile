@@ -28,6 +28,8 @@ BUILD_REQUIRES = import tomllib; \
 PEERS = import tomllib; \
 	extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
 	print(*(name for name in extras["bench"] if not name.startswith("rmqstore")))
+# From Debian, where this may install them; what needs them is left out, and says so, where not.
+PACKAGES = etcd-server
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= auto
 # A worker that dies ends the run: it is a crash to look into, and the tests it had are lost.
@@ -102,6 +104,15 @@ $(VENV)/peers: $(VENV)/installed
 	for peer in $$($(BIN)/python -c '$(PEERS)'); do $(INSTALL) "$$peer" || true; done
 	touch $@
 
-$(VENV)/extension: $(VENV)/installed $(NATIVE)
+# Never fails: as root with apt, and within five minutes, or not at all.
+$(VENV)/packages: | $(VENV)/installed
+	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		{ timeout 300 sh -c 'export DEBIAN_FRONTEND=noninteractive; \
+		apt-get -qq install -y $(PACKAGES) || { apt-get -qq update && apt-get -qq install -y $(PACKAGES); }' \
+		>$(VENV)/packages.log 2>&1; dpkg -s $(PACKAGES) >/dev/null 2>&1; }; } || \
+		echo "not installed, so what needs them is left out: $(PACKAGES) (apt-get install, as root)"
+	touch $@
+
+$(VENV)/extension: $(VENV)/installed $(VENV)/packages $(NATIVE)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@

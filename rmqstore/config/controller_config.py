@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from rmqstore.arguments import shown
 from rmqstore.config import sources
@@ -45,7 +46,7 @@ class ControllerConfig:
     peers: str = option(
         "controllerDLegerPeers",
         "",
-        help="nodes of the group, as in n0-10.0.0.1:9878;n1-10.0.0.2:9878; one node is supported",
+        help="nodes of the group, as in n0-10.0.0.1:9878;n1-10.0.0.2:9878",
         effect="start",
     )
     self_id: str = option(
@@ -72,6 +73,50 @@ class ControllerConfig:
         "",
         help="directory of the log",
         effect="start",
+    )
+
+    # etcd. These keys are not RocketMQ's.
+    etcd_endpoints: tuple[str, ...] = option(
+        "etcdEndpoints",
+        (),
+        help="members of an etcd cluster that keeps the log, as in http://10.0.0.1:2379;"
+        "http://10.0.0.2:2379",
+        effect="start",
+        codec=WORDS,
+    )
+    etcd_prefix: str = option(
+        "etcdPrefix",
+        "rmqstore/controller",
+        help="first part of the keys in etcd; each group of controllers has its own",
+        effect="start, with etcdEndpoints",
+    )
+    etcd_lease_seconds: int = option(
+        "etcdLeaseSeconds",
+        5,
+        "s",
+        low=1,
+        high=3600,
+        help="time without a sign of life after which another node leads",
+        effect="start, with etcdEndpoints",
+    )
+    etcd_trusted: str = option(
+        "etcdTrustedCertificates",
+        "",
+        help="file of the certificates that sign those of https endpoints; the system's where it "
+        "is empty",
+        effect="start, with etcdEndpoints",
+    )
+    etcd_certificate: str = option(
+        "etcdCertificate",
+        "",
+        help="file of the certificate that is shown to etcd",
+        effect="start, with etcdEndpoints",
+    )
+    etcd_key: str = option(
+        "etcdKey",
+        "",
+        help="file of its key",
+        effect="start, with etcdEndpoints",
     )
 
     # Brokers.
@@ -126,7 +171,10 @@ class ControllerConfig:
     )
 
     def __post_init__(self) -> None:
-        violations = violations_of(self) or _peer_violations(self.peers, self.self_id)
+        violations = violations_of(self) or [
+            *_peer_violations(self.peers, self.self_id),
+            *_etcd_violations(self.etcd_endpoints, self.etcd_certificate, self.etcd_key),
+        ]
         if violations:
             raise ConfigError(violations)
 
@@ -219,3 +267,26 @@ def _peer_violations(peers: str, self_id: str) -> list[str]:
         ]
 
     return []
+
+
+def _etcd_violations(endpoints: tuple[str, ...], certificate: str, key: str) -> list[str]:
+    violations = [
+        f"etcdEndpoints (etcd_endpoints): {shown(each, typed=False)} is not the URL of an etcd "
+        "member; give one as in http://10.0.0.1:2379"
+        for each in endpoints
+        if not _is_member_url(each)
+    ]
+    if bool(certificate) != bool(key):
+        violations.append(
+            "etcdCertificate (etcd_certificate), etcdKey (etcd_key): one is there without the "
+            "other; give both or neither"
+        )
+    return violations
+
+
+def _is_member_url(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        return False

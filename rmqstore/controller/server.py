@@ -20,6 +20,7 @@ from typing import Any, Self
 from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
+from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import Liveness
@@ -37,7 +38,7 @@ from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor, TaskFailure
-from rmqstore.net.tls import TlsServer
+from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
@@ -77,7 +78,7 @@ class Controller:
 
     Entering raises ConfigError for a configuration that cannot be served, ArgumentError where the
     address cannot be listened at, StoreLockedError, UnsupportedStoreError, CorruptionError or
-    DiskError for the directory; nothing is left open then.
+    DiskError for the directory, StoreTimeout where etcd does not answer; nothing is left open then.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Controller:
 
     async def start(self) -> None:
         """Read the log, then listen."""
-        place, engine = _place_of(self.config), _engine_of(self.config)
+        place, engine = _place_of(self.config), _make_engine(self.config)
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
         self._engine = engine
@@ -208,16 +209,24 @@ class Controller:
     def metadata(self) -> Mapping[str, str]:
         """Return the extFields of an answer to GET_METADATA_INFO."""
         own = self.config.own_node
+        address = self.address if own is None or not own.port else own[1:]
+        nodes = self.config.nodes or ((self.config.self_id, *address),)
+        places = {node: (host, port) for node, host, port in nodes} | {self.config.self_id: address}
         leads = self._leader is not None
-        address = format_address(self.address if own is None or not own.port else own[1:])
-        nodes = self.config.nodes or ((self.config.self_id, *self.address),)
+        leader = self.config.self_id if leads else self._known_leader()
+        place = places.get(leader or "")
         return GetControllerMetadataResponseHeader(
             group=self.config.group or None,
-            leader_id=self.config.self_id if leads else None,
-            leader_address=address if leads else None,
+            leader_id=leader,
+            leader_address=None if place is None else format_address(place),
             is_leader=leads,
             peers="".join(f"{node}:{host}:{port};" for node, host, port in nodes),
         ).to_fields()
+
+    def _known_leader(self) -> str | None:
+        """Returns the other node that leads, as far as this one knows."""
+        found = None if self._engine is None else self._engine.leadership().leader_id
+        return None if found == self.config.self_id else found
 
     def watch(self, connection: RemotingConnection) -> None:
         """End the brokers that send heartbeats on *connection* when it closes."""
@@ -410,12 +419,27 @@ def _place_of(config: ControllerConfig) -> Address:
     return config.bind_address, config.listen_port if own is None else own.port
 
 
-def _engine_of(config: ControllerConfig) -> Engine:
+def _make_engine(config: ControllerConfig) -> Engine:
+    if config.etcd_endpoints:
+        context = None
+        if config.etcd_trusted or config.etcd_certificate:
+            context = TlsClient(
+                trusted=config.etcd_trusted or None,
+                certificate=config.etcd_certificate or None,
+                key=config.etcd_key or None,
+            ).context()
+        return EtcdEngine(
+            config.etcd_endpoints,
+            prefix=config.etcd_prefix,
+            node_id=config.self_id,
+            lease_seconds=config.etcd_lease_seconds,
+            context=context,
+        )
     violations = []
     if len(config.nodes) > 1:
         violations.append(
-            f"controllerDLegerPeers: {len(config.nodes)} nodes; this release runs groups of one, "
-            "so name this node alone"
+            f"controllerDLegerPeers: {len(config.nodes)} nodes; without etcdEndpoints this release "
+            "runs groups of one, so name this node alone"
         )
     if not config.store_path:
         violations.append("controllerStorePath: it is empty; name a directory for the log")
