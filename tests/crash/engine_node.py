@@ -1,45 +1,108 @@
-"""A process with one node of an engine, for tests that kill it.
+"""A process with one node of an engine, for tests that kill it and cut it off.
 
-    python -m tests.crash.engine_node ENGINE DIRECTORY FIRST
+    python -m tests.crash.engine_node SETTINGS
 
-It prints `start N` and the N commands that its state has, one a line; then `ack NUMBER` for each
-number from FIRST on that was committed, with sixteen proposals on the way at any time.
+SETTINGS is JSON: `engine`, `node`, `run` and what `make_engine` needs. Lines on stdout:
+
+    held COMMAND...      what its state has after the start
+    leads | follows      a change of its leadership
+    ack COMMAND          a command that was committed
+    history COMMAND...   the answer to `history` on stdin
+
+While it leads, sixteen proposals are on the way, unless `stop` came last on stdin, and not `go`. It
+ends with its stdin.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import sys
+from typing import Any
 
-from rmqstore.controller.engines.engine import Engine, Outcome
+from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
+from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
+from rmqstore.errors import DiskError
 from tests.support.engine_history import History
 
 IN_FLIGHT = 16
+SNAPSHOT_ENTRIES = 200
+PAUSE_S = 0.005
 
 
-def make_engine(name: str, directory: str) -> Engine:
-    """Return the engine called *name*."""
-    assert name == "own file", name
-    return OwnFileEngine(directory, snapshot_entries=200)
+def make_engine(settings: dict[str, Any]) -> Engine:
+    """Return the engine that *settings* describe."""
+    node = settings["node"]
+    if settings["engine"] == "etcd":
+        return EtcdEngine(
+            settings["endpoints"],
+            node_id=node,
+            lease_seconds=settings["lease_seconds"],
+            snapshot_entries=SNAPSHOT_ENTRIES,
+        )
+    return OwnFileEngine(settings["directory"], node_id=node, snapshot_entries=SNAPSHOT_ENTRIES)
 
 
-async def main(name: str, directory: str, first: int) -> None:
-    history, engine = History(), make_engine(name, directory)
-    await history.start(engine)
-    print(f"start {len(history.commands)}", *history.commands, sep="\n", flush=True)
-    numbers = itertools.count(first)
+class Node:
+    """Proposes while it leads, and answers."""
 
-    async def work() -> None:
-        for number in numbers:
-            outcome, _ = await engine.propose(str(number).encode(), timeout=30)
-            if outcome is not Outcome.COMMITTED:
-                return
-            print("ack", number, flush=True)
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._engine = make_engine(settings)
+        self._history = History()
+        self._numbers = (f"{settings['node']}.{settings['run']}.{n}" for n in itertools.count())
+        self._leads = asyncio.Event()
+        self._goes = asyncio.Event()
+        self._goes.set()
 
-    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    async def run(self) -> None:
+        self._engine.watch(self._tell)
+        await self._history.start(self._engine)
+        say("held", *self._history.commands)
+        work = [asyncio.create_task(self._propose()) for _ in range(IN_FLIGHT)]
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        while request := (await reader.readline()).decode().strip():
+            if request == "history":
+                say("history", *self._history.commands)
+            elif request == "stop":
+                self._goes.clear()
+            elif request == "go":
+                self._goes.set()
+        for each in work:
+            each.cancel()
+        await self._engine.close()
+
+    def _tell(self, leadership: Leadership) -> None:
+        if leadership.is_leader == self._leads.is_set():
+            return
+        if leadership.is_leader:
+            self._leads.set()
+        else:
+            self._leads.clear()
+        say("leads" if leadership.is_leader else "follows")
+
+    async def _propose(self) -> None:
+        while True:
+            await self._leads.wait()
+            await self._goes.wait()
+            command = next(self._numbers)
+            try:
+                outcome, _ = await self._engine.propose(command.encode(), timeout=5)
+            except DiskError:
+                outcome = Outcome.NOT_LEADER
+            if outcome is Outcome.COMMITTED:
+                say("ack", command)
+            await asyncio.sleep(PAUSE_S)
+
+
+def say(*words: str) -> None:
+    """Print one line."""
+    print(*words, flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(Node(json.loads(sys.argv[1])).run())

@@ -61,7 +61,7 @@ _READ_S = 10.0
 _POLL_S = 1.0
 _WATCH_S = 30.0
 _PAUSE_S = 0.1
-_REVOKE_S = 1.0
+_REVOKE_S = 3.0
 _HELD = 0.8
 """The part of a lease for which a leader leads by its own clock."""
 _TXN = "/v3/kv/txn"
