@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rmqstore.admin.servers import Change, ServerAdmin
 from rmqstore.config import format_properties
 from rmqstore.errors import RemotingError
+from rmqstore.net.tls import TlsClient
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.controller import Elected, ReplicasInfo, decode_sync_state_data
 from rmqstore.remoting.codes import RequestCode
@@ -45,14 +46,20 @@ class Election:
 class ControllerAdmin(ServerAdmin):
     """Sends requests to the controllers of *addresses*, "host:port" separated by `;`.
 
-    Each call takes *timeout_s* seconds at most for each controller. Raises ArgumentError for an
-    invalid address. The calls raise RemotingError where no controller answers, where none of them
-    knows a leader, or where the answer is a refusal.
+    Each call takes *timeout_s* seconds at most for each controller. *tls* makes connections use
+    TLS. Raises ArgumentError for an invalid address. The calls raise RemotingError where no
+    controller answers, where none of them knows a leader, or where the answer is a refusal.
     """
 
-    def __init__(self, addresses: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, addresses: str, *, timeout_s: float = 5.0, tls: TlsClient | None = None
+    ) -> None:
         super().__init__(
-            addresses, server="controller", default_port=CONTROLLER_PORT, timeout_s=timeout_s
+            addresses,
+            server="controller",
+            default_port=CONTROLLER_PORT,
+            timeout_s=timeout_s,
+            tls=tls,
         )
 
     async def metadata(self) -> GetControllerMetadataResponseHeader:

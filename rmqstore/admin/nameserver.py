@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rmqstore.admin.servers import Change, ServerAdmin
 from rmqstore.config import format_properties
 from rmqstore.errors import NotFoundError, RemotingError
+from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.cluster import ClusterInfo
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.bodies.route import BrokerData, TopicRoute
@@ -56,14 +57,20 @@ class BrokerEpochs:
 class NameserverAdmin(ServerAdmin):
     """Sends requests to the nameservers of *addresses*, "host:port" separated by `;`.
 
-    Each call takes *timeout_s* seconds at most for each nameserver. Raises ArgumentError for an
-    invalid address. The calls raise RemotingError where no nameserver answers, or where the answer
-    is a refusal.
+    Each call takes *timeout_s* seconds at most for each nameserver. *tls* makes connections use
+    TLS. Raises ArgumentError for an invalid address. The calls raise RemotingError where no
+    nameserver answers, or where the answer is a refusal.
     """
 
-    def __init__(self, addresses: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, addresses: str, *, timeout_s: float = 5.0, tls: TlsClient | None = None
+    ) -> None:
         super().__init__(
-            addresses, server="nameserver", default_port=NAMESERVER_PORT, timeout_s=timeout_s
+            addresses,
+            server="nameserver",
+            default_port=NAMESERVER_PORT,
+            timeout_s=timeout_s,
+            tls=tls,
         )
 
     async def topic_list(self, cluster: str | None = None) -> Sequence[str]:

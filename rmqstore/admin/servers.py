@@ -13,6 +13,7 @@ from typing import Self
 from rmqstore.config import parse_properties
 from rmqstore.errors import ArgumentError, RemotingError, RemotingFrameError
 from rmqstore.net.addresses import format_address, parse_address
+from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.frames import Frame
 
@@ -34,11 +35,19 @@ class ServerAdmin:
     """Sends requests to the servers of *addresses*, "host:port" separated by `;`.
 
     *server* names one of them in messages, *default_port* is the port of an address without one.
-    Each call takes *timeout_s* seconds at most for each server. Raises ArgumentError for an invalid
-    address.
+    Each call takes *timeout_s* seconds at most for each server. *tls* makes connections use TLS.
+    Raises ArgumentError for an invalid address.
     """
 
-    def __init__(self, addresses: str, *, server: str, default_port: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        server: str,
+        default_port: int,
+        timeout_s: float,
+        tls: TlsClient | None,
+    ) -> None:
         parts = [part.strip() for part in addresses.split(";") if part.strip()]
         if not parts:
             raise ArgumentError(
@@ -48,7 +57,7 @@ class ServerAdmin:
         self.addresses = tuple(map(format_address, places))
         self._server = server
         self._timeout_s = timeout_s
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=tls)
 
     async def __aenter__(self) -> Self:
         return self

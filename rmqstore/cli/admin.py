@@ -17,6 +17,7 @@ from rmqstore.cli.admin_common import (
     print_changes,
     print_configurations,
     print_table,
+    use_tls,
 )
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
 from rmqstore.cli.options import JsonOption
@@ -25,15 +26,18 @@ from rmqstore.remoting.headers.kv import ORDER_TOPICS
 
 __all__ = ["app"]
 
+_HELP = (
+    "Query and change nameservers and controllers, RocketMQ's or those of this library. Names "
+    "and options are those of mqadmin. A query goes to the first server that answers, "
+    "a change to all of them."
+)
+
 app = typer.Typer(
-    help=(
-        "Query and change nameservers and controllers, RocketMQ's or those of this library. Names "
-        "and options are those of mqadmin. A query goes to the first server that answers, "
-        "a change to all of them."
-    ),
+    help=_HELP,
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
+app.callback(help=_HELP)(use_tls)
 app.command("getSyncStateSet", epilog=EXIT_CODES)(admin_controller.get_sync_state_set)
 app.command("getBrokerEpoch", epilog=EXIT_CODES)(admin_controller.get_broker_epoch)
 app.command("getControllerMetaData", epilog=EXIT_CODES)(admin_controller.get_controller_metadata)

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Annotated, TypeVar
 
 import typer
@@ -13,8 +14,10 @@ import typer
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.admin.nameserver import NameserverAdmin
 from rmqstore.admin.servers import Change, ServerAdmin
-from rmqstore.cli.errors import ExitCode, print_error
+from rmqstore.cli.errors import ExitCode, command, print_error
 from rmqstore.cli.output import print_json, print_rows
+from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
+from rmqstore.net.tls import TlsClient
 
 __all__ = [
     "LOCAL_NAMESERVER",
@@ -28,10 +31,14 @@ __all__ = [
     "print_configurations",
     "print_table",
     "repeat",
+    "use_tls",
 ]
 
 A = TypeVar("A", bound=ServerAdmin)
 T = TypeVar("T")
+
+_tls: ContextVar[TlsClient | None] = ContextVar("tls", default=None)
+"""The TLS of the command that runs."""
 
 LOCAL_NAMESERVER = "127.0.0.1:9876"
 
@@ -59,14 +66,21 @@ IntervalOption = Annotated[
 ]
 
 
+@command
+def use_tls(file: TlsFileOption = None, keys: TlsKeyOption = None) -> ExitCode:
+    """Run before each command of `admin`: its connections use TLS with tls.enable=true."""
+    _tls.set(TlsClient.from_config(tls_config(file, keys)))
+    return ExitCode.OK
+
+
 def on_nameservers(addresses: str, call: Callable[[NameserverAdmin], Awaitable[T]]) -> T:
     """Return the result of *call* with the nameservers at *addresses*."""
-    return _run(lambda: NameserverAdmin(addresses), call)
+    return _run(lambda: NameserverAdmin(addresses, tls=_tls.get()), call)
 
 
 def on_controllers(addresses: str, call: Callable[[ControllerAdmin], Awaitable[T]]) -> T:
     """Return the result of *call* with the controllers at *addresses*."""
-    return _run(lambda: ControllerAdmin(addresses), call)
+    return _run(lambda: ControllerAdmin(addresses, tls=_tls.get()), call)
 
 
 def _run(make: Callable[[], A], call: Callable[[A], Awaitable[T]]) -> T:

@@ -12,12 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
+from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
 from rmqstore.config import ControllerConfig, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from rmqstore.net.process import run_until_signal
+from rmqstore.net.tls import TlsClient, TlsServer
 
 __all__ = ["app"]
 
@@ -66,6 +68,8 @@ def namesrv(
         ),
     ] = None,
     ready_fd: ReadyOption = None,
+    tls_file: TlsFileOption = None,
+    tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
 ) -> ExitCode:
     """Run a nameserver: brokers register there, clients request routes.
@@ -79,7 +83,8 @@ def namesrv(
     settings = NameserverConfig() if config is None else NameserverConfig.from_properties(config)
     if listen_port is not None:
         settings = settings.replace(listen_port=listen_port)
-    nameserver = NameServer(settings, config_file=config)
+    tls = _tls(tls_file, tls_keys)
+    nameserver = NameServer(settings, config_file=config, **tls)
     if not settings.controller_in_namesrv or config is None:
         return _serve(nameserver, "namesrv", ready_fd)
     beside = ControllerConfig.from_properties(config, beside=NameserverConfig.options())
@@ -88,7 +93,7 @@ def namesrv(
             ["controllerDLegerPeers: it is empty, and listenPort is the nameserver's; name a node"],
             source=str(config),
         )
-    both = _together(nameserver, Controller(beside, config_file=config))
+    both = _together(nameserver, Controller(beside, config_file=config, **tls))
     return _serve(both, "namesrv", ready_fd)
 
 
@@ -110,6 +115,8 @@ def controller(
         typer.Option("--store", metavar="DIR", help="Directory in place of controllerStorePath."),
     ] = None,
     ready_fd: ReadyOption = None,
+    tls_file: TlsFileOption = None,
+    tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
 ) -> ExitCode:
     """Run a controller: it gives ids to brokers and elects their masters.
@@ -123,7 +130,14 @@ def controller(
         settings = settings.replace(listen_port=listen_port)
     if store is not None:
         settings = settings.replace(store_path=str(store))
-    return _serve(Controller(settings, config_file=config), "controller", ready_fd)
+    tls = _tls(tls_file, tls_keys)
+    return _serve(Controller(settings, config_file=config, **tls), "controller", ready_fd)
+
+
+def _tls(file: Path | None, pairs: list[str] | None) -> dict[str, Any]:
+    """Returns the arguments of a server for its TLS."""
+    config = tls_config(file, pairs)
+    return {"tls": TlsServer.from_config(config), "client_tls": TlsClient.from_config(config)}
 
 
 @asynccontextmanager

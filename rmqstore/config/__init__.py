@@ -13,9 +13,11 @@ from rmqstore.config.options import (
 from rmqstore.config.properties import format_properties, parse_properties
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import Compatibility, StoreConfig
+from rmqstore.config.tls_config import ClientAuth, TlsConfig, TlsMode
 
 __all__ = [
     "BrokerRole",
+    "ClientAuth",
     "Compatibility",
     "Configuration",
     "ControllerConfig",
@@ -25,6 +27,8 @@ __all__ = [
     "Option",
     "ReplicaConfig",
     "StoreConfig",
+    "TlsConfig",
+    "TlsMode",
     "format_delay_levels",
     "format_properties",
     "parse_delay_levels",

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from rmqstore.controller.state import Group
 from rmqstore.errors import StoreError
 from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
@@ -25,10 +26,16 @@ _PAUSES_S = (0.2, 1.0, 3.0)
 class Notices:
     """Sends to each address the newest notice, on connections of its own."""
 
-    def __init__(self, tasks: Supervisor, log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        tasks: Supervisor,
+        log: logging.LoggerAdapter[logging.Logger],
+        *,
+        tls: TlsClient | None = None,
+    ) -> None:
         self._tasks = tasks
         self._log = log
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=tls)
         self._waiting: dict[str, Frame] = {}
         """By address; a later epoch replaces the notice of an earlier one."""
 

@@ -74,7 +74,7 @@ class Controller:
 
     *config_file* is the file that a configuration changed by UPDATE_CONTROLLER_CONFIG is written to
     where configStorePath is empty; without either the change ends with the process. *tls* makes the
-    server use TLS in the mode that it names.
+    server use TLS in the mode that it names, *client_tls* its notifications of brokers.
 
     Entering raises ConfigError for a configuration that cannot be served, ArgumentError where the
     address cannot be listened at, StoreLockedError, UnsupportedStoreError, CorruptionError or
@@ -87,6 +87,7 @@ class Controller:
         *,
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
+        client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -101,7 +102,7 @@ class Controller:
         self._server: RemotingServer | None = None
         self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
         self._tasks = Supervisor("controller", log=self._log)
-        self._notices = Notices(self._tasks, self._log)
+        self._notices = Notices(self._tasks, self._log, tls=client_tls)
         self._busy: dict[str, asyncio.Task[Any]] = {}
         """Groups for which something is being written."""
         self._timers: dict[str, asyncio.TimerHandle] = {}

@@ -32,7 +32,7 @@ from rmqstore.nameserver.routes import (
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
-from rmqstore.net.tls import TlsServer
+from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.connection import ConnectionLimits, RemotingConnection
@@ -53,8 +53,10 @@ class NameServer:
 
     *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
     where configStorePath is empty; without either the change ends with the process. *tls* makes the
-    server use TLS in the mode that it names. Entering raises ArgumentError where the address cannot
-    be listened at, CorruptionError where kvConfig.json is damaged; nothing is left open then.
+    server use TLS in the mode that it names, *client_tls* its notifications of brokers.
+
+    Entering raises ArgumentError where the address cannot be listened at, CorruptionError where
+    kvConfig.json is damaged; nothing is left open then.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class NameServer:
         *,
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
+        client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config or NameserverConfig()
@@ -73,7 +76,7 @@ class NameServer:
         self._table = RouteTable(_options(self.config))
         self._requests = Requests(self._table, self)
         self._server: RemotingServer | None = None
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=client_tls)
         self.log = IdentityLog("rmqstore.nameserver", "namesrv not started")
         self._tasks = Supervisor("nameserver", log=self.log)
         self._started_ms = 0

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
+from rmqstore.config import ClientAuth, TlsConfig, TlsMode
 from rmqstore.errors import ArgumentError
 
 __all__ = ["ClientAuth", "TlsClient", "TlsMode", "TlsServer"]
-
-
-class TlsMode(Enum):
-    """Which connections a server takes (`tls.server.mode`)."""
-
-    DISABLED = "disabled"
-    """Plain ones only."""
-    PERMISSIVE = "permissive"
-    """Both; the first byte decides."""
-    ENFORCING = "enforcing"
-    """TLS only."""
-
-
-class ClientAuth(Enum):
-    """Whether clients show a certificate (`tls.server.need.client.auth`)."""
-
-    NONE = "none"
-    OPTIONAL = "optional"
-    REQUIRE = "require"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +23,28 @@ class TlsServer:
     """Certificates that sign those of clients."""
     client_auth: ClientAuth = ClientAuth.NONE
     mode: TlsMode = TlsMode.PERMISSIVE
+
+    @classmethod
+    def from_config(cls, config: TlsConfig) -> TlsServer | None:
+        """Return the TLS of a server with these settings, None where it takes plain connections
+        only.
+
+        A certificate that the server is not to verify is not requested: TLS here has no
+        certificates that are shown but not verified.
+        """
+        if config.mode is TlsMode.DISABLED or not config.certificate:
+            return None
+        auth = config.client_auth
+        if auth is ClientAuth.OPTIONAL and not config.client_verified:
+            auth = ClientAuth.NONE
+        return cls(
+            certificate=config.certificate,
+            key=config.key,
+            key_password=config.key_password or None,
+            trusted=None if auth is ClientAuth.NONE else config.client_trusted,
+            client_auth=auth,
+            mode=config.mode,
+        )
 
     def context(self) -> ssl.SSLContext:
         """Return the context for accepted connections. Raises ArgumentError for files that cannot
@@ -74,6 +77,20 @@ class TlsClient:
     """False takes any certificate, as Java clients do by default (`tls.client.authServer`)."""
     is_host_checked: bool = True
     """Whether the certificate must name the host of the address. Java clients do not look."""
+
+    @classmethod
+    def from_config(cls, config: TlsConfig) -> TlsClient | None:
+        """Return the TLS of a client with these settings, None without tls.enable."""
+        if not config.enable:
+            return None
+        return cls(
+            trusted=config.server_trusted or None,
+            certificate=config.own_certificate or None,
+            key=config.own_key or None,
+            key_password=config.own_key_password or None,
+            is_server_verified=config.server_verified,
+            is_host_checked=False,
+        )
 
     def context(self) -> ssl.SSLContext:
         """Return the context for connections to be made. Raises ArgumentError for files that cannot

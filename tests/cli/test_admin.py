@@ -17,7 +17,7 @@ from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
-from tests.cli.running import admin as run
+from tests.support.admin_command import admin as run
 from tests.support.nameserver_host import registration
 from tests.support.waiting import WAIT_S
 

@@ -22,7 +22,7 @@ from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
 from rmqstore.remoting.server import RemotingServer
 from tests.cli.broker_group import broker_group
-from tests.cli.running import admin
+from tests.support.admin_command import admin
 from tests.support.nameserver_host import registration
 from tests.support.waiting import WAIT_S
 
