@@ -48,6 +48,7 @@
 /* What happens to a message. */
 #include "index/queue_table.h"
 #include "log/commit_log.h"
+#include "log/turn.h"
 #include "log/rows.h"
 #include "log/place.h"
 #include "base/failure.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "log/turn.h"
 
 /* Messages validated at a time; a call with at most so many validates each once. */
 #define RMQ_PUT_CHUNK 128
@@ -40,67 +41,6 @@ void rmq_commit_log_stop(struct rmq_commit_log *log)
 {
     rmq_warmer_stop(&log->warmer);
     rmq_hook_destroy(&log->on_far_ahead);
-}
-
-/* ---- room; the caller holds the put lock ---- */
-
-/* Ends the last file with a blank record; nothing to do in a full one. */
-static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
-{
-    assert(rmq_spin_is_held(&log->put_lock) && log->files.last);
-
-    struct rmq_mapped_file *last = log->files.last;
-    int64_t wrote = atomic_load_explicit(&last->wrote, memory_order_relaxed);
-    int64_t left = last->size - wrote;
-    if (left == 0)
-        return RMQ_OK;
-
-    assert(left >= RMQ_BLANK_SIZE);
-    int status = rmq_mapped_file_map(last, err);
-    if (status == RMQ_OK)
-        status = rmq_warmer_reserve(&log->warmer, last, wrote + RMQ_BLANK_SIZE, err);
-    if (status != RMQ_OK)
-        return status;
-
-    rmq_blank_encode(rmq_mapped_file_base(last) + wrote, (int32_t)left);
-    rmq_file_queue_advance(&log->files, last->size);
-    return RMQ_OK;
-}
-
-int rmq_commit_log_make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
-                             struct rmq_error *err)
-{
-    assert(rmq_spin_is_held(&log->put_lock));
-    assert(size >= 0 && size <= log->files.options.file_size - RMQ_BLANK_SIZE);
-
-    struct rmq_mapped_file *last = log->files.last;
-    int64_t wrote = last ? atomic_load_explicit(&last->wrote, memory_order_relaxed) : 0;
-
-    if (!last || size > last->size - RMQ_BLANK_SIZE - wrote) {
-        int status = last ? fill_blank(log, err) : RMQ_OK;
-        if (status == RMQ_OK)
-            status = rmq_warmer_roll(&log->warmer, 0, err);
-        if (status != RMQ_OK)
-            return status;
-        last = log->files.last;
-        wrote = 0;
-    }
-
-    if (!rmq_mapped_file_base(last)) {
-        int status = rmq_mapped_file_map(last, err);
-        if (status != RMQ_OK)
-            return status;
-    }
-
-    if (wrote + size > atomic_load_explicit(&last->reserved, memory_order_relaxed)) {
-        int status = rmq_warmer_reserve(&log->warmer, last, wrote + size, err);
-        if (status != RMQ_OK)
-            return status;
-    }
-
-    assert(size <= last->size - RMQ_BLANK_SIZE - wrote);
-    *place = rmq_mapped_file_base(last) + wrote;
-    return RMQ_OK;
 }
 
 /* ---- one message ---- */
@@ -299,7 +239,7 @@ static int append(struct rmq_commit_log *log, const struct rmq_message *message,
     assert(queue && planned->count >= 0);
 
     uint8_t *out;
-    int status = rmq_commit_log_make_room(log, planned->plan.total_size, &out, err);
+    int status = rmq_turn_make_room(log, planned->plan.total_size, &out, err);
     if (status != RMQ_OK)
         return status;
 
@@ -369,7 +309,7 @@ static int place(struct rmq_commit_log *log, const struct rmq_message *message,
 
 /* ---- putting ---- */
 
-/* Judges messages[first .. first + count). */
+/* Validates messages[first .. first + count). */
 static int validate_all(const struct rmq_commit_log *log, const struct rmq_message *messages,
                         size_t first, size_t count, struct planned *planned, int64_t *size,
                         struct rmq_error *err)
@@ -399,44 +339,6 @@ static int validate_all(const struct rmq_commit_log *log, const struct rmq_messa
     return RMQ_OK;
 }
 
-int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
-                              struct rmq_error *err)
-{
-    int64_t limit = log->options.page_cache_busy_ms;
-    int64_t since = atomic_load_explicit(&log->locked_since_ms, memory_order_relaxed);
-    if (since && limit > 0) {
-        int64_t held = rmq_monotonic_ms() - since;
-        if (held > limit)
-            return rmq_fail(err, RMQ_PAGE_CACHE_BUSY, -1,
-                            "another append holds the log for %" PRId64 " ms; the limit is %" PRId64
-                            " ms (osPageCacheBusyTimeOutMills)",
-                            held, limit);
-    }
-
-    rmq_spin_lock(&log->put_lock);
-    if (log->is_shut) {
-        rmq_spin_unlock(&log->put_lock);
-        return rmq_fail(
-            err, RMQ_NOT_WRITABLE, -1,
-            "the store takes no messages in its present role; put to the master, or make "
-            "this store the master");
-    }
-
-    *now_ms = rmq_clock_now(log->clock);
-    if (is_long)
-        atomic_store_explicit(&log->locked_since_ms, rmq_monotonic_ms(), memory_order_relaxed);
-    return RMQ_OK;
-}
-
-void rmq_commit_log_end_turn(struct rmq_commit_log *log, bool is_long)
-{
-    assert(rmq_spin_is_held(&log->put_lock));
-
-    if (is_long)
-        atomic_store_explicit(&log->locked_since_ms, 0, memory_order_relaxed);
-    rmq_spin_unlock(&log->put_lock);
-}
-
 static int put_one(struct rmq_commit_log *log, const struct rmq_message *message,
                    struct rmq_receipt *receipt, size_t *stored, struct rmq_error *err)
 {
@@ -448,12 +350,12 @@ static int put_one(struct rmq_commit_log *log, const struct rmq_message *message
         return status;
 
     planned.body_crc = rmq_crc32_java(message->body, message->body_size);
-    status = rmq_commit_log_begin_turn(log, false, &now_ms, err);
+    status = rmq_turn_begin(log, false, &now_ms, err);
     if (status != RMQ_OK)
         return status;
 
     status = place(log, message, &planned, now_ms, &queue, receipt, err);
-    rmq_commit_log_end_turn(log, false);
+    rmq_turn_end(log, false);
     *stored = status == RMQ_OK;
     return status;
 }
@@ -469,7 +371,7 @@ static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rm
                         "a batch of %" PRId64 " bytes does not fit a commit log file of %" PRId64,
                         size, log->files.options.file_size);
 
-    return rmq_commit_log_make_room(log, size, &unused, err);
+    return rmq_turn_make_room(log, size, &unused, err);
 }
 
 /* A call of several messages on its way into the log. */
@@ -519,11 +421,11 @@ static int put_chunk(struct putting *putting, struct planned *planned, size_t co
 
     int status = RMQ_OK;
     while (putting->done < last && status == RMQ_OK) {
-        status = rmq_commit_log_begin_turn(putting->log, true, &putting->now_ms, err);
+        status = rmq_turn_begin(putting->log, true, &putting->now_ms, err);
         if (status != RMQ_OK)
             break;
         status = place_some(putting, planned + (putting->done - first), last, turn_size, err);
-        rmq_commit_log_end_turn(putting->log, true);
+        rmq_turn_end(putting->log, true);
         rmq_commit_log_follow(putting->log);
     }
     return status;
@@ -544,7 +446,7 @@ static int put_together(struct putting *putting, struct planned *planned, size_t
     struct rmq_commit_log *log = putting->log;
     int64_t ignored = 0;
 
-    int status = rmq_commit_log_begin_turn(log, true, &putting->now_ms, err);
+    int status = rmq_turn_begin(log, true, &putting->now_ms, err);
     if (status != RMQ_OK)
         return status;
     status = make_room_for_all(log, size, err);
@@ -558,7 +460,7 @@ static int put_together(struct putting *putting, struct planned *planned, size_t
             status = place_some(putting, planned, putting->done + chunk, INT64_MAX, err);
     }
 
-    rmq_commit_log_end_turn(log, true);
+    rmq_turn_end(log, true);
     return status;
 }
 

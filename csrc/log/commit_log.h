@@ -81,20 +81,7 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
 int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
                               size_t size, struct rmq_error *err);
 
-/* For callers that store records under the put lock (place.h). */
-
 /* RMQ_MESSAGE_ILLEGAL: no record may be of that topic. */
 int rmq_topic_validate(const char *topic, size_t size, struct rmq_error *err);
-/* Takes the put lock and reads the clock under it. is_long: others may find that the lock is held
- * too long. RMQ_PAGE_CACHE_BUSY: another one holds it so; RMQ_NOT_WRITABLE: the log is shut; it is
- * not taken. */
-int rmq_commit_log_begin_turn(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
-                              struct rmq_error *err);
-void rmq_commit_log_end_turn(struct rmq_commit_log *log, bool is_long);
-/* Finds the place for size bytes, with the blank's 8 behind them, at the end of the log: the
- * caller, who holds the put lock, stores them there and moves the end. size is at most the file
- * size less the blank's 8. */
-int rmq_commit_log_make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
-                             struct rmq_error *err);
 
 #endif

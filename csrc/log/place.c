@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "log/turn.h"
+
 /* Bytes of records after which others may have the put lock. */
 #define RMQ_PLACE_TURN_SIZE (64 << 10)
 
@@ -138,7 +140,7 @@ static int place_record(struct rmq_run *run, struct rmq_commit_log *log,
     uint8_t *out;
     int status = find_queue(run, log, record, err);
     if (status == RMQ_OK)
-        status = rmq_commit_log_make_room(log, record->total_size, &out, err);
+        status = rmq_turn_make_room(log, record->total_size, &out, err);
     if (status != RMQ_OK)
         return status;
 
@@ -171,7 +173,7 @@ int rmq_run_place(struct rmq_run *run, struct rmq_commit_log *log, struct rmq_er
     size_t stop =
         run->size - run->at < RMQ_PLACE_TURN_SIZE ? run->size : run->at + RMQ_PLACE_TURN_SIZE;
 
-    int status = rmq_commit_log_begin_turn(log, true, &now_ms, err);
+    int status = rmq_turn_begin(log, true, &now_ms, err);
     if (status != RMQ_OK)
         return status;
 
@@ -186,7 +188,7 @@ int rmq_run_place(struct rmq_run *run, struct rmq_commit_log *log, struct rmq_er
             status = place_record(run, log, &record, now_ms, err);
     }
 
-    rmq_commit_log_end_turn(log, true);
+    rmq_turn_end(log, true);
     rmq_commit_log_follow(log);
     return status;
 }

@@ -14,9 +14,8 @@ int rmq_store_may_change(struct rmq_store *store, struct rmq_error *err)
 {
     assert(store->root);
 
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK)
-        return status;
+    if (rmq_store_is_forked(store))
+        return rmq_store_check(store, err);
     if (store->read_only)
         return rmq_fail(err, RMQ_READ_ONLY, -1, "%s is opened read-only", store->root);
     return rmq_failure_check(&store->failure, err);

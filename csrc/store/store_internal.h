@@ -38,6 +38,12 @@ struct rmq_store {
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
 
+/* Whether this is a child of the process that opened the store. */
+static inline bool rmq_store_is_forked(const struct rmq_store *store)
+{
+    return store->fork_mark && *store->fork_mark == 0;
+}
+
 /* A folder is not listed in one moment, and files go while they are looked at: to a reader, what a
  * writer does to its files may look like damage. It looks this often before it believes that. */
 #define RMQ_READ_ONLY_TRIES 10

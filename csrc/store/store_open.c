@@ -48,7 +48,7 @@ void rmq_store_disown(struct rmq_store *store)
 
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err)
 {
-    if (store->fork_mark && *store->fork_mark == 0)
+    if (rmq_store_is_forked(store))
         return rmq_fail(err, RMQ_FORKED, -1,
                         "%s was opened before fork; open another store in the child", store->root);
     return RMQ_OK;

@@ -10,7 +10,7 @@ from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from rmqstore._native.csrc cimport *
 

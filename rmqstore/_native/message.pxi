@@ -22,17 +22,13 @@ cdef inline bint holds(rmq_slice text, int byte):
     return memchr(text.data, byte, text.size) != NULL
 
 
-cdef int add_property(Text *text, name, value) except -1:
-    cdef rmq_slice n, v
-    cdef object kept_name = message_text("a name in properties", name, &n)
-    cdef object kept_value
+cdef inline int add_pair(Text *text, rmq_slice n, value) except -1:
+    """Add a property whose name is valid."""
+    cdef rmq_slice v
+    cdef object kept_value = message_text("a value in properties", value, &v)
 
-    if n.size == 8 and memcmp(n.data, b"__CRC32#", 8) == 0:
-        return 0  # The store's own: one that came along with a copied message is left out.
-    kept_value = message_text("a value in properties", value, &v)
-
-    if n.size == 0 or v.size == 0 or holds(n, 0) or holds(n, 1) or holds(n, 2) or holds(v, 0) or holds(v, 2):
-        raise property_rejected(name, value)
+    if v.size == 0 or holds(v, 0) or holds(v, 2):
+        raise property_rejected(n.data[:n.size].decode(), value)
     if n.size + v.size + 2 > TEXT_MAX - text.size:
         raise properties_too_large(RMQ_PROPERTIES_SIZE_MAX)
 
@@ -44,6 +40,24 @@ cdef int add_property(Text *text, name, value) except -1:
     text.size += 1
 
     return 0
+
+
+cdef int add_property(Text *text, name, value) except -1:
+    cdef rmq_slice n
+    cdef object kept_name = message_text("a name in properties", name, &n)
+
+    if n.size == 8 and memcmp(n.data, b"__CRC32#", 8) == 0:
+        return 0  # The store's own: one that came along with a copied message is left out.
+    if n.size == 0 or holds(n, 0) or holds(n, 1) or holds(n, 2):
+        raise property_rejected(name, arguments.text("a value in properties", value))
+    return add_pair(text, n, value)
+
+
+cdef inline int add_argument(Text *text, const char *name, value) except -1:
+    """Add the property that an argument of a put stands for."""
+    cdef rmq_slice n
+    n.data, n.size = name, strlen(name)
+    return add_pair(text, n, value)
 
 
 cdef int add_properties(Text *text, properties) except -1:

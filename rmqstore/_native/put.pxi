@@ -34,7 +34,8 @@ cdef class StoreWriter(LogHandle):
         message.topic = name.data
         message.topic_size = name.size
         message.queue_id = <int32_t>message_integer("queue", queue, 0, INT32_MAX)
-        message.flag = <int32_t>message_integer("flag", flag, INT32_MIN, INT32_MAX)
+        if flag is not ZERO:
+            message.flag = <int32_t>message_integer("flag", flag, INT32_MIN, INT32_MAX)
         message.store_host = self.host
         message.born_host = self.host
         message.born_timestamp = born_at(born_timestamp)
@@ -46,19 +47,19 @@ cdef class StoreWriter(LogHandle):
         if keys is not None:
             keys = join_keys(keys)
             if keys:
-                add_property(&text, "KEYS", keys)
+                add_argument(&text, b"KEYS", keys)
 
         if unique_key is not None:
             if type(unique_key) is not str:
                 unique_key = arguments.text("unique_key", unique_key)
             if unique_key:
-                add_property(&text, "UNIQ_KEY", unique_key)
+                add_argument(&text, b"UNIQ_KEY", unique_key)
 
         if tags is not None:
             if type(tags) is not str:
                 tags = arguments.text("tags", tags)
             if tags:
-                add_property(&text, "TAGS", tags)
+                add_argument(&text, b"TAGS", tags)
 
         message.properties = text.data
         message.properties_size = text.size
@@ -77,7 +78,7 @@ cdef class StoreWriter(LogHandle):
             PyBuffer_Release(&view)
 
     cdef Receipt put_one(self, str topic, rmq_message *message, object durability, object copies, object timeout):
-        cdef rmq_store *handle = self.enter()
+        cdef rmq_store *handle = self.enter_again()
         cdef AckBoard board = self._board
         cdef rmq_receipt stored
         cdef size_t count = 0

@@ -47,6 +47,13 @@ cdef class StoreHandle:
         self.calls += 1
         return self.handle
 
+    cdef rmq_store *enter_again(self) except NULL:
+        """As enter(), after alive() has found that the process is the one that opened the store."""
+        if self.handle == NULL or self.closing:
+            raise StoreClosedError(f"store {self.path} is closed")
+        self.calls += 1
+        return self.handle
+
     cdef void leave(self) noexcept:
         self.calls -= 1
 
