@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -31,6 +32,11 @@ USES_SPARK = re.compile(r'\bspark: SparkSession|usefixtures\("spark"\)')
 # The first example of a run pays for cold caches, and the machines that run this differ.
 settings.register_profile("rmqstore", deadline=None, print_blob=True)
 settings.load_profile("rmqstore")
+
+# The tests' Spark sessions live for seconds: compiling little takes half of their processor time
+# away. Read by Spark's own scripts, in programs that the tests start as well.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
 # A shell that starts the tests in the background ignores Ctrl-C for them and all they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

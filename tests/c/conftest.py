@@ -8,9 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.c import library
 from tests.c.store_calls import Calls, FaultyDoor
+from tests.support.effort import rounds
+from tests.support.memory_folder import tmp_path
+
+__all__ = ["tmp_path"]
+
+if library.is_sanitized():
+    # The plain run looks for wrong answers among more of them; what harms memory does so often.
+    plain = settings.get_profile("rmqstore")
+    settings.register_profile("sanitized", plain, max_examples=rounds(30, plain.max_examples))
+    settings.load_profile("sanitized")
 
 WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"
 

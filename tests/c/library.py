@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +28,12 @@ BUILD = ROOT / "build" / "tests-c"
 
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
-FLAGS = ("-std=c11", "-O2", "-g", "-D_GNU_SOURCE", "-UNDEBUG", "-fPIC", "-pthread", *WARNINGS)
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-std=c11", "-O2", "-g1", "-D_GNU_SOURCE", "-UNDEBUG", "-fPIC", "-pthread", *WARNINGS)
+# At -O1 sanitized code compiles in half the time, and its reports name the lines more precisely.
+SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 # The thread sanitizer does not understand fences; they only spare sleepers a wait of bounded time.
 SANITIZED_PROGRAMS = {
-    "threads": ("-fsanitize=thread", "-Wno-tsan", "-fno-sanitize-recover=all"),
+    "threads": ("-O1", "-fsanitize=thread", "-Wno-tsan", "-fno-sanitize-recover=all"),
     "memory": SANITIZERS,
 }
 
@@ -74,7 +76,7 @@ def _link(
     core = _objects(sanitizers)
     words = [*COMPILER, *FLAGS, *link, *sanitizers, core.name]
     made = BUILD / f"{_digest(words, extra)}.{suffix}"
-    with _lock():
+    with _lock(made):
         if not made.exists():
             objects = [str(path) for path in sorted(core.iterdir())]
             command = [*COMPILER, *FLAGS, *sanitizers, *link, f"-I{SOURCES}", f"-I{TWINS}"]
@@ -89,17 +91,25 @@ def _objects(sanitizers: Sequence[str]) -> Path:
     flags = [*COMPILER, *FLAGS, *sanitizers]
     sources = [*sorted(SOURCES.rglob("*.[ch]")), *sorted(TWINS.glob("*.[ch]"))]
     made = BUILD / f"{_digest(flags, sources)}.objects"
-    with _lock():
+    with _lock(made):
         if not made.exists():
             with tempfile.TemporaryDirectory(dir=BUILD) as directory:
                 new = Path(directory) / "objects"
                 new.mkdir()
-                for path in sources:
-                    if path.suffix == ".c":
-                        compiled = new / f"{path.parent.name}-{path.stem}.o"
-                        _run([*flags, f"-I{SOURCES}", "-c", "-o", str(compiled), str(path)])
+                _compile([path for path in sources if path.suffix == ".c"], new, flags)
                 new.replace(made)
     return made
+
+
+def _compile(sources: Sequence[Path], into: Path, flags: Sequence[str]) -> None:
+    """Compile each source on a core of its own: other workers wait for the whole meanwhile."""
+
+    def compile_one(path: Path) -> None:
+        compiled = into / f"{path.parent.name}-{path.stem}.o"
+        _run([*flags, f"-I{SOURCES}", "-c", "-o", str(compiled), str(path)])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, sources))
 
 
 def _digest(words: Sequence[str], paths: Sequence[Path]) -> str:
@@ -110,10 +120,10 @@ def _digest(words: Sequence[str], paths: Sequence[Path]) -> str:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
-    """Let one process build at a time: others that want the same find it made."""
+def _lock(made: Path) -> Iterator[None]:
+    """Let one process build *made* at a time: others that want the same find it made."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / "lock").open("w") as file:
+    with made.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

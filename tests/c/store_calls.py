@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 LOG_FILE_SIZE = 4096
 QUEUE_FILE_SIZE = 160
 FIND_MAX = 64
+WAIT_MS = 40_000
+"""Longer than any load makes a healthy run take."""
 EVERY = 1 << 40
 """All calls fail, so that the order of the threads does not matter."""
 ANY, OPEN, READ, WRITE, RESIZE, ALLOCATE, ZERO, SYNC, MAP, RENAME, UNLINK, DIRECTORY = range(12)
@@ -104,11 +106,11 @@ class Calls:
 
         return Put(queue_id, receipt.queue_offset, receipt.physical_offset, receipt.size, body)
 
-    def wait_flushed(self, offset: int, timeout_ms: int = 5000) -> None:
+    def wait_flushed(self, offset: int, timeout_ms: int = WAIT_MS) -> None:
         flusher = self.ffi.addressof(self.store, "flusher")
         self.check(self.lib.rmq_flusher_wait(flusher, offset, timeout_ms, self.error))
 
-    def wait_dispatched(self, offset: int, timeout_ms: int = 5000) -> None:
+    def wait_dispatched(self, offset: int, timeout_ms: int = WAIT_MS) -> None:
         self.check(self.lib.rmq_store_wait_dispatched(self.store, offset, timeout_ms, self.error))
 
     def flush(self) -> None:

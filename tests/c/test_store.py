@@ -38,6 +38,10 @@ STEP = 11 if is_sanitized() else 1
 """Every call fails in turn; the slow build is content with a part of them."""
 
 
+FEW = 8
+"""Records that fill less than two log files: the flusher begins no round of its own for them."""
+
+
 def body(number: int) -> bytes:
     return b"%08d" % number + bytes((number,)) * (number * 53 % 700)
 
@@ -292,7 +296,8 @@ def test_one_sync_ends_the_wait_of_everybody_who_queued_up(
 
     with store.no_rounds(), ThreadPoolExecutor(len(puts)) as pool:
         if is_failing:
-            door.arm(SYNC, 0, errno.EIO)
+            # Not the first alone: that one may be of the file that is made ahead.
+            door.arm(SYNC, 0, errno.EIO, count=EVERY)
         store.store.flusher.syncing = True
         waits = [
             pool.submit(store.lib.rmq_flusher_wait, flusher, put.end_offset, 60_000, store.ffi.NULL)
@@ -305,7 +310,8 @@ def test_one_sync_ends_the_wait_of_everybody_who_queued_up(
         statuses = {store.lib.rmq_flusher_wait(flusher, store.end_offset, 60_000, store.ffi.NULL)}
         statuses |= {wait.result() for wait in waits}
 
-    assert door.count(SYNC) == before + 1
+    # Files made ahead are synced, too, whenever their thread comes to it.
+    assert 1 <= door.count(SYNC) - before < len(puts) // 2
     assert statuses == {store.lib.RMQ_NOT_WRITABLE if is_failing else store.lib.RMQ_OK}
     assert waiting(store) == 0
 
@@ -387,9 +393,9 @@ def test_short_write_of_the_checkpoint_leaves_a_store_that_opens(
     for short in (0, 1, 8, 20, 47):
         root = tmp_path / str(short)
         store = Calls(core, root, door.vfs)
-        puts = [store.put(body(number)) for number in range(20)]
+        puts = [store.put(body(number)) for number in range(FEW)]
         store.flush()
-        puts.append(store.put(body(20)))
+        puts.append(store.put(body(FEW)))
         store.wait_dispatched(store.end_offset)
         door.arm(WRITE, 0, errno.EIO, count=EVERY, short=short)
         with pytest.raises(Failed):
@@ -407,14 +413,14 @@ def test_checkpoint_that_finds_no_space_leaves_the_store_usable(
 ) -> None:
     """An old checkpoint only makes the next recovery longer."""
     store = Calls(core, tmp_path, door.vfs)
-    puts = [store.put(body(number)) for number in range(20)]
+    puts = [store.put(body(number)) for number in range(FEW)]
     store.wait_dispatched(store.end_offset)
     door.arm(WRITE, 0, errno.ENOSPC, count=EVERY)
     with pytest.raises(Failed) as caught:
         store.flush()
     assert caught.value.status == store.lib.RMQ_NO_SPACE
     door.disarm()
-    puts.append(store.put(body(20)))
+    puts.append(store.put(body(FEW)))
     store.flush()
     store.abandon()
     store = Calls(core, tmp_path)

@@ -56,6 +56,8 @@ class Fate:
     def begin_run(self) -> None:
         self.gone = []
         self.doubtful = {}
+        # A writer that is killed before it opens the store leaves it as it was.
+        self.may_be_closed = True
 
     def learn(self, line: str) -> None:
         act, *fields = line.split()
