@@ -29,7 +29,7 @@ PEERS = import tomllib; \
 	extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
 	print(*(name for name in extras["bench"] if not name.startswith("rmqstore")))
 # From Debian, where this may install them; what needs them is left out, and says so, where not.
-PACKAGES = etcd-server
+PACKAGES = etcd-server libraft-dev libuv1-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= auto
 # A worker that dies ends the run: it is a crash to look into, and the tests it had are lost.
@@ -108,9 +108,10 @@ $(VENV)/peers: $(VENV)/installed
 $(VENV)/packages: | $(VENV)/installed
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 		{ timeout 300 sh -c 'export DEBIAN_FRONTEND=noninteractive; \
-		apt-get -qq install -y $(PACKAGES) || { apt-get -qq update && apt-get -qq install -y $(PACKAGES); }' \
+		apt-get -qq install -y $(PACKAGES) || { apt-get -qq update; \
+		for one in $(PACKAGES); do apt-get -qq install -y $$one; done; }' \
 		>$(VENV)/packages.log 2>&1; dpkg -s $(PACKAGES) >/dev/null 2>&1; }; } || \
-		echo "not installed, so what needs them is left out: $(PACKAGES) (apt-get install, as root)"
+		echo "not all installed, so what needs them is left out: $(PACKAGES) (apt-get install, as root)"
 	touch $@
 
 $(VENV)/extension: $(VENV)/installed $(VENV)/packages $(NATIVE)

@@ -15,7 +15,10 @@ from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import ConfigError
 
-__all__ = ["ControllerConfig", "ControllerPeer"]
+__all__ = ["RAFT_PORT_DISTANCE", "ControllerConfig", "ControllerPeer"]
+
+RAFT_PORT_DISTANCE = 1000
+"""From the port of a node to the one at which it serves the other nodes, by default."""
 
 
 class ControllerPeer(NamedTuple):
@@ -73,6 +76,20 @@ class ControllerConfig:
         "",
         help="directory of the log",
         effect="start",
+    )
+    raft_peers: str = option(
+        "controllerRaftPeers",
+        "",
+        help="places where the nodes of a group reach each other, as in "
+        "n0-10.0.0.1:10878;n1-10.0.0.2:10878; the peers with 1000 added to each port where it is "
+        "empty",
+        effect="start, with several peers and no etcdEndpoints",
+    )
+    raft_join: bool = option(
+        "controllerRaftJoin",
+        False,
+        help="take the log from the other nodes: for a node whose directory was lost",
+        effect="start with a new directory, with several peers and no etcdEndpoints",
     )
 
     # etcd. These keys are not RocketMQ's.
@@ -172,7 +189,8 @@ class ControllerConfig:
 
     def __post_init__(self) -> None:
         violations = violations_of(self) or [
-            *_peer_violations(self.peers, self.self_id),
+            *_peer_violations("controllerDLegerPeers (peers)", self.peers, self.self_id),
+            *_raft_violations(self.raft_peers, self.peers, has_etcd=bool(self.etcd_endpoints)),
             *_etcd_violations(self.etcd_endpoints, self.etcd_certificate, self.etcd_key),
         ]
         if violations:
@@ -182,6 +200,13 @@ class ControllerConfig:
     def nodes(self) -> tuple[ControllerPeer, ...]:
         """The nodes of the group; none where no peers are named."""
         return tuple(_peer(each) for each in _parts(self.peers))
+
+    @property
+    def raft_nodes(self) -> tuple[ControllerPeer, ...]:
+        """The places where the nodes of a group reach each other."""
+        if self.raft_peers:
+            return tuple(_peer(each) for each in _parts(self.raft_peers))
+        return tuple(each._replace(port=each.port + RAFT_PORT_DISTANCE) for each in self.nodes)
 
     @property
     def own_node(self) -> ControllerPeer | None:
@@ -244,23 +269,48 @@ def _peer(text: str) -> ControllerPeer:
     return ControllerPeer(node_id, host, int(port))
 
 
-def _peer_violations(peers: str, self_id: str) -> list[str]:
+def _raft_violations(raft_peers: str, peers: str, *, has_etcd: bool) -> list[str]:
+    """Returns what is wrong with the places of the nodes of a group; *peers* has no mistake, or
+    one that was found before."""
+    try:
+        nodes = [_peer(each) for each in _parts(peers)]
+    except ValueError:
+        return []
+    if raft_peers:
+        violations = _peer_violations("controllerRaftPeers (raft_peers)", raft_peers, None)
+        if violations:
+            return violations
+        ids = sorted(_peer(each).node_id for each in _parts(raft_peers))
+        if ids != sorted(each.node_id for each in nodes):
+            return [
+                f"controllerRaftPeers (raft_peers): it names {', '.join(ids)}; name each node of "
+                "controllerDLegerPeers"
+            ]
+    elif len(nodes) > 1 and not has_etcd:
+        bad = [each.port for each in nodes if not 0 < each.port <= 65535 - RAFT_PORT_DISTANCE]
+        if bad:
+            return [
+                f"controllerDLegerPeers (peers): {bad[0]} and {RAFT_PORT_DISTANCE} more is not a "
+                "port for the other nodes; name their places in controllerRaftPeers"
+            ]
+    return []
+
+
+def _peer_violations(name: str, peers: str, self_id: str | None) -> list[str]:
     nodes = []
     for each in _parts(peers):
         try:
             nodes.append(_peer(each))
         except ValueError:
             return [
-                f"controllerDLegerPeers (peers): {shown(each, typed=False)} is not a node; give an "
+                f"{name}: {shown(each, typed=False)} is not a node; give an "
                 "id, a host and a port, as in n0-10.0.0.1:9878"
             ]
 
     ids = [each.node_id for each in nodes]
     if len(set(ids)) < len(ids):
-        return [
-            f"controllerDLegerPeers (peers): an id is there twice: {', '.join(ids)}; correct it"
-        ]
-    if ids and self_id not in ids:
+        return [f"{name}: an id is there twice: {', '.join(ids)}; correct it"]
+    if ids and self_id is not None and self_id not in ids:
         return [
             f"controllerDLegerSelfId (self_id): {shown(self_id, typed=False)} is not among the "
             f"peers {', '.join(ids)}; correct it"

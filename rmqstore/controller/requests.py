@@ -49,7 +49,9 @@ NAME_LENGTH_MAX = 255
 """Characters of the names of a cluster and of a broker."""
 _TIMEOUT_MS_MAX = 3_600_000
 _START_FIELDS = frozenset(
-    {"group", "peers", "self_id", "bind_address", "listen_port", "store_path"}
+    name
+    for name, about in ControllerConfig.options().items()
+    if name == "group" or about.effect.startswith("start")
 )
 
 Handler = Callable[[Any, Frame], "Awaitable[Frame | None] | Frame | None"]

@@ -22,6 +22,7 @@ from rmqstore.controller.commands import Command, ElectMaster, decode_command, e
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
+from rmqstore.controller.engines.raft import RaftEngine
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import Liveness
 from rmqstore.controller.notices import Notices
@@ -436,14 +437,14 @@ def _make_engine(config: ControllerConfig) -> Engine:
             lease_seconds=config.etcd_lease_seconds,
             context=context,
         )
-    violations = []
-    if len(config.nodes) > 1:
-        violations.append(
-            f"controllerDLegerPeers: {len(config.nodes)} nodes; without etcdEndpoints this release "
-            "runs groups of one, so name this node alone"
-        )
     if not config.store_path:
-        violations.append("controllerStorePath: it is empty; name a directory for the log")
-    if violations:
-        raise ConfigError(violations)
+        raise ConfigError(["controllerStorePath: it is empty; name a directory for the log"])
+    if len(config.nodes) > 1:
+        return RaftEngine(
+            config.store_path,
+            node_id=config.self_id,
+            members={node: (host, port) for node, host, port in config.raft_nodes},
+            bind_host=config.bind_address,
+            founds=not config.raft_join,
+        )
     return OwnFileEngine(config.store_path, node_id=config.self_id)

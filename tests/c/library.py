@@ -47,6 +47,11 @@ _ASSERTION = re.compile(r"_Static_assert\s*\([^;]*;")
 _OPAQUE_TYPES = ("pthread_mutex_t", "pthread_cond_t", "pthread_t", "sem_t")
 
 
+def core_files(pattern: str) -> list[Path]:
+    """Return the files of csrc, but for those that need libraft."""
+    return sorted(path for path in SOURCES.rglob(pattern) if path.parent.name != "raft")
+
+
 def is_sanitized() -> bool:
     """Tell whether RMQ_SANITIZE asks for the build with ASan and UBSan."""
     return os.environ.get("RMQ_SANITIZE", "0") not in ("", "0")
@@ -89,7 +94,7 @@ def _link(
 def _objects(sanitizers: Sequence[str]) -> Path:
     """Return the folder of the compiled core, which all libraries and programs share."""
     flags = [*COMPILER, *FLAGS, *sanitizers]
-    sources = [*sorted(SOURCES.rglob("*.[ch]")), *sorted(TWINS.glob("*.[ch]"))]
+    sources = [*core_files("*.[ch]"), *sorted(TWINS.glob("*.[ch]"))]
     made = BUILD / f"{_digest(flags, sources)}.objects"
     with _lock(made):
         if not made.exists():
@@ -130,7 +135,7 @@ def _lock(made: Path) -> Iterator[None]:
 
 def declarations() -> str:
     """Return what the headers of csrc and of the twins declare, in the C that cffi understands."""
-    headers = [*sorted(SOURCES.rglob("*.h")), *sorted(TWINS.glob("*.h"))]
+    headers = [*core_files("*.h"), *sorted(TWINS.glob("*.h"))]
     texts = [path.read_text() for path in headers]
     constants = [
         f"#define {name} {value}" for text in texts for name, value in _CONSTANT.findall(text)

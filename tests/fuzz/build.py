@@ -42,7 +42,7 @@ def replayer() -> Path:
 def standalone() -> Path:
     """Return the program that mutates towards places it has not reached, made without clang."""
     compiler = [*library.COMPILER, *library.FLAGS, *library.SANITIZERS, *_includes()]
-    core = sorted(library.SOURCES.rglob("*.c"))
+    core = library.core_files("*.c")
     # What keeps the record must not be in it.
     driver = _cached("driver.o", [*compiler, "-c", str(_DRIVER)], [])
     command = [*compiler, _COVERAGE, *_names([*_sources(), *core])]
@@ -52,7 +52,7 @@ def standalone() -> Path:
 def libfuzzer(clang: str) -> Path:
     """Return the program with libFuzzer in it."""
     flags = [flag for flag in library.FLAGS if flag not in library.WARNINGS]
-    core = sorted(library.SOURCES.rglob("*.c"))
+    core = library.core_files("*.c")
     engine = "-fsanitize=fuzzer,address,undefined"
     command = [clang, *flags, engine, _SANITIZERS[1], *_includes()]
     return _cached("libfuzzer", [*command, *_names([*_sources(), *core])], [])
@@ -105,7 +105,7 @@ def _includes() -> list[str]:
 def _cached(name: str, command: Sequence[str], inputs: Sequence[Path]) -> Path:
     """Run a compiler command unless its outcome for these sources is there."""
     digest = hashlib.sha256(" ".join(command).encode())
-    sources = [*HERE.glob("*.[ch]"), *library.SOURCES.rglob("*.[ch]"), *inputs]
+    sources = [*HERE.glob("*.[ch]"), *library.core_files("*.[ch]"), *inputs]
     for path in sorted(sources):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
 

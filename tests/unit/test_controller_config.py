@@ -52,6 +52,26 @@ def test_bad_peers_are_refused(peers: str, self_id: str, word: str) -> None:
         ControllerConfig(peers=peers, self_id=self_id)
 
 
+def test_nodes_reach_each_other_a_thousand_ports_above_where_nothing_else_is_named() -> None:
+    peers = "n0-10.0.0.1:9878;n1-10.0.0.2:9868"
+    assert [each.port for each in ControllerConfig(peers=peers).raft_nodes] == [10878, 10868]
+    named = ControllerConfig(peers=peers, raft_peers="n1-b:5;n0-a:4")
+    assert [tuple(each) for each in named.raft_nodes] == [("n1", "b", 5), ("n0", "a", 4)]
+
+
+@pytest.mark.parametrize(
+    ("peers", "raft_peers", "word"),
+    [
+        ("n0-h:1;n1-h:65000", "", "65000 and 1000 more is not a port"),
+        ("n0-h:1;n1-h:2", "n0-h:3", "name each node"),
+        ("n0-h:1;n1-h:2", "n0-h:3;n1", "controllerRaftPeers .raft_peers.: 'n1' is not a node"),
+    ],
+)
+def test_bad_places_for_the_other_nodes_are_refused(peers: str, raft_peers: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        ControllerConfig(peers=peers, raft_peers=raft_peers)
+
+
 def test_properties_are_read_back() -> None:
     config = ControllerConfig.from_properties(FILE.replace("controllerThreadPoolNums = 16", ""))
     assert ControllerConfig.from_properties(config.to_properties()) == config

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -59,8 +60,17 @@ class Directory(Protocol):
 class OsDirectory:
     """A directory of the file system, locked by this process."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        log: str = "log",
+        unfinished: Collection[str] = ("log.tmp", "snapshot", "snapshot.tmp"),
+    ) -> None:
         """Make the directory where it is missing, and lock it.
+
+        *log* is the name that every directory of the engine has, but for one whose making was
+        interrupted, which may have the names *unfinished*.
 
         Raises StoreLockedError while another process uses it, UnsupportedStoreError where it holds
         the files of another program, DiskError.
@@ -72,7 +82,7 @@ class OsDirectory:
         self._lock.acquire()
         try:
             with disk_errors("opening the controller's directory"):
-                _refuse_foreign(self._path)
+                _refuse_foreign(self._path, log, unfinished)
         except BaseException:
             self._lock.close()
             raise
@@ -159,12 +169,12 @@ class _OsFile:
         os.close(self._descriptor)
 
 
-def _refuse_foreign(path: Path) -> None:
+def _refuse_foreign(path: Path, log: str, unfinished: Collection[str]) -> None:
     """Raises where files of another program are in the place of a log: a controller that began
     empty there would give ids and epochs twice."""
     names = set(os.listdir(path))
-    foreign = names - {"lock", "log.tmp", "snapshot", "snapshot.tmp"}
-    if "log" not in names and foreign:
+    foreign = names - {"lock", *unfinished}
+    if log not in names and foreign:
         raise UnsupportedStoreError(
             f"{path} holds no log of this controller, but {', '.join(sorted(foreign)[:3])}; name "
             "an empty directory (controllerStorePath)"
