@@ -80,7 +80,7 @@ soak: $(VENV)/extension
 	@echo "RMQ_SEED=$(RMQ_SEED)"
 	RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest -x -o faulthandler_timeout=0 \
 		--hypothesis-seed=$(RMQ_SEED) tests/crash tests/c tests/property tests/fuzz tests/simulation \
-		tests/unit tests/service tests/spark || \
+		tests/unit tests/service tests/spark tests/interop || \
 		{ echo "once more: RMQ_LONG=1 RMQ_SEED=$(RMQ_SEED) $(BIN)/python -m pytest" \
 		"--hypothesis-seed=$(RMQ_SEED) TEST, with the name of the failed test" >&2; exit 1; }
 	$(BIN)/python -m tests.house.mutate

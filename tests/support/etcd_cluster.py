@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -32,8 +33,9 @@ needs_etcd = pytest.mark.skipif(
 class Member:
     """One process of a cluster."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, options: Mapping[str, str]) -> None:
         self.name = name
+        self._options = options
         self.peers, self.clients = Relay(), Relay()
         self.process: subprocess.Popen[bytes] | None = None
         self._directory = directory
@@ -57,6 +59,7 @@ class Member:
             "advertise-client-urls": self.url,
             "listen-client-urls": _url(("127.0.0.1", clients)),
             "logger": "zap",
+            **self._options,
         }
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -107,13 +110,15 @@ class Member:
 
 
 class EtcdCluster:
-    """Members that agree; leaving the context ends them."""
+    """Members that agree, started with *options* besides; leaving the context ends them."""
 
-    def __init__(self, directory: Path, *, members: int = 1) -> None:
+    def __init__(
+        self, directory: Path, *, members: int = 1, options: Mapping[str, str] | None = None
+    ) -> None:
         self._stack = ExitStack()
         self.members: list[Member] = []
         for number in range(members):
-            member = Member(f"m{number}", directory / f"m{number}")
+            member = Member(f"m{number}", directory / f"m{number}", options or {})
             self._stack.callback(member.close)
             self.members.append(member)
         self._cluster = ",".join(f"{m.name}={_url(m.peers.address)}" for m in self.members)

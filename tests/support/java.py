@@ -53,6 +53,16 @@ def missing() -> str | None:
     return f"the real Java store needs {', '.join(lacking)}" if lacking else None
 
 
+def need(release: str) -> None:
+    """Build the programs for *release*; skip the test that calls where that cannot be."""
+    import pytest  # benchmarks that only measure do without it
+
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    build(release)
+
+
 def version() -> str | None:
     """Return what `java -version` calls itself, None without Java."""
     java = shutil.which("java")

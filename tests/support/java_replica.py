@@ -67,9 +67,9 @@ class Replica:
         """Where it accepts replicas."""
         return f"{HOST}:{self.state['haPort']}"
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, *, timeout: float = START_TIMEOUT_S) -> None:
         """Return when it has reported its first state."""
-        self._wait(lambda: bool(self.state), "its first state", START_TIMEOUT_S)
+        self._wait(lambda: bool(self.state), "its first state", timeout)
 
     def send(self, line: str) -> int:
         """Send a command and return the number of its answer."""
@@ -184,7 +184,7 @@ class Replicas:
         It has reported its first state when this returns.
         """
         given = {"heartbeat_ms": 100, "watch_ms": 20} | options
-        _mend_epoch_file(root)
+        mend_epoch_file(root)
         name = f"{role}-{len(self._running)}"
         temporary = Path(tempfile.mkdtemp(prefix="java-", dir=self._scratch))
         flags = (*java.QUICK, *MEMORY, f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN")
@@ -214,7 +214,7 @@ class Replicas:
         return replica
 
 
-def _mend_epoch_file(root: Path) -> None:
+def mend_epoch_file(root: Path) -> None:
     """Do what an operator has to do after a kill at the wrong moment.
 
     RocketMQ overwrites its epoch file in place; cut short, the file is empty, and it neither starts

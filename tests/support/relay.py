@@ -21,9 +21,11 @@ class Relay:
         self,
         target: tuple[str, int] | None = None,
         change: Callable[[bool], Callable[[bytes], bytes]] = lambda _: bytes,
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self._change = change
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(listen)
         self.address: tuple[str, int] = self._listener.getsockname()
         self.target = target
         self._open: set[socket.socket] = set()

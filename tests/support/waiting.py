@@ -24,16 +24,18 @@ def wait_until(
     spin_until(lambda: replica._call(lambda: bool(condition())), what, timeout=timeout)
 
 
-def spin_until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:
+def spin_until(
+    condition: Callable[[], object], what: str, *, timeout: float = WAIT_S, pause: float = POLL_S
+) -> None:
     """Return once *condition* holds; for conditions that no event reports.
 
-    The condition is evaluated every few milliseconds. A loop without a pause would take processor
+    The condition is evaluated every *pause* seconds: a loop without a pause would take processor
     time from the threads it waits for.
     """
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"took over {timeout} s: {what}"
-        time.sleep(POLL_S)
+        time.sleep(pause)
 
 
 async def until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:

@@ -69,7 +69,8 @@ public final class HaServices {
         throw new IllegalStateException("no listening address in " + acceptService.getClass());
     }
 
-    private static void set(Object target, Class<?> owner, String name, Object value) {
+    /** Replaces a field that has no setter. */
+    public static void set(Object target, Class<?> owner, String name, Object value) {
         try {
             Field field = owner.getDeclaredField(name);
             field.setAccessible(true);

@@ -1,0 +1,168 @@
+package peer.cluster;
+
+import com.alibaba.fastjson2.JSON;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.SortedSet;
+import java.util.TreeSet;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * RocketMQ's client and administration tool, with a command a line on the standard input and a JSON
+ * object a line on the standard output: produce NAMESRV TOPIC | stop | read NAMESRV TOPIC |
+ * admin ARGUMENTS.
+ *
+ * Each message has a number of its own as its body. It is sent once: a failure is reported, and the
+ * next message follows.
+ */
+public final class Client {
+    private static final int SEND_TIMEOUT_MS = 2000;
+    private static final int PAUSE_MS = 5;
+    private static final int PAUSE_AFTER_FAILURE_MS = 100;
+
+    private final PrintStream out = new PrintStream(
+        new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
+    private DefaultMQProducer producer;
+    private Thread sender;
+    private volatile boolean isStopping;
+    private int next;
+
+    private Client() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        System.setProperty("rocketmq.client.logUseSlf4j", "false");
+        Client client = new Client();
+        client.emit("event", "ready");
+        BufferedReader in = new BufferedReader(
+            new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ");
+            try {
+                client.obey(words);
+            } catch (Exception e) {
+                client.emit("event", "error", "in", "command", "line", line, "why", e.toString());
+            }
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void obey(String[] words) throws Exception {
+        switch (words[0]) {
+            case "produce" -> produce(words[1], words[2]);
+            case "stop" -> stop();
+            case "read" -> read(words[1], words[2]);
+            case "admin" -> admin(Arrays.copyOfRange(words, 1, words.length));
+            default -> throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    private void emit(Object... pairs) {
+        Map<String, Object> fields = new LinkedHashMap<>();
+        for (int i = 0; i + 1 < pairs.length; i += 2) {
+            fields.put(String.valueOf(pairs[i]), pairs[i + 1]);
+        }
+        synchronized (out) {
+            out.println(JSON.toJSONString(fields));
+        }
+    }
+
+    private void produce(String namesrv, String topic) throws Exception {
+        producer = new DefaultMQProducer("peer-producer");
+        producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.setPollNameServerInterval(200);
+        producer.start();
+        isStopping = false;
+        sender = new Thread(() -> send(topic), "sender");
+        sender.start();
+        emit("event", "done");
+    }
+
+    private void send(String topic) {
+        while (!isStopping) {
+            int number = next++;
+            long pauseMs = PAUSE_MS;
+            try {
+                byte[] body = String.valueOf(number).getBytes(StandardCharsets.US_ASCII);
+                SendResult result = producer.send(new Message(topic, "", "key-" + number, body));
+                emit("event", "sent", "n", number, "status", result.getSendStatus().name());
+            } catch (Exception e) {
+                emit("event", "failed", "n", number, "why", String.valueOf(e.getMessage()));
+                pauseMs = PAUSE_AFTER_FAILURE_MS;
+            }
+            try {
+                Thread.sleep(pauseMs);
+            } catch (InterruptedException e) {
+                return;
+            }
+        }
+    }
+
+    private void stop() throws Exception {
+        isStopping = true;
+        sender.join();
+        producer.shutdown();
+        emit("event", "done");
+    }
+
+    /** Reports the numbers of all messages from the first to the last of each queue. */
+    private void read(String namesrv, String topic) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("peer-reader");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName("reader-" + System.nanoTime());
+        consumer.setConsumerPullTimeoutMillis(3000);
+        consumer.start();
+        SortedSet<Integer> numbers = new TreeSet<>();
+        try {
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+                long offset = consumer.minOffset(queue);
+                long end = consumer.maxOffset(queue);
+                PullStatus status = PullStatus.FOUND;
+                while (offset < end && status != PullStatus.NO_NEW_MSG) {
+                    PullResult pulled = consumer.pull(queue, "*", offset, 32);
+                    status = pulled.getPullStatus();
+                    if (status == PullStatus.FOUND) {
+                        for (MessageExt message : pulled.getMsgFoundList()) {
+                            String body = new String(message.getBody(), StandardCharsets.US_ASCII);
+                            numbers.add(Integer.valueOf(body));
+                        }
+                    }
+                    offset = pulled.getNextBeginOffset();
+                }
+            }
+        } finally {
+            consumer.shutdown();
+        }
+        emit("event", "done", "numbers", numbers);
+    }
+
+    private void admin(String[] arguments) {
+        PrintStream former = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        try (PrintStream into = new PrintStream(printed, true, StandardCharsets.UTF_8)) {
+            System.setOut(into);
+            MQAdminStartup.main0(arguments, null);
+        } finally {
+            System.setOut(former);
+        }
+        emit("event", "done", "printed", printed.toString(StandardCharsets.UTF_8));
+    }
+}

@@ -1,0 +1,69 @@
+package peer.cluster;
+
+import java.io.FileInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.Properties;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.broker.BrokerStartup;
+import org.apache.rocketmq.broker.controller.ReplicasManager;
+import org.apache.rocketmq.namesrv.NamesrvStartup;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import peer.HaServices;
+
+/**
+ * One unmodified server from its configuration file: namesrv FILE | broker FILE.
+ *
+ * The HA service of a broker listens at bindAddress too; RocketMQ has no setting for that. The
+ * process halts at the end of its standard input, so it does not outlive a killed parent.
+ */
+public final class Server {
+    private Server() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        haltWithParent();
+        String role = args[0];
+        String file = args[1];
+        String[] arguments = {"-c", file};
+        switch (role) {
+            case "namesrv" -> NamesrvStartup.main(arguments);
+            case "broker" -> {
+                BrokerController broker = BrokerStartup.createBrokerController(arguments);
+                listenAt(broker, bindAddress(file));
+                BrokerStartup.start(broker);
+            }
+            default -> throw new IllegalArgumentException(role);
+        }
+        System.out.printf("%n{\"event\":\"ready\",\"role\":\"%s\"}%n", role);
+    }
+
+    private static void haltWithParent() {
+        Thread watcher = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    continue;
+                }
+            } catch (IOException e) {
+                // The parent is gone.
+            }
+            Runtime.getRuntime().halt(0);
+        });
+        watcher.setDaemon(true);
+        watcher.start();
+    }
+
+    private static String bindAddress(String file) throws IOException {
+        Properties properties = new Properties();
+        try (InputStream in = new FileInputStream(file)) {
+            properties.load(in);
+        }
+        return properties.getProperty("bindAddress");
+    }
+
+    private static void listenAt(BrokerController broker, String host) {
+        HaServices.Switching service = new HaServices.Switching(host);
+        HaServices.install((DefaultMessageStore) broker.getMessageStore(), service);
+        HaServices.set(broker.getReplicasManager(), ReplicasManager.class, "haService", service);
+    }
+}

@@ -1,0 +1,266 @@
+"""A group of Java brokers under controllers and a nameserver of ours, with Java's own client.
+
+Each fault begins while the client sends messages. All members of the sync-state set acknowledge a
+message, so none may be lost. The state of the controller is checked whenever it is asked for: an
+id has one address, an epoch one master, and epochs do not go back.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from rmqstore.net.loop_thread import LoopThread
+from rmqstore.remoting.bodies.controller import SyncStateSetBody
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame
+from tests.interop.faults import FEW, Fault, cut_off, killed, paused
+from tests.support.effort import rounds
+from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S, JavaCluster
+from tests.support.waiting import WAIT_S, spin_until
+
+pytest.importorskip("typer", reason="the command line needs the extra cli")
+
+from typer.testing import CliRunner
+
+from rmqstore.cli.app import app
+
+_topics = (f"faults-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster(java_release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
+    """Return a running group, its servers and a client."""
+    made = JavaCluster(java_release, tmp_path_factory.mktemp("cluster"), with_java_nameserver=True)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("fault", [killed, paused, cut_off])
+def test_nothing_acknowledged_is_lost_with_a_master(cluster: JavaCluster, fault: Fault) -> None:
+    for _ in range(rounds(1, 20)):
+        before = cluster.wait_whole()
+        with cluster.producing(next(_topics)):
+            cluster.wait_acknowledged(FEW)
+            with fault(cluster.broker(before.master_id)):
+                if cluster.wait_successor(before.master_id):
+                    cluster.wait_acknowledged(FEW)
+            cluster.wait_whole()
+            cluster.wait_acknowledged(FEW)
+        cluster.wait_readable()
+
+
+@pytest.mark.parametrize("fault", [killed, paused, cut_off])
+def test_nothing_acknowledged_is_lost_with_a_slave(cluster: JavaCluster, fault: Fault) -> None:
+    for _ in range(rounds(1, 20)):
+        before = cluster.wait_whole()
+        [slave_id] = before.members - {before.master_id}
+        with cluster.producing(next(_topics)):
+            cluster.wait_acknowledged(FEW)
+            with fault(cluster.broker(slave_id)):
+                cluster.wait_outside(slave_id)
+                cluster.wait_acknowledged(FEW)
+            cluster.wait_whole()
+            cluster.wait_acknowledged(FEW)
+        cluster.wait_readable()
+
+
+@pytest.mark.parametrize("fault", [killed, paused])
+@pytest.mark.parametrize("server", ["controller", "nameserver"])
+def test_brokers_serve_without_a_server_that_comes_back_with_its_state(
+    cluster: JavaCluster, server: str, fault: Fault
+) -> None:
+    for _ in range(rounds(1, 20)):
+        before = cluster.wait_whole()
+        with cluster.producing(next(_topics)):
+            cluster.wait_acknowledged(FEW)
+            with fault(cluster.nameserver if server == "nameserver" else cluster.controllers[0]):
+                cluster.wait_acknowledged(FEW)
+            after = cluster.wait_whole()
+            assert (after.epoch, after.set_epoch) >= (before.epoch, before.set_epoch)
+            cluster.wait_acknowledged(FEW)
+        cluster.wait_readable()
+
+
+def admin(*arguments: str) -> str:
+    """Return what `rmqstore admin` prints; it must end with status 0."""
+    result = CliRunner().invoke(app, ["admin", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_mqadmin_prints_the_same_with_our_nameserver_and_with_java_s(cluster: JavaCluster) -> None:
+    cluster.wait_whole()
+    with cluster.producing(topic := next(_topics)):
+        cluster.wait_acknowledged(FEW)
+
+    def printed(nameserver: str) -> tuple[object, ...]:
+        brokers = cluster.admin("clusterList", "-n", nameserver).splitlines()
+        return (
+            # The columns after the version are figures of the moment.
+            [line.split()[:5] for line in brokers if line.startswith(CLUSTER)],
+            sorted(cluster.admin("topicList", "-n", nameserver).splitlines()),
+            cluster.admin("topicRoute", "-n", nameserver, "-t", topic),
+        )
+
+    found: list[tuple[object, ...]] = []
+
+    def are_equal() -> bool:
+        # Brokers register at one after the other.
+        found[:] = [printed(cluster.namesrv), printed(cluster.java_namesrv)]
+        return found[0] == found[1]
+
+    spin_until(are_equal, "equal routes", timeout=LIMIT_S)
+    brokers, topics, route = found[0]
+    assert len(brokers) == 2
+    assert topic in topics
+    assert '"writeQueueNums":4' in route
+
+
+def test_mqadmin_shows_the_group_and_elects_the_named_master(cluster: JavaCluster) -> None:
+    before = cluster.wait_whole()
+    controller = cluster.controller
+    shown = cluster.admin("getSyncStateSet", "-a", controller, "-b", GROUP)
+    assert "#SyncStateSetNums\t2\n" in shown
+    assert shown.count("brokerId=") == shown.count("alive=true") == 2
+
+    [other] = before.members - {before.master_id}
+    options = ("-a", controller, "-b", str(other), "-bn", GROUP, "-c", CLUSTER)
+    shown = cluster.admin("electMaster", *options)
+    assert f"#BrokerMasterAddr\t{cluster.broker(other).address}\n" in shown
+    assert cluster.wait_whole().epoch > before.epoch
+
+    shown = cluster.admin("getControllerMetaData", "-a", controller)
+    assert f"#ControllerLeaderAddress\t{controller}\n" in shown
+
+    shown = cluster.admin("getBrokerEpoch", "-n", cluster.namesrv, "-b", GROUP)
+    epochs = [
+        [int(epoch) for epoch in re.findall(r"epoch=(\d+),", part)]
+        for part in shown.split("#brokerAddr")[1:]
+    ]
+    assert len(epochs) == 2
+    assert all(each and each == sorted(set(each)) for each in epochs), shown
+
+
+@pytest.mark.parametrize("tool", ["mqadmin", "rmqstore"])
+def test_both_tools_change_both_nameservers_alike(cluster: JavaCluster, tool: str) -> None:
+    run = cluster.admin if tool == "mqadmin" else admin
+    cluster.wait_whole()
+    with cluster.producing(topic := next(_topics)):
+        cluster.wait_acknowledged(FEW)
+
+    for nameserver in (cluster.namesrv, cluster.java_namesrv):
+        run("updateKvConfig", "-n", nameserver, "-s", tool, "-k", "kept", "-v", "value")
+        run("updateKvConfig", "-n", nameserver, "-s", tool, "-k", "other", "-v", "value")
+        run("deleteKvConfig", "-n", nameserver, "-s", tool, "-k", "other")
+        run(
+            "updateNamesrvConfig",
+            "-n",
+            nameserver,
+            "-k",
+            "scanNotActiveBrokerInterval",
+            "-v",
+            "6000",
+        )
+
+        def has_permission(wanted: int, change: str, nameserver: str = nameserver) -> bool:
+            # A broker that has just changed its topics registers with its own permissions again.
+            run(change, "-n", nameserver, "-b", GROUP)
+            route = json.loads(admin("topicRoute", "-n", nameserver, "-t", topic, "--json"))
+            return route["perm"] == wanted
+
+        for change, wanted in (("wipeWritePerm", 4), ("addWritePerm", 6)):
+            spin_until(functools.partial(has_permission, wanted, change), change, timeout=LIMIT_S)
+        shown = run("getNamesrvConfig", "-n", nameserver)
+        assert re.search(r"scanNotActiveBrokerInterval\W+6000", shown)
+
+    ours, java_s = (json.loads(path.read_text())["configTable"] for path in cluster.kv_files)
+    assert ours[tool] == java_s[tool] == {"kept": "value"}
+
+
+def test_rmqstore_admin_prints_the_same_with_our_nameserver_and_with_java_s(
+    cluster: JavaCluster,
+) -> None:
+    cluster.wait_whole()
+
+    def printed(nameserver: str) -> list[str]:
+        verbs = (["topicList"], ["clusterList"], ["topicRoute", "-t", "TBW102"])
+        return [admin(*verb, "-n", nameserver) for verb in verbs]
+
+    spin_until(
+        lambda: printed(cluster.namesrv) == printed(cluster.java_namesrv),
+        "equal answers",
+        timeout=LIMIT_S,
+    )
+    assert GROUP in printed(cluster.java_namesrv)[1]
+
+
+def test_rmqstore_admin_works_with_java_s_controller(cluster: JavaCluster) -> None:
+    address = cluster.java_controller
+    thread = LoopThread("brokers", what="the thread of the brokers")
+    stack = AsyncExitStack()
+    try:
+        # Java's controller takes a broker for dead once its connection closes.
+        thread.run(lambda: _form_group(stack, address))
+
+        leader = json.loads(admin("getControllerMetaData", "-a", address, "--json"))
+        assert leader["controllerLeaderAddress"] == address
+        shown = json.loads(admin("getSyncStateSet", "-a", address, "-b", "b", "--json"))
+        assert (shown["masterBrokerId"], shown["masterEpoch"]) == (1, 1)
+        assert [each["brokerId"] for each in shown["inSyncReplicas"]] == [1, 2]
+
+        options = ("-a", address, "-b", "2", "-bn", "b", "-c", "c", "--json")
+        elected = json.loads(admin("electMaster", *options))
+        assert (elected["masterBrokerId"], elected["masterEpoch"]) == (2, 2)
+
+        admin("updateControllerConfig", "-a", address, "-k", "processReadEvent", "-v", "true")
+        assert re.search(r"rocessReadEvent\W+true", admin("getControllerConfig", "-a", address))
+
+        admin("cleanBrokerMetadata", "-a", address, "-bn", "b", "-c", "c", "-l")
+        arguments = ["admin", "getSyncStateSet", "-a", address, "-b", "b"]
+        assert CliRunner().invoke(app, arguments).exit_code != 0
+    finally:
+        thread.run(stack.aclose)
+        thread.stop()
+
+
+async def _form_group(stack: AsyncExitStack, controller: str) -> None:
+    """Register brokers 1 and 2 of group b in cluster c, 1 as the master, both in the set."""
+    group = {"clusterName": "c", "brokerName": "b"}
+    clients = [await stack.enter_async_context(RemotingClient()) for _ in range(2)]
+
+    async def send(number: int, code: RequestCode, body: bytes = b"", **fields: str) -> None:
+        request = Frame.request(code, group | fields, body)
+        (await clients[number - 1].call(controller, request, WAIT_S)).raise_for_code()
+
+    for number in (1, 2):
+        own, place = str(number), f"127.0.0.1:{number}"
+        code = RequestCode.CONTROLLER_APPLY_BROKER_ID
+        await send(number, code, appliedBrokerId=own, registerCheckCode=f"{place};1")
+        code = RequestCode.CONTROLLER_REGISTER_BROKER
+        await send(number, code, brokerId=own, brokerAddress=place)
+        figures = {"epoch": "0", "maxOffset": "100", "confirmOffset": "100"}
+        await send(
+            number,
+            RequestCode.BROKER_HEARTBEAT,
+            **figures,
+            brokerId=own,
+            brokerAddr=place,
+            heartbeatTimeoutMills="3600000",
+            electionPriority="1",
+        )
+    await send(1, RequestCode.CONTROLLER_ELECT_MASTER, brokerId="1", designateElect="false")
+    await send(
+        1,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        SyncStateSetBody(frozenset({1, 2}), 1).encode(),
+        masterBrokerId="1",
+        masterEpoch="1",
+    )
