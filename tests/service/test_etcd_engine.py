@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from rmqstore.controller.engines.engine import Leadership, Outcome
 from rmqstore.controller.engines.etcd import COMMAND_BYTES_MAX, EtcdEngine
 from rmqstore.controller.engines.etcd_gateway import Gateway
 from rmqstore.controller.server import Controller
-from rmqstore.errors import ArgumentError, CorruptionError, StoreTimeout
+from rmqstore.errors import ArgumentError, CorruptionError, DiskError, StoreTimeout
 from tests.support.engine_history import History, commit
 from tests.support.etcd_cluster import EtcdCluster, needs_etcd
 from tests.support.relay import Relay
@@ -200,6 +203,45 @@ def test_command_whose_answers_are_lost_is_written_once(etcd: EtcdCluster, prefi
     assert swallowed >= 10
 
 
+def test_command_that_etcd_writes_and_refuses_as_too_much_is_committed(
+    etcd: EtcdCluster, prefix: str
+) -> None:
+    message = "etcdserver: mvcc: database space exceeded"
+    body = json.dumps({"error": message, "message": message, "code": 8}).encode()
+    head = f"HTTP/1.1 429 Too Many Requests\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    refused = 0
+    refuses = False
+
+    def change(is_from_target: bool) -> Any:
+        def pass_on(data: bytes) -> bytes:
+            nonlocal refused, refuses
+            if refuses and is_from_target and b"response_put" in data:
+                refused += 1
+                refuses = False
+                return head + body
+            return data
+
+        return pass_on
+
+    relay = Relay(etcd.members[0].clients.address, change)
+
+    async def work() -> None:
+        nonlocal refuses
+        node = Node([f"http://127.0.0.1:{relay.address[1]}"], prefix)
+        await node.start()
+        for each in range(5):
+            refuses = True
+            await commit(node.engine, str(each))
+        assert node.history.commands == [str(each) for each in range(5)]
+        await node.close()
+
+    try:
+        asyncio.run(work())
+    finally:
+        relay.close()
+    assert refused >= 1
+
+
 def test_leader_without_etcd_steps_down_and_another_leads(etcd: EtcdCluster, prefix: str) -> None:
     relay = Relay(etcd.members[0].clients.address)
 
@@ -333,6 +375,61 @@ def test_state_larger_than_a_request_of_etcd_is_kept_in_parts(
         assert states == [large]
 
     asyncio.run(work())
+
+
+def test_full_etcd_refuses_commands_and_takes_them_again_when_there_is_room(
+    tmp_path: Path, prefix: str
+) -> None:
+    held: list[bytes] = []
+    refusals: list[DiskError] = []
+
+    def apply(index: int, term: int, command: bytes) -> bytes:
+        held.append(command[:4])
+        return b""
+
+    async def fill(engine: EtcdEngine) -> int:
+        """Commit until etcd is full; return how many were committed."""
+        for number in range(60):
+            command = f"{number:04}".encode() * 64_000
+            try:
+                outcome, _ = await engine.propose(command, timeout=30)
+            except DiskError as error:
+                refusals.append(error)
+                return number
+            assert outcome is Outcome.COMMITTED
+        pytest.fail("etcd has room for everything")
+
+    async def make_room(gateway: Gateway) -> None:
+        revision = (await gateway.call("/v3/kv/range", {"key": "YQ=="}, timeout=30)).body["header"]
+        body = {"revision": revision["revision"], "physical": True}
+        await gateway.call("/v3/kv/compaction", body, timeout=30)
+        await gateway.call("/v3/maintenance/defragment", {}, timeout=30)
+        request = {"action": "DEACTIVATE", "alarm": "NOSPACE", "memberID": "0"}
+        alarms = (await gateway.call("/v3/maintenance/alarm", {}, timeout=30)).body
+        for each in alarms.get("alarms", []):
+            disarm = {**request, "memberID": each["memberID"]}
+            await gateway.call("/v3/maintenance/alarm", disarm, timeout=30)
+
+    async def work(etcd: EtcdCluster) -> None:
+        engine = EtcdEngine(
+            etcd.endpoints, prefix=prefix, lease_seconds=60, snapshot_entries=COMPACTION // 2
+        )
+        await engine.start(apply, lambda: b"", lambda _: None)
+        await until(lambda: engine.leadership().is_leader, "it leads")
+        count = await fill(engine)
+        assert refusals[0].errno == errno.ENOSPC
+        assert "disarm its alarm" in str(refusals[0])
+        assert engine.leadership().is_leader
+        gateway = Gateway(etcd.endpoints)
+        await make_room(gateway)
+        await gateway.close()
+        assert (await engine.propose(b"last", timeout=30))[0] is Outcome.COMMITTED
+        assert held == [*(f"{number:04}".encode() for number in range(count)), b"last"]
+        await engine.close()
+
+    quota = {"quota-backend-bytes": str(8 * 1024 * 1024)}
+    with EtcdCluster(tmp_path, options=quota) as etcd:
+        asyncio.run(work(etcd))
 
 
 def test_command_above_the_limit_is_refused(etcd: EtcdCluster, prefix: str) -> None:

@@ -407,9 +407,10 @@ class EtcdEngine:
                 is_repeated = True
                 continue
             except GatewayRefused as error:
-                if is_repeated or error.is_repeated:
-                    return Outcome.UNKNOWN, 0
-                return _refused(error), 0
+                is_repeated = is_repeated or error.is_repeated
+                return await self._refused(
+                    error, self._keys.log(index), values[0], is_repeated=is_repeated
+                )
             if answer.body.get("succeeded"):
                 return Outcome.COMMITTED, int(answer.body["header"]["revision"])
             is_repeated = is_repeated or answer.is_repeated
@@ -421,6 +422,21 @@ class EtcdEngine:
                 raise damage(first[0].key, "another process wrote it in the term of this node")
             return (Outcome.UNKNOWN if is_repeated else Outcome.NOT_LEADER), 0
         return (Outcome.UNKNOWN if is_repeated else Outcome.NOT_LEADER), 0
+
+    async def _refused(
+        self, error: GatewayRefused, key: str, value: bytes, *, is_repeated: bool
+    ) -> tuple[Outcome | DiskError, int]:
+        """Returns what became of entries that etcd refused. It may have written them: it looks at
+        its quota again while it writes, and says that it is full although it has written."""
+        try:
+            found = await self._read(key)
+        except (StoreTimeout, GatewayRefused):
+            return Outcome.UNKNOWN, 0
+        if found is not None and found.value == value:
+            return Outcome.COMMITTED, found.create_revision
+        if is_repeated or found is not None:
+            return Outcome.UNKNOWN, 0
+        return _disk_error(error), 0
 
     async def _compact(self, reign: _Reign) -> None:
         """Writes a snapshot, and deletes the entries behind it, where enough was written."""
@@ -546,7 +562,7 @@ def _end_all(proposals: list[_Proposal], result: _Result) -> None:
             future.set_result(result)
 
 
-def _refused(error: GatewayRefused) -> DiskError:
+def _disk_error(error: GatewayRefused) -> DiskError:
     if error.is_full:
         return DiskError(
             errno.ENOSPC,

@@ -28,13 +28,14 @@ _UNCERTAIN = {1, 2, 4, 8, 10, 13, 14}
 
 
 class GatewayRefused(StoreError):
-    """etcd refused a request, which had no effect in this attempt; *is_repeated* as in `Answer`."""
+    """etcd refused a request, which had no effect in this attempt unless etcd *is_full*;
+    *is_repeated* as in `Answer`."""
 
     def __init__(self, message: str, *, code: int, is_full: bool, is_repeated: bool) -> None:
         super().__init__(message)
         self.code = code
         self.is_full = is_full
-        """Whether the quota of etcd's data is used up."""
+        """Whether the quota of etcd's data is used up. The request may have taken effect."""
         self.is_repeated = is_repeated
 
 
