@@ -13,7 +13,7 @@ import typer
 
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
 from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
-from rmqstore.config import ControllerConfig, NameserverConfig
+from rmqstore.config import ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError
 from rmqstore.nameserver.server import NameServer
@@ -52,6 +52,16 @@ ReadyOption = Annotated[
         help="Inherited descriptor that gets the line of stdout once the server serves.",
     ),
 ]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        help="Port that serves metrics to Prometheus, in place of metricsExporterType and "
+        "metricsPromExporterPort; 0: any that is free.",
+    ),
+]
 LogLevelOption = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="Lowest level logged. Default: INFO.")
 ]
@@ -68,6 +78,7 @@ def namesrv(
         ),
     ] = None,
     ready_fd: ReadyOption = None,
+    metrics_port: MetricsPortOption = None,
     tls_file: TlsFileOption = None,
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
@@ -83,16 +94,20 @@ def namesrv(
     settings = NameserverConfig() if config is None else NameserverConfig.from_properties(config)
     if listen_port is not None:
         settings = settings.replace(listen_port=listen_port)
+    settings = settings.replace(**_metrics(metrics_port))
     tls = _tls(tls_file, tls_keys)
-    nameserver = NameServer(settings, config_file=config, **tls)
     if not settings.controller_in_namesrv or config is None:
-        return _serve(nameserver, "namesrv", ready_fd)
+        return _serve(NameServer(settings, config_file=config, **tls), "namesrv", ready_fd)
     beside = ControllerConfig.from_properties(config, beside=NameserverConfig.options())
     if not beside.nodes:
         raise ConfigError(
             ["controllerDLegerPeers: it is empty, and listenPort is the nameserver's; name a node"],
             source=str(config),
         )
+    beside = beside.replace(**_metrics(metrics_port))
+    # One port serves metrics: those of the controller, as in RocketMQ.
+    settings = settings.replace(metrics_exporter=MetricsExporter.DISABLE)
+    nameserver = NameServer(settings, config_file=config, **tls)
     both = _together(nameserver, Controller(beside, config_file=config, **tls))
     return _serve(both, "namesrv", ready_fd)
 
@@ -115,6 +130,7 @@ def controller(
         typer.Option("--store", metavar="DIR", help="Directory in place of controllerStorePath."),
     ] = None,
     ready_fd: ReadyOption = None,
+    metrics_port: MetricsPortOption = None,
     tls_file: TlsFileOption = None,
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
@@ -130,8 +146,16 @@ def controller(
         settings = settings.replace(listen_port=listen_port)
     if store is not None:
         settings = settings.replace(store_path=str(store))
+    settings = settings.replace(**_metrics(metrics_port))
     tls = _tls(tls_file, tls_keys)
     return _serve(Controller(settings, config_file=config, **tls), "controller", ready_fd)
+
+
+def _metrics(port: int | None) -> dict[str, Any]:
+    """Returns the settings that the option for metrics changes."""
+    if port is None:
+        return {}
+    return {"metrics_exporter": MetricsExporter.PROM, "metrics_port": port}
 
 
 def _tls(file: Path | None, pairs: list[str] | None) -> dict[str, Any]:

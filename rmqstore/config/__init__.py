@@ -6,6 +6,7 @@ from rmqstore.config.nameserver_config import NameserverConfig
 from rmqstore.config.options import (
     BrokerRole,
     FlushDiskType,
+    MetricsExporter,
     Option,
     format_delay_levels,
     parse_delay_levels,
@@ -23,6 +24,7 @@ __all__ = [
     "ControllerConfig",
     "ControllerPeer",
     "FlushDiskType",
+    "MetricsExporter",
     "NameserverConfig",
     "Option",
     "ReplicaConfig",

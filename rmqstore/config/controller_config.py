@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 
 from rmqstore.arguments import shown
 from rmqstore.config import sources
-from rmqstore.config.options import WORDS, Option, option, options_of, violations_of
+from rmqstore.config.options import (
+    WORDS,
+    MetricsExporter,
+    Option,
+    option,
+    options_of,
+    violations_of,
+)
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import ConfigError
@@ -170,6 +177,28 @@ class ControllerConfig:
         True,
         help="notify brokers of a new master",
         effect="elections",
+    )
+
+    # Metrics.
+    metrics_exporter: MetricsExporter = option(  # noqa: RUF009
+        "metricsExporterType",
+        MetricsExporter.DISABLE,
+        help="how metrics are exported: PROM serves them to Prometheus; OTLP_GRPC and LOG have no "
+        "effect here",
+        effect="start",
+    )
+    metrics_host: str = option(
+        "metricsPromExporterHost",
+        "",
+        help="address that serves metrics; bindAddress where it is empty",
+        effect="start, with metricsExporterType=PROM",
+    )
+    metrics_port: int = option(
+        "metricsPromExporterPort",
+        5557,
+        high=65535,
+        help="port that serves metrics; 0 for any free port",
+        effect="start, with metricsExporterType=PROM",
     )
 
     # Configuration.

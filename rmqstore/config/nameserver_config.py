@@ -9,7 +9,15 @@ from typing import Any
 
 from rmqstore.config import sources
 from rmqstore.config.controller_config import ControllerConfig
-from rmqstore.config.options import WORDS, Option, option, options_of, violations_of
+from rmqstore.config.options import (
+    WORDS,
+    MetricsExporter,
+    Option,
+    option,
+    options_of,
+    same_option,
+    violations_of,
+)
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import ConfigError
@@ -123,6 +131,13 @@ class NameserverConfig:
         help="run a controller in the same process, with the keys of controller.conf in this file",
         effect="serve namesrv",
     )
+
+    # Metrics.
+    metrics_exporter: MetricsExporter = same_option(  # noqa: RUF009
+        ControllerConfig, "metrics_exporter"
+    )
+    metrics_host: str = same_option(ControllerConfig, "metrics_host")
+    metrics_port: int = same_option(ControllerConfig, "metrics_port")
 
     # Files.
     kv_config_path: str = option(

@@ -23,6 +23,7 @@ __all__ = [
     "BrokerRole",
     "Codec",
     "FlushDiskType",
+    "MetricsExporter",
     "Option",
     "codec_for",
     "filled",
@@ -53,6 +54,15 @@ class BrokerRole(StrEnum):
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
+
+
+class MetricsExporter(StrEnum):
+    """How a server exports its metrics."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+    OTLP_GRPC = "OTLP_GRPC"
+    LOG = "LOG"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.engines.raft import RaftEngine
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import Liveness
+from rmqstore.controller.metrics import ControllerMetrics
 from rmqstore.controller.notices import Notices
 from rmqstore.controller.requests import Requests
 from rmqstore.controller.state import (
@@ -38,11 +39,14 @@ from rmqstore.controller.state import (
 from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.metrics import Family
+from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
+from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import change_properties
 
@@ -101,6 +105,8 @@ class Controller:
         self._engine: Engine | None = None
         self._leader: Leader | None = None
         self._server: RemotingServer | None = None
+        self._metrics = ControllerMetrics()
+        self._endpoint = MetricsEndpoint.from_config(config, self._families)
         self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
         self._tasks = Supervisor("controller", log=self._log)
         self._notices = Notices(self._tasks, self._log, tls=client_tls)
@@ -131,6 +137,29 @@ class Controller:
         assert self._server is not None, "the controller is not started"
         return self._server.address
 
+    @property
+    def metrics_address(self) -> Address | None:
+        """Host and port that serve metrics, None without metricsExporterType=PROM."""
+        return None if self._endpoint is None else self._endpoint.address
+
+    def _families(self) -> Iterator[Family]:
+        status = self.status()
+        node = {
+            "address": format_address(self.address),
+            "group": self.config.group,
+            "peer_id": self.config.self_id,
+        }
+        return self._metrics.families(
+            node,
+            self.state.groups(),
+            self.liveness,
+            status.waiting,
+            is_leader=status.is_leader,
+            term=status.term,
+            task_failures=len(status.task_failures),
+            now_ms=self.now_ms(),
+        )
+
     def status(self) -> ControllerStatus:
         """Return the present state of the controller."""
         engine, leader = self._engine, self._leader
@@ -152,9 +181,15 @@ class Controller:
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
         self._engine = engine
         try:
-            server = RemotingServer(place, Requests(self).handlers(), tls=self._tls)
+            handlers = Requests(self).handlers()
+            if self._endpoint is not None:
+                handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
+                await self._endpoint.start()
+            server = RemotingServer(place, handlers, tls=self._tls)
             server.start()
         except BaseException:
+            if self._endpoint is not None:
+                await self._endpoint.close()
             await engine.close()
             raise
         self._server = server
@@ -171,6 +206,8 @@ class Controller:
             timer.cancel()
         if self._server is not None:
             await self._server.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
         await self._tasks.close()
         await self._notices.close()
         if self._engine is not None:
@@ -253,12 +290,18 @@ class Controller:
         """Have *command* committed. Raises RequestRefused where that is not certain."""
         engine = self._engine
         assert engine is not None, "the controller is started"
+        began = time.perf_counter()
+        status = "failed"
         try:
             outcome, applied = await engine.propose(
                 encode_command(command), timeout=_COMMIT_TIMEOUT_S
             )
+            if outcome is not Outcome.NOT_LEADER:
+                status = "timeout" if applied is None else "success"
         except DiskError as error:
             raise RequestRefused(str(error), code=ResponseCode.SYSTEM_ERROR) from error
+        finally:
+            self._metrics.committed(status, time.perf_counter() - began)
         if outcome is Outcome.NOT_LEADER:
             raise RequestRefused(
                 "this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER
@@ -300,6 +343,8 @@ class Controller:
         command = election.command
         if command is None or (command.master_id is None and broker_id is not None):
             # A broker that cannot be elected does not take the master away from the group.
+            if election.verdict is Verdict.UNCHANGED:
+                self._metrics.kept()
             return Election(None, election.verdict, election.reason), None
         return election, await self._hold(leader, command, election)
 
@@ -314,6 +359,7 @@ class Controller:
         if result.group is None or not result.is_applied:
             return None
         group = result.group
+        self._metrics.elected(group.master_id)
         if group.master_id is None:
             self._log.warning(
                 "%s has no master in epoch %d: %s", group.name, group.master_epoch, election.reason

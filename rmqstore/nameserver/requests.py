@@ -53,7 +53,16 @@ __all__ = ["Host", "Requests"]
 _STANDARD_JSON_FROM = 401
 """Clients from V4_9_4 on read standard JSON."""
 _FIXED_KEYS = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
-_START_KEYS = frozenset({"bindAddress", "listenPort", "serverChannelMaxIdleTimeSeconds"})
+_START_KEYS = frozenset(
+    {
+        "bindAddress",
+        "listenPort",
+        "metricsExporterType",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
+        "serverChannelMaxIdleTimeSeconds",
+    }
+)
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Handler = Callable[[Any, Frame], Awaitable[Frame] | Frame]

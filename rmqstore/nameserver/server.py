@@ -13,7 +13,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from rmqstore.config import NameserverConfig
 from rmqstore.errors import RemotingError
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.kv_file import KvFile
+from rmqstore.nameserver.metrics import NameserverMetrics
 from rmqstore.nameserver.requests import Requests
 from rmqstore.nameserver.routes import (
     CloseConnection,
@@ -31,13 +32,16 @@ from rmqstore.nameserver.routes import (
 )
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.metrics import Family
+from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
-from rmqstore.remoting.connection import ConnectionLimits, RemotingConnection
+from rmqstore.remoting.connection import ConnectionLimits, Handler, RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import NotifyMinBrokerIdChangeRequestHeader
+from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import change_properties
 
@@ -76,6 +80,8 @@ class NameServer:
         self._table = RouteTable(_options(self.config))
         self._requests = Requests(self._table, self)
         self._server: RemotingServer | None = None
+        self._metrics = NameserverMetrics()
+        self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
         self._client = RemotingClient(tls=client_tls)
         self.log = IdentityLog("rmqstore.nameserver", "namesrv not started")
         self._tasks = Supervisor("nameserver", log=self.log)
@@ -106,6 +112,21 @@ class NameServer:
         return self._server.address
 
     @property
+    def metrics_address(self) -> Address | None:
+        """Host and port that serve metrics, None without metricsExporterType=PROM."""
+        return None if self._endpoint is None else self._endpoint.address
+
+    def _families(self) -> Iterator[Family]:
+        assert self._server is not None, "the nameserver is started"
+        status = self._server.status()
+        return self._metrics.families(
+            self._table,
+            connections=status.connections,
+            refused=status.refused_connections,
+            task_failures=len(self._tasks.failures) + len(status.task_failures),
+        )
+
+    @property
     def table(self) -> RouteTable:
         """The route table, to be read on the loop of the nameserver."""
         return self._table
@@ -115,13 +136,22 @@ class NameServer:
         if self.config.kv_config_path:
             self.kv = await asyncio.to_thread(KvFile(self.config.kv_config_path).load)
         self._started_ms = self.now_ms()
+        handlers: Mapping[int, Handler] = self._requests.handlers()
+        if self._endpoint is not None:
+            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
+            await self._endpoint.start()
         server = RemotingServer(
             (self.config.bind_address, self.config.listen_port),
-            self._requests.handlers(),
+            handlers,
             tls=self._tls,
             limits=ConnectionLimits(idle_timeout_s=self.config.idle_seconds_max),
         )
-        server.start()
+        try:
+            server.start()
+        except BaseException:
+            if self._endpoint is not None:
+                await self._endpoint.close()
+            raise
         self._server = server
         self.log.identity = f"namesrv {format_address(server.address)}"
         self._tasks.start(self._scan(), name="scan")
@@ -135,6 +165,8 @@ class NameServer:
         await self._tasks.close()
         if self._server is not None:
             await self._server.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
         await self._client.close()
         self.log.info("closed")
 

