@@ -179,8 +179,7 @@ class NameserverAdmin(ServerAdmin):
     async def _epochs_of(self, group: BrokerData, broker_id: int, address: str) -> BrokerEpochs:
         cache, failure = None, None
         try:
-            answer = await self._call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
-            cache = EpochCache.decode(answer.raise_for_code().body)
+            cache = await self.epoch_cache(address)
         except RemotingError as error:
             failure = error
         return BrokerEpochs(group.cluster, group.broker_name, broker_id, address, cache, failure)

@@ -14,7 +14,9 @@ from rmqstore.config import parse_properties
 from rmqstore.errors import ArgumentError, RemotingError, RemotingFrameError
 from rmqstore.net.addresses import format_address, parse_address
 from rmqstore.net.tls import TlsClient
+from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 
 __all__ = ["Change", "ServerAdmin"]
@@ -64,6 +66,11 @@ class ServerAdmin:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+    async def epoch_cache(self, broker: str) -> EpochCache:
+        """Return the epochs of the broker at the address *broker*. Raises RemotingError."""
+        answer = await self._call(broker, RequestCode.GET_BROKER_EPOCH_CACHE)
+        return EpochCache.decode(answer.raise_for_code().body)
 
     async def _call(
         self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""

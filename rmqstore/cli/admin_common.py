@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from typing import Annotated, TypeVar
 
@@ -27,6 +28,7 @@ __all__ = [
     "ValueOption",
     "on_controllers",
     "on_nameservers",
+    "on_servers",
     "print_changes",
     "print_configurations",
     "print_table",
@@ -81,6 +83,27 @@ def on_nameservers(addresses: str, call: Callable[[NameserverAdmin], Awaitable[T
 def on_controllers(addresses: str, call: Callable[[ControllerAdmin], Awaitable[T]]) -> T:
     """Return the result of *call* with the controllers at *addresses*."""
     return _run(lambda: ControllerAdmin(addresses, tls=_tls.get()), call)
+
+
+def on_servers(
+    nameservers: str | None,
+    controllers: str | None,
+    call: Callable[[NameserverAdmin | None, ControllerAdmin | None], Awaitable[T]],
+) -> T:
+    """Return the result of *call* with both kinds of servers; None for those without addresses."""
+
+    async def work() -> T:
+        async with AsyncExitStack() as stack:
+            nameserver = controller = None
+            if nameservers is not None:
+                nameserver = NameserverAdmin(nameservers, tls=_tls.get())
+                await stack.enter_async_context(nameserver)
+            if controllers is not None:
+                controller = ControllerAdmin(controllers, tls=_tls.get())
+                await stack.enter_async_context(controller)
+            return await call(nameserver, controller)
+
+    return asyncio.run(work())
 
 
 def _run(make: Callable[[], A], call: Callable[[A], Awaitable[T]]) -> T:

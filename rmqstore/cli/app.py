@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import admin, bench, check, diff, epoch, load, query, replica, serve, show, spark
+from rmqstore.cli import (
+    admin,
+    bench,
+    check,
+    diff,
+    epoch,
+    load,
+    query,
+    replica,
+    serve,
+    show,
+    spark,
+    top,
+)
 from rmqstore.cli.demo import command as demo
 from rmqstore.cli.errors import EXIT_CODES
 
@@ -43,6 +56,7 @@ app.command("import", epilog=EXIT_CODES)(load.import_files)
 app.add_typer(replica.app, name="replica")
 app.add_typer(serve.app, name="serve")
 app.add_typer(admin.app, name="admin")
+app.command("top", epilog=EXIT_CODES)(top.top)
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
 app.command("demo", epilog=EXIT_CODES)(demo.demo)

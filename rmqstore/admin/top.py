@@ -1,0 +1,188 @@
+"""The state of broker groups at one moment, for `rmqstore top`: masters, epochs, sets and lag.
+
+    async with NameserverAdmin("10.0.0.1:9876") as nameserver:
+        view = await observe(nameserver, None, ["broker-a"])
+
+A nameserver names the live brokers, a controller the masters and sync-state sets, and each broker
+reports the end of its log. What no server reports is None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rmqstore.admin.controller import ControllerAdmin
+from rmqstore.admin.nameserver import NameserverAdmin
+from rmqstore.admin.servers import ServerAdmin
+from rmqstore.errors import ArgumentError, RemotingError
+from rmqstore.remoting.bodies.cluster import ClusterInfo
+from rmqstore.remoting.bodies.controller import ReplicasInfo
+from rmqstore.remoting.bodies.epochs import EpochCache
+
+__all__ = ["HEADS", "ReplicaRow", "View", "observe"]
+
+HEADS = (
+    *("broker name", "id", "address", "role", "alive", "epoch", "in sync", "set epoch"),
+    *("end offset", "lag"),
+)
+"""The heads of the cells of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRow:
+    """A broker of a group."""
+
+    broker_name: str
+    broker_id: int
+    """The controller's id where a controller was asked, else the nameserver's."""
+    address: str
+    is_master: bool
+    is_alive: bool
+    epoch: int | None = None
+    """That of the group at the controller, else the last one in the broker's log."""
+    is_in_sync: bool | None = None
+    set_epoch: int | None = None
+    end_offset: int | None = None
+    lag_bytes: int | None = None
+    """The bytes that the master has and this broker lacks, by their reports."""
+
+    def cells(self) -> tuple[object, ...]:
+        """Return the row for people, below HEADS."""
+        words = {None: "-", True: "yes", False: "no"}
+        numbers = (self.set_epoch, self.end_offset, self.lag_bytes)
+        set_epoch, end, lag = ("-" if each is None else each for each in numbers)
+        return (
+            *(self.broker_name, self.broker_id, self.address),
+            "master" if self.is_master else "slave",
+            words[self.is_alive],
+            "-" if self.epoch is None else self.epoch,
+            *(words[self.is_in_sync], set_epoch, end, lag),
+        )
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the row as an object for JSON."""
+        return {
+            "brokerName": self.broker_name,
+            "brokerId": self.broker_id,
+            "brokerAddr": self.address,
+            "role": "master" if self.is_master else "slave",
+            "alive": self.is_alive,
+            "epoch": self.epoch,
+            "inSync": self.is_in_sync,
+            "syncStateSetEpoch": self.set_epoch,
+            "endOffset": self.end_offset,
+            "lagBytes": self.lag_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The groups at one moment."""
+
+    rows: Sequence[ReplicaRow]
+    waits: Mapping[str, str]
+    """Why groups have no master, by name."""
+    unknown: Sequence[str]
+    """Names of groups that no server knows."""
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the view as an object for JSON."""
+        return {
+            "brokers": [row.to_fields() for row in self.rows],
+            "waitReasons": dict(sorted(self.waits.items())),
+            "unknown": list(self.unknown),
+        }
+
+
+async def observe(
+    nameserver: NameserverAdmin | None,
+    controller: ControllerAdmin | None,
+    names: Collection[str] | None = None,
+    *,
+    cluster: str | None = None,
+) -> View:
+    """Return the state of the groups *names*, by default of those with a live broker at the
+    nameserver, or in one *cluster* there.
+
+    A group that the controller does not know is shown as the nameserver has it. A broker that does
+    not answer has no end offset. Raises ArgumentError without names and a nameserver, RemotingError
+    where a server that names brokers does not answer.
+    """
+    server = nameserver or controller
+    if server is None or (nameserver is None and not names):
+        raise ArgumentError("give a nameserver, or a controller and the names of broker groups")
+    if not names:
+        assert nameserver is not None
+        names = await nameserver.broker_names(cluster)
+    groups = [] if controller is None else await controller.sync_state_sets(names)
+    rows = [row for group in groups for row in _of_controller(group)]
+    if nameserver is not None:
+        others = set(names) - {group.broker_name for group in groups}
+        rows += _of_nameserver(await nameserver.cluster_list(), others)
+
+    caches = await asyncio.gather(*(_cache_of(server, row) for row in rows))
+    return View(
+        _with_offsets(list(zip(rows, caches, strict=True))),
+        {group.broker_name: group.wait_reason for group in groups if group.wait_reason},
+        sorted(set(names) - {row.broker_name for row in rows}),
+    )
+
+
+def _of_controller(group: ReplicasInfo) -> list[ReplicaRow]:
+    rows = [
+        ReplicaRow(
+            broker_name=group.broker_name,
+            broker_id=each.broker_id,
+            address=each.address,
+            is_master=each.broker_id == group.master_id,
+            is_alive=each.is_alive,
+            epoch=group.master_epoch,
+            is_in_sync=each in group.in_sync,
+            set_epoch=group.set_epoch,
+        )
+        for each in (*group.in_sync, *group.not_in_sync)
+    ]
+    return sorted(rows, key=lambda row: row.broker_id)
+
+
+def _of_nameserver(info: ClusterInfo, names: Collection[str]) -> list[ReplicaRow]:
+    return [
+        ReplicaRow(
+            broker_name=name,
+            broker_id=broker_id,
+            address=address,
+            is_master=broker_id == 0,
+            is_alive=True,
+        )
+        for name in sorted(set(names) & info.brokers.keys())
+        for broker_id, address in sorted(info.brokers[name].addresses.items())
+    ]
+
+
+async def _cache_of(server: ServerAdmin, row: ReplicaRow) -> EpochCache | None:
+    if not row.is_alive:
+        return None
+    try:
+        return await server.epoch_cache(row.address)
+    except (RemotingError, ValueError):
+        # A broker without epochs, or an address that cannot be reached from here.
+        return None
+
+
+def _with_offsets(pairs: Sequence[tuple[ReplicaRow, EpochCache | None]]) -> list[ReplicaRow]:
+    ends = {row.broker_name: cache.end_offset for row, cache in pairs if row.is_master and cache}
+    rows = []
+    for row, cache in pairs:
+        if cache is not None:
+            master_end = ends.get(row.broker_name)
+            last = cache.entries[-1].epoch if cache.entries else None
+            row = replace(
+                row,
+                epoch=last if row.epoch is None else row.epoch,
+                end_offset=cache.end_offset,
+                lag_bytes=None if master_end is None else max(0, master_end - cache.end_offset),
+            )
+        rows.append(row)
+    return rows

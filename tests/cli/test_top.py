@@ -1,0 +1,181 @@
+"""`rmqstore top` over a nameserver, a controller and brokers on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rmqstore.cli import top as top_module
+from rmqstore.cli.app import app
+from rmqstore.config import NameserverConfig
+from rmqstore.nameserver.server import NameServer
+from rmqstore.net.addresses import format_address
+from rmqstore.net.loop_thread import LoopThread
+from rmqstore.remoting.bodies.controller import ReplicasInfo, ReplicaState, sync_state_data
+from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.topic_config import TopicTable
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.connection import Handler
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
+from rmqstore.remoting.server import RemotingServer
+from tests.support.nameserver_host import registration
+from tests.support.waiting import WAIT_S
+
+
+@dataclass
+class Cluster:
+    """Group b of two brokers with epochs, in cluster c, and group x without, in cluster d."""
+
+    nameserver: str
+    controller: str
+    brokers: list[str]
+    questions: list[int]
+    """How often the controller was asked for sets."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    stack = AsyncExitStack()
+    questions: list[int] = []
+
+    def broker(end: int) -> dict[int, Handler]:
+        body = b'{"brokerId":1,"epochList":[{"epoch":4,"startOffset":0}],"maxOffset":%d}' % end
+        return {
+            RequestCode.GET_BROKER_EPOCH_CACHE: lambda connection, request: request.respond(
+                ResponseCode.SUCCESS, body=body
+            )
+        }
+
+    async def start() -> Cluster:
+        async def serve(handlers: dict[int, Handler]) -> str:
+            server = await stack.enter_async_context(RemotingServer("127.0.0.1:0", handlers))
+            return format_address(server.address)
+
+        brokers = [await serve(each) for each in (broker(500), broker(120), {})]
+        config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
+        nameserver = await stack.enter_async_context(NameServer(config))
+        client = await stack.enter_async_context(RemotingClient())
+        places = [("c", "b", 0), ("c", "b", 1), ("d", "x", 0)]
+        for (name_of_cluster, name, broker_id), address in zip(places, brokers, strict=True):
+            header = RegisterBrokerRequestHeader(
+                broker_name=name,
+                broker_address=address,
+                cluster_name=name_of_cluster,
+                broker_id=broker_id,
+            )
+            frame = registration(header, TopicTable(DataVersion(1), {}))
+            (await client.call(nameserver.address, frame, WAIT_S)).raise_for_code()
+
+        def sets(connection: Any, request: Frame) -> Frame:
+            questions.append(len(questions))
+            group = ReplicasInfo(
+                broker_name="b",
+                master_id=2,
+                master_address=brokers[0],
+                master_epoch=4,
+                set_epoch=9,
+                in_sync=(ReplicaState(2, brokers[0], True),),
+                not_in_sync=(
+                    ReplicaState(1, brokers[1], True),
+                    ReplicaState(3, "127.0.0.1:1", False),
+                ),
+                wait_reason="two copies" if len(questions) > 1 else "",
+            )
+            return request.respond(ResponseCode.SUCCESS, body=sync_state_data({"b": group}))
+
+        def metadata(connection: Any, request: Frame) -> Frame:
+            if len(questions) >= 4:
+                return request.respond(ResponseCode.SYSTEM_BUSY, "no more")
+            return request.respond(ResponseCode.SUCCESS, fields={"isLeader": "true"})
+
+        controller = await serve(
+            {
+                RequestCode.CONTROLLER_GET_METADATA_INFO: metadata,
+                RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: sets,
+            }
+        )
+        return Cluster(format_address(nameserver.address), controller, brokers, questions)
+
+    thread = LoopThread("cluster", what="the thread of the cluster")
+    try:
+        yield thread.run(start)
+    finally:
+        thread.run(stack.aclose)
+        thread.stop()
+
+
+def top(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["top", "--once", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_nameserver_alone_shows_ids_ends_and_lag(cluster: Cluster) -> None:
+    rows = [line.split("\t") for line in top("-n", cluster.nameserver).splitlines()]
+    first, second, third = cluster.brokers
+    assert rows[0][:4] == ["broker name", "id", "address", "role"]
+    assert rows[1:] == [
+        ["b", "0", first, "master", "yes", "4", "-", "-", "500", "0"],
+        ["b", "1", second, "slave", "yes", "4", "-", "-", "120", "380"],
+        ["x", "0", third, "master", "yes", "-", "-", "-", "-", "-"],
+    ]
+    only = top("-n", cluster.nameserver, "-c", "d").splitlines()[1:]
+    assert [line.split("\t")[0] for line in only] == ["x"]
+    assert "no live broker" in top("-n", cluster.nameserver, "-c", "e", code=1)
+
+
+def test_a_controller_adds_masters_sets_and_why_a_group_waits(cluster: Cluster) -> None:
+    cluster.questions.clear()
+    found = json.loads(top("-a", cluster.controller, "-b", "b", "--json"))
+    assert [
+        (each["brokerId"], each["role"], each["inSync"], each["lagBytes"], each["alive"])
+        for each in found["brokers"]
+    ] == [
+        (1, "slave", False, 380, True),
+        (2, "master", True, 0, True),
+        (3, "slave", False, None, False),
+    ]
+    assert {each["syncStateSetEpoch"] for each in found["brokers"]} == {9}
+    assert (found["waitReasons"], found["unknown"]) == ({}, [])
+
+    both = top("-n", cluster.nameserver, "-a", cluster.controller)
+    assert f"b\t2\t{cluster.brokers[0]}\tmaster\tyes\t4\tyes\t9\t500\t0\n" in both
+    assert f"x\t0\t{cluster.brokers[2]}\tmaster\tyes\t-" in both
+    assert "b waits for a master: two copies" in both
+    missing = top("-a", cluster.controller, "-b", "b", "-b", "y", code=1)
+    assert "no server knows broker group y" in missing
+
+
+def test_views_follow_each_other_and_go_on_while_no_server_answers(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.questions.clear()
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(top_module, "time", SimpleNamespace(sleep=pause))
+    arguments = ["top", "-a", cluster.controller, "-b", "b", "-i", "0.5"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 130
+    assert pauses == [0.5] * 6
+    assert result.output.count("broker name\t") == 4
+    assert result.output.count("no controller leads") == 2
+
+
+def test_a_server_that_does_not_answer_ends_one_view() -> None:
+    assert "cannot connect" in top("-n", "127.0.0.1:1", code=4)
+    assert "no controller leads" in top("-a", "127.0.0.1:1", "-b", "b", code=4)
+    assert "address" in top("-n", ";", code=2)
