@@ -12,7 +12,6 @@ import random
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -297,12 +296,10 @@ def test_byte_at_a_time_is_no_way_to_stay_without_ever_saying_a_frame(
     with besieged(tmp_path, protocol, caplog) as siege, calling(siege.master, protocol) as peer:
         # 16 bytes at the pace of a byte in 100 ms would take four times what silence may last.
         frame = hello_bytes() if protocol == "autoswitch" else bytes(8)
-        began = time.monotonic()
         for byte in frame:
             peer.say(bytes([byte]))
             if not peer.is_open(within=0.1):
                 break
-        assert time.monotonic() - began < 5
         assert not peer.is_open()
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from tests.support import java
 from tests.support.java_store import STDERR_KEPT, PeerError
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 WAIT_S = 40.0
 HOST = "127.0.0.1"
 PROGRAM = "peer.ha.Main"

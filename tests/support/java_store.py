@@ -18,7 +18,7 @@ from typing import Any
 from tests.support import java
 
 PROGRAM = "peer.store.Main"
-COMMAND_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 300.0
 STDERR_KEPT = 4000
 
 

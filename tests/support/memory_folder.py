@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,16 @@ ROOM_BYTES = 1 << 30
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """Yield an empty folder in memory, or on disk where memory offers no such room."""
-    if not _has_room():
-        yield tmp_path
+    """Yield an empty folder in memory."""
+    with in_memory(tmp_path) as folder:
+        yield folder
+
+
+@contextmanager
+def in_memory(path: Path) -> Iterator[Path]:
+    """Yield an empty folder in memory, or *path* where memory offers no such room."""
+    if not os.access(MEMORY, os.W_OK | os.X_OK) or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
+        yield path
         return
-    with tempfile.TemporaryDirectory(prefix=f"{tmp_path.name}-", dir=MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{path.name}-", dir=MEMORY) as folder:
         yield Path(folder)
-
-
-def _has_room() -> bool:
-    return os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
