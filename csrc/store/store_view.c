@@ -22,13 +22,6 @@ size_t rmq_store_index_files_skipped(const struct rmq_store *store)
     return store->index_files_skipped;
 }
 
-void rmq_store_set_clock(struct rmq_store *store, int64_t now_ms)
-{
-    assert(now_ms >= 0);
-
-    store->clock.fixed_ms = now_ms;
-}
-
 /* ---- the log ---- */
 
 int64_t rmq_store_start(const struct rmq_store *store)

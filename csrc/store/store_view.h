@@ -18,8 +18,6 @@ bool rmq_store_is_read_only(const struct rmq_store *store);
 const struct rmq_recovery *rmq_store_recovery(const struct rmq_store *store);
 /* Read-only: how many index files were left out because they have another size. */
 size_t rmq_store_index_files_skipped(const struct rmq_store *store);
-/* Time stands still at now_ms; 0: it runs. For tests of formats. */
-void rmq_store_set_clock(struct rmq_store *store, int64_t now_ms);
 
 /* ---- the log ---- */
 

@@ -384,7 +384,6 @@ cdef extern from "store/store.h" nogil:
 cdef extern from "store/store_view.h" nogil:
     const rmq_recovery *rmq_store_recovery(const rmq_store *store)
     size_t rmq_store_index_files_skipped(const rmq_store *store)
-    void rmq_store_set_clock(rmq_store *store, int64_t now_ms)
 
     int64_t rmq_store_start(const rmq_store *store)
     int64_t rmq_store_end(const rmq_store *store)

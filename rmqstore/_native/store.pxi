@@ -7,7 +7,7 @@ cdef class AckBoard
 cdef class StoreHandle:
     """The native half of `rmqstore.Store`; see there."""
 
-    cdef rmq_store *handle
+    cdef rmq_store *handle      # the first field: tests/support/native_store.py reads it
     cdef rmq_gate *gate          # through which Arrow streams step
     cdef int calls              # of this object that are under way outside of the GIL
     cdef bint closing
@@ -193,10 +193,6 @@ cdef class StoreHandle:
     def closed(self):
         """Whether the store was closed, or never opened."""
         return self.handle == NULL
-
-    def _set_clock(self, int64_t now_ms):
-        """Make time stand still at *now_ms*, 0 to let it run. For tests of formats."""
-        rmq_store_set_clock(self.alive(), now_ms)
 
     # -- positions
 

@@ -12,6 +12,7 @@ import pytest
 import rmqstore
 from tests.cli.conftest import Run
 from tests.golden import GoldenCase, every_case
+from tests.support.native_store import set_clock
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
 GoldenCopy = Callable[[str, str], GoldenCase]
@@ -92,7 +93,7 @@ def test_grep_by_time_takes_the_first_and_leaves_the_last(tmp_path: Path, run: R
     path = tmp_path / "clock.store"
     with rmqstore.open(path) as store:
         for number in range(5):
-            store._set_clock(1_700_000_000_000 + number * 1000)
+            set_clock(store, 1_700_000_000_000 + number * 1000)
             store.put("t", b"%d" % number)
     for topic in (("-t", "t"), ()):
         answer = run(

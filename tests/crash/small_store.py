@@ -16,6 +16,7 @@ import rmqstore
 from rmqstore import Message, Receipt, Record, Store, StoreError
 from rmqstore.check import verify
 from rmqstore.message import GetStatus
+from tests.support.native_store import set_clock
 
 BATCH_TOPIC = "batches"
 BATCH_COUNT = 3
@@ -122,7 +123,7 @@ class SmallStore:
             {"append_property_crc": True, "force_verify_property_crc": True} if has_crc else {}
         )
         with rmqstore.open(root, **SIZES, **crc, **settings) as store:
-            store._set_clock(CLOCK_MS)
+            set_clock(store, CLOCK_MS)
             store.create_topic(
                 BATCH_TOPIC,
                 read_queue_count=1,

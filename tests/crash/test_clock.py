@@ -18,6 +18,7 @@ from rmqstore.store.retention import CommitLogFile, DiskUse, RetentionPolicy, de
 from tests.c.library import COMPILER, SOURCES, WARNINGS
 from tests.support.agreement import FILES, check_agreement
 from tests.support.effort import rounds
+from tests.support.native_store import set_clock
 
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
@@ -42,7 +43,7 @@ def clocks(jumps: list[int]) -> Iterator[int]:
 
 def put_all(store: rmqstore.Store, jumps: list[int]) -> None:
     for number, now_ms in enumerate(clocks(jumps)):
-        store._set_clock(now_ms)
+        set_clock(store, now_ms)
         body = b"%06d" % number + bytes(number % 1500)
         receipt = store.put("orders", body, queue=number % 2, keys=[f"k{number}"])
         assert receipt.store_timestamp == now_ms

@@ -29,6 +29,7 @@ from tests.crash.small_store import (
 )
 from tests.reference import checkpoint
 from tests.support.effort import rounds
+from tests.support.native_store import set_clock
 
 UNUSED_BYTES = 40
 """Behind what was written, this many bytes of each file are turned too."""
@@ -172,7 +173,7 @@ def test_search_by_time_finds_messages_beside_a_gap(tmp_path: Path) -> None:
     with rmqstore.open(root, **SIZES) as store:
         receipts = []
         for number in range(12):
-            store._set_clock(CLOCK_MS + number * 1000)
+            set_clock(store, CLOCK_MS + number * 1000)
             receipts.append(store.put("orders", b"message %d" % number))
 
     for harmed in receipts[3:8]:

@@ -29,6 +29,7 @@ from rmqstore.replication import (
     Slave,
 )
 from tests.house import tree
+from tests.support.native_store import set_clock
 from tests.support.waiting import WAIT_S, wait_until
 
 SIZES = {
@@ -95,7 +96,7 @@ def test_a_clock_set_back_loses_nothing(tmp_path: Path) -> None:
     store = rmqstore.open(tmp_path / "store", **SIZES)
     now_ms = 1_700_000_000_000
     for number in range(100):
-        store._set_clock(now_ms - number * 3_600_000)
+        set_clock(store, now_ms - number * 3_600_000)
         store.put("orders", bytes(2000), keys=[f"k{number}"])
         if number % 30 == 29:
             store.wait_dispatched()
@@ -206,7 +207,7 @@ def test_store_times_behind_ipv6_hosts_are_found(tmp_path: Path) -> None:
     host = ("2001:db8::17", 10911)
     with rmqstore.open(tmp_path / "store", **SIZES) as store:
         for number in range(10):
-            store._set_clock(1_700_000_000_000 + number * 1000)
+            set_clock(store, 1_700_000_000_000 + number * 1000)
             store.put(Message("orders", b"x", born_host=host, store_host=host))
         for number in range(10):
             assert store.queue("orders").offset_at(1_700_000_000_000 + number * 1000) == number

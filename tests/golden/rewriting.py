@@ -16,12 +16,10 @@ import rmqstore
 from tests.golden import GoldenCase
 from tests.reference import log, properties
 from tests.reference.record import CRC_PROPERTY_SIZE, Host, Record
+from tests.support.native_store import StoredForm, put_stored_forms, set_clock
 
 BATCH_PROPERTY = re.compile(rb"batch\x01of \d+\x02\Z")
 FAR_TIME_MS = (1 << 63) - 1
-
-Form = tuple[Any, ...]
-"""One message as Store._put_raw_form takes it."""
 
 
 def config_of(
@@ -69,9 +67,9 @@ def open_fresh(case: GoldenCase, root: Path) -> rmqstore.Store:
 def replay(case: GoldenCase, records: Iterable[Record], store: rmqstore.Store) -> None:
     """Put *records* again, under the clock they were put under."""
     for batch in _calls(records):
-        store._set_clock(batch[0].store_timestamp)
+        set_clock(store, batch[0].store_timestamp)
         forms = [_form(case, found, in_batch=len(batch) > 1) for found in batch]
-        store._put_raw_form(forms, len(batch) > 1)
+        put_stored_forms(store, forms, together=len(batch) > 1)
         # Index files are named by the clock that runs while they are made, and with SYNC_FLUSH
         # nothing is dispatched before it is flushed.
         store.wait_flushed()
@@ -87,7 +85,7 @@ def _calls(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield list(group)
 
 
-def _form(case: GoldenCase, found: Record, *, in_batch: bool) -> Form:
+def _form(case: GoldenCase, found: Record, *, in_batch: bool) -> StoredForm:
     text = found.property_bytes
     if case.spec["store"].get("enabledAppendPropCRC"):
         text = text[:-CRC_PROPERTY_SIZE]
@@ -100,7 +98,7 @@ def _form(case: GoldenCase, found: Record, *, in_batch: bool) -> Form:
         # The batch's own properties, with the separator between left to the store.
         text, own = text[: appended.start()].removesuffix(b"\x02"), appended[0]
 
-    return (
+    return StoredForm(
         found.topic,
         found.queue_id,
         found.body,

@@ -15,6 +15,7 @@ from rmqstore.check import manifest
 from tests.golden import GoldenCase, every_case
 from tests.golden.rewriting import FAR_TIME_MS, compatibility_of, config_of, files_of
 from tests.reference.manifest import comparable
+from tests.support.native_store import StoredForm, put_stored_forms
 
 GoldenCopy = Callable[[str, str], GoldenCase]
 Opener = Callable[[GoldenCase], rmqstore.Store]
@@ -180,9 +181,10 @@ def test_a_manifest_line_is_json(golden_case: GoldenCopy) -> None:
 
 def test_text_that_is_no_utf8_becomes_what_java_makes_of_it(tmp_path: Path) -> None:
     host = ("127.0.0.1", 10911)
-    form = ("T", 0, b"x", b"k\x01a\xff\xed\xa0\x80b\x02", b"", 0, 0, 1, 2, host, host, 0, 0)
+    text = b"k\x01a\xff\xed\xa0\x80b\x02"
+    form = StoredForm("T", 0, b"x", text, b"", 0, 0, 1, 2, host, host, 0, 0)
     with rmqstore.open(tmp_path / "store") as store:
-        store._put_raw_form([form], False)
+        put_stored_forms(store, [form])
         (line,) = manifest.dump(store)
     assert line["propertiesRaw"] == "k\x01a\ufffd\ufffdb\x02"
     assert line["properties"] == {"k": "a\ufffd\ufffdb"}

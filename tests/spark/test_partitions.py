@@ -27,6 +27,7 @@ from rmqstore.spark.read.partitions import Plan, plan
 from rmqstore.spark.read.queue_ranges import range_of
 from rmqstore.spark.read.ranges import Partition, Split
 from tests.support.effort import rounds
+from tests.support.native_store import set_clock
 
 FILE_BYTES = 8192
 MESSAGES = 240
@@ -65,7 +66,7 @@ class Stored:
 
         with rmqstore.open(root, **SMALL) as store:
             for number in range(MESSAGES):
-                store._set_clock(BEGIN_MS + number * MINUTE_MS)
+                set_clock(store, BEGIN_MS + number * MINUTE_MS)
                 topic = "rare" if number % 40 == 7 else TOPICS[rng.randrange(4)]
                 store.put(topic, bytes(rng.randrange(700)), queue=rng.randrange(3))
 
@@ -318,7 +319,7 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, list[int]
     with rmqstore.open(root, **SMALL) as store:
         for number in range(MESSAGES):
             is_back = number % 50 == 49
-            store._set_clock(BEGIN_MS + number * MINUTE_MS - (STEP_MS if is_back else 0))
+            set_clock(store, BEGIN_MS + number * MINUTE_MS - (STEP_MS if is_back else 0))
             store.put("orders", bytes(300))
         times = [each.store_timestamp for each in store.scan_log()]
     assert any(later < before for before, later in pairwise(times))

@@ -21,6 +21,7 @@ from tests.spark.golden_rows import comparable, expected_rows
 from tests.spark.reading import Read, read, rows_of
 from tests.support.every_kind import SPEC
 from tests.support.java_store import JavaStore
+from tests.support.native_store import set_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("source") / "broker-a"
     with rmqstore.open(root, commit_log_file_size_bytes=8192) as store:
         for number in range(COUNT):
-            store._set_clock(CLOCK_MS + 1000 * number)
+            set_clock(store, CLOCK_MS + 1000 * number)
             store.put(
                 "orders" if number % 3 else "audit",
                 b"body %d" % number,

@@ -27,6 +27,7 @@ from rmqstore.spark.stream import follow, stream
 from tests.golden import GoldenCase
 from tests.spark.reading import read
 from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
+from tests.support.native_store import set_clock
 
 WAIT_SECONDS = 60
 
@@ -265,11 +266,11 @@ def test_a_starting_timestamp_chooses_until_the_end_the_query_began_at(
     store: rmqstore.Store, path: Path
 ) -> None:
     for second in range(100):
-        store._set_clock(1_700_000_000_000 + second * 1000)
+        set_clock(store, 1_700_000_000_000 + second * 1000)
         store.put(messages(1, first=second)[0])
     query = query_all(path, startingTimestamp=1_700_000_070_000, maxOffsetsPerTrigger=7)
     # A clock set back: what is put after the query began is wanted whatever its time.
-    store._set_clock(1_700_000_050_000)
+    set_clock(store, 1_700_000_050_000)
     query.reader.initialOffset()
     store.put_many(messages(10, first=100))
     rows = query.batch() or []

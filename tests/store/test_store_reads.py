@@ -23,6 +23,7 @@ from rmqstore import (
     ViewsOpenError,
 )
 from tests.support.agreement import FILES, check_agreement
+from tests.support.native_store import set_clock
 
 FILE_SIZE = FILES["commit_log_file_size_bytes"]
 NOW_MS = 1_700_000_000_000
@@ -30,9 +31,9 @@ NOW_MS = 1_700_000_000_000
 
 def put_at(store: rmqstore.Store, *times_ms: int) -> None:
     for time_ms in times_ms:
-        store._set_clock(time_ms)
+        set_clock(store, time_ms)
         store.put("orders", str(time_ms).encode())
-    store._set_clock(0)
+    set_clock(store, 0)
 
 
 # -- get
@@ -262,9 +263,9 @@ def test_record_outlives_its_store(tmp_path: Path) -> None:
 
 def test_find_gives_the_newest_oldest_first_within_the_time_range(store: rmqstore.Store) -> None:
     for i in range(10):
-        store._set_clock(NOW_MS + i * 1000)
+        set_clock(store, NOW_MS + i * 1000)
         store.put("orders", b"%d" % i, keys=["k"])
-    store._set_clock(0)
+    set_clock(store, 0)
 
     def found(**options: int) -> list[bytes]:
         return [each.body for each in store.find("orders", "k", **options)]
@@ -341,9 +342,9 @@ def test_offset_at_answers_both_boundaries(store: rmqstore.Store) -> None:
 
 def test_offset_at_goes_over_many_queue_files_and_expired_ones(store: rmqstore.Store) -> None:
     for i in range(400):
-        store._set_clock(NOW_MS + i)
+        set_clock(store, NOW_MS + i)
         store.put("orders", bytes(600))
-    store._set_clock(0)
+    set_clock(store, 0)
     store.expire_files(2)
     queue = store.queue("orders")
     assert queue.start > 0
@@ -354,9 +355,9 @@ def test_offset_at_goes_over_many_queue_files_and_expired_ones(store: rmqstore.S
 
 def test_issue_9497_store_time_is_found_behind_addresses_of_ipv6(store: rmqstore.Store) -> None:
     for i in range(5):
-        store._set_clock(NOW_MS + i)
+        set_clock(store, NOW_MS + i)
         store.put(Message("orders", b"x", born_host=("::1", 1), store_host=("::2", 2)))
-    store._set_clock(0)
+    set_clock(store, 0)
     assert [store.queue("orders").offset_at(NOW_MS + i) for i in range(5)] == list(range(5))
 
 
