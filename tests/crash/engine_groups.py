@@ -12,10 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support.etcd_cluster import EtcdCluster
+from tests.support.ports import reserved
 from tests.support.relay import Relay
 from tests.support.waiting import spin_until
 
@@ -204,6 +207,50 @@ class Group:
             return condition()
 
         spin_until(is_so, what, timeout=WAIT_S)
+
+
+class RaftGroup(Group):
+    """Three nodes with C-Raft; each reaches each other one through a relay of their own."""
+
+    engine = "raft"
+    names = ("n0", "n1", "n2")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._stack = ExitStack()
+        self._ports = dict(
+            zip(self.names, self._stack.enter_context(reserved(len(self.names))), strict=True)
+        )
+        self._relays = {
+            (source, target): Relay(("127.0.0.1", self._ports[target]))
+            for source, target in permutations(self.names, 2)
+        }
+        for each in self._relays.values():
+            self._stack.callback(each.close)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._stack.close()
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """The directory and the port of a node, and the relays to the others."""
+        ports = {
+            target: relay.address[1]
+            for (source, target), relay in self._relays.items()
+            if source == name
+        }
+        return {**super().settings(name), "ports": {**ports, name: self._ports[name]}}
+
+    def cut(self, name: str, *, hears: bool) -> None:
+        """Cut a node off; in one direction: it receives and cannot send."""
+        for (source, target), relay in self._relays.items():
+            if source == name or (target == name and not hears):
+                relay.cut()
+
+    def mend(self) -> None:
+        """End the effect of `cut`."""
+        for each in self._relays.values():
+            each.mend()
 
 
 class EtcdGroup(Group):

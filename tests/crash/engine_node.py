@@ -24,6 +24,7 @@ from typing import Any
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
+from rmqstore.controller.engines.raft import RaftEngine
 from rmqstore.errors import DiskError
 from tests.support.engine_history import History
 
@@ -41,6 +42,16 @@ def make_engine(settings: dict[str, Any]) -> Engine:
             node_id=node,
             lease_seconds=settings["lease_seconds"],
             snapshot_entries=SNAPSHOT_ENTRIES,
+        )
+    if settings["engine"] == "raft":
+        return RaftEngine(
+            settings["directory"],
+            node_id=node,
+            members={each: ("127.0.0.1", port) for each, port in settings["ports"].items()},
+            bind_host="127.0.0.1",
+            snapshot_entries=SNAPSHOT_ENTRIES,
+            election_ms=500,
+            heartbeat_ms=50,
         )
     return OwnFileEngine(settings["directory"], node_id=node, snapshot_entries=SNAPSHOT_ENTRIES)
 

@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.engine_groups import EtcdGroup, Group
+from rmqstore.controller.engines.raft import is_built
+from tests.crash.engine_groups import EtcdGroup, Group, RaftGroup
 from tests.support.effort import rounds
 from tests.support.etcd_cluster import needs_etcd
 
 SEED = int(os.environ.get("RMQ_SEED", "20261122"))
 ROUNDS = rounds(2, 50)
-ENGINES = [Group, pytest.param(EtcdGroup, marks=needs_etcd)]
+needs_raft = pytest.mark.skipif(not is_built(), reason="built without libraft")
+ENGINES = [
+    Group,
+    pytest.param(EtcdGroup, marks=needs_etcd),
+    pytest.param(RaftGroup, marks=needs_raft),
+]
 REPLICATED = ENGINES[1:]
 ENTRIES = 150
 """Commands of each step: a snapshot falls into most rounds, at any of their moments."""

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from rmqstore.controller.engines.raft import is_built
 from tests.support.effort import rounds
+from tests.support.ports import reserved
 from tests.support.waiting import spin_until
 
 pytestmark = pytest.mark.skipif(not is_built(), reason="built without libraft")
@@ -25,17 +25,6 @@ SEED = int(os.environ.get("RMQ_SEED", "20261123"))
 NODES = ("n0", "n1", "n2")
 STEP = 100_000
 """Distance between the first numbers of two processes."""
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class Process:
@@ -92,9 +81,9 @@ class Process:
 class Group:
     """Three nodes, and what all of their processes have printed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, ports: list[int]) -> None:
         self.root = root
-        self.ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
+        self.ports = dict(zip(NODES, ports, strict=True))
         self.running: dict[str, Process] = {}
         self.past: list[Process] = []
         self._firsts = iter(range(0, 10**9, STEP))
@@ -179,11 +168,12 @@ class Group:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
-    made = Group(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
+    with reserved(len(NODES)) as ports:
+        made = Group(tmp_path, ports)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def test_all_killed_at_once_lose_nothing_that_was_acknowledged(group: Group) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,14 @@ from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from tests.service.remoting_peers import on_loop
+from tests.support.ports import reserved
 from tests.support.waiting import until
 
 NODES = ("n0", "n1", "n2")
 needs_raft = pytest.mark.skipif(not raft.is_built(), reason="built without libraft")
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def configs(root: Path) -> dict[str, ControllerConfig]:
-    ports = free_ports(2 * len(NODES))
+def configs(root: Path, ports: list[int]) -> dict[str, ControllerConfig]:
     places = [
         ";".join(f"{node}-127.0.0.1:{port}" for node, port in zip(NODES, some, strict=True))
         for some in (ports[:3], ports[3:])
@@ -48,6 +37,12 @@ def configs(root: Path) -> dict[str, ControllerConfig]:
         )
         for node in NODES
     }
+
+
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    with reserved(2 * len(NODES)) as held:
+        yield held
 
 
 async def ask(controller: Controller, code: RequestCode, **fields: str) -> Frame:
@@ -72,9 +67,9 @@ async def apply_id(controller: Controller, number: int) -> Frame:
 @needs_raft
 @on_loop
 async def test_three_controllers_elect_and_another_answers_after_the_leader(
-    tmp_path: Path,
+    tmp_path: Path, ports: list[int]
 ) -> None:
-    group = {node: Controller(config) for node, config in configs(tmp_path).items()}
+    group = {node: Controller(config) for node, config in configs(tmp_path, ports).items()}
     try:
         for each in group.values():
             await each.start()
@@ -124,8 +119,8 @@ async def leader_of(group: dict[str, Controller]) -> str:
 
 @needs_raft
 @on_loop
-async def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    nodes = configs(tmp_path)
+async def test_directory_of_another_node_is_refused(tmp_path: Path, ports: list[int]) -> None:
+    nodes = configs(tmp_path, ports)
     first = Controller(nodes["n0"])
     await first.start()
     await first.close()
@@ -136,11 +131,11 @@ async def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
 
 @on_loop
 async def test_group_without_the_engine_names_the_cure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise ImportError("no libraft")
 
     monkeypatch.setattr(raft, "binding", missing)
     with pytest.raises(ConfigError, match="apt-get install libraft-dev libuv1-dev"):
-        await Controller(configs(tmp_path)["n0"]).start()
+        await Controller(configs(tmp_path, ports)["n0"]).start()
