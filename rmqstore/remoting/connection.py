@@ -42,6 +42,8 @@ sends it later with `RemotingConnection.send`."""
 _UNSENT_HIGH_BYTES = 256 * 1024
 _OPAQUE_MAX = 0x7FFFFFFF
 _LINGER_S = 5.0
+_GO_AWAY_ABOVE = 475
+"""V5_3_1: peers of later versions send a request to another server after GO_AWAY."""
 _REMARK_MAX = 500
 
 _log = logging.getLogger("rmqstore.remoting")
@@ -243,10 +245,11 @@ class RemotingConnection(asyncio.Protocol):
             self._end(reason)
             self._transport.abort()
 
-    def stop_reading(self) -> None:
-        """Take no further request; answers to those in hand still go out."""
-        self._backlog.clear()
-        self._backlog_bytes = 0
+    def refuse_requests(self) -> None:
+        """Handle no further request; answers to those in hand still go out.
+
+        Further requests are answered with GO_AWAY, those of peers that do not know it not at all.
+        """
         self._is_stopped = True
         self._work()
 
@@ -330,10 +333,11 @@ class RemotingConnection(asyncio.Protocol):
         self._account()
 
     def _is_full(self) -> bool:
+        if self._is_stopped or not self._writable.is_set():
+            # Refusals wait for nothing but the socket.
+            return not self._writable.is_set()
         return (
-            self._is_stopped
-            or not self._writable.is_set()
-            or self._handled >= self._limits.requests_max
+            self._handled >= self._limits.requests_max
             or self._handled_bytes >= self._limits.requests_bytes_max
         )
 
@@ -348,6 +352,11 @@ class RemotingConnection(asyncio.Protocol):
             transport.pause_reading()
 
     def _handle(self, request: Frame) -> None:
+        if self._is_stopped:
+            if request.version > _GO_AWAY_ABOVE:
+                # The remark is Java's.
+                self._answer(request, request.respond(ResponseCode.GO_AWAY, "please go away"))
+            return
         handler = self._handlers.get(request.code)
         if handler is None:
             # The remark is Java's, its leading space included.

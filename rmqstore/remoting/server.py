@@ -157,7 +157,7 @@ class RemotingServer:
         self._listeners.clear()
         await self._openings.close()
         for connection in self._connections:
-            connection.stop_reading()
+            connection.refuse_requests()
 
         loop = asyncio.get_running_loop()
         end = loop.time() + self._close_timeout_s

@@ -30,6 +30,8 @@ from rmqstore.remoting.server import RemotingServer
 from tests.support.nameserver_host import registration
 from tests.support.waiting import WAIT_S
 
+WITHOUT_VARIABLE = {"NAMESRV_ADDR": None}
+
 
 @dataclass
 class Cluster:
@@ -114,7 +116,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def top(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["top", "--once", *arguments])
+    result = CliRunner().invoke(app, ["top", "--once", *arguments], env=WITHOUT_VARIABLE)
     assert result.exit_code == code, result.output
     return result.output
 
@@ -168,7 +170,7 @@ def test_views_follow_each_other_and_go_on_while_no_server_answers(
 
     monkeypatch.setattr(top_module, "time", SimpleNamespace(sleep=pause))
     arguments = ["top", "-a", cluster.controller, "-b", "b", "-i", "0.5"]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app, arguments, env=WITHOUT_VARIABLE)
     assert result.exit_code == 130
     assert pauses == [0.5] * 6
     assert result.output.count("broker name\t") == 4

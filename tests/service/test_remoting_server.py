@@ -148,6 +148,29 @@ async def test_answers_leave_when_they_are_ready_and_not_in_order() -> None:
 
 
 @on_loop
+async def test_a_server_that_closes_sends_new_requests_away_and_finishes_those_in_hand() -> None:
+    held = HeldEcho()
+    async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout_s=WAIT_S) as server:
+        peer = await BarePeer.to(server)
+        await peer.send(Frame(LATE_ECHO, opaque=1))
+        await until(lambda: server.status().requests_in_hand, "the request is in hand")
+        (connection,) = server.connections
+        closing = asyncio.create_task(server.close())
+        await until(lambda: connection._is_stopped, "the server closes")
+
+        older = Frame(ECHO, opaque=2, version=475)
+        await peer.send(older, Frame(ECHO, flag=2, opaque=3), Frame(ECHO, opaque=4, version=476))
+        answer = await peer.receive()
+        assert (answer.opaque, answer.code) == (4, ResponseCode.GO_AWAY)
+        assert answer.remark == "please go away"
+        held.go_on.set()
+        assert ((await peer.receive()).opaque, held.begun) == (1, 1)
+        assert await peer.is_closed()
+        await closing
+        await peer.close()
+
+
+@on_loop
 async def test_handlers_may_answer_later() -> None:
     waiting: list[tuple[RemotingConnection, Frame]] = []
 
