@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqstore.controller.engines.raft import is_built
 from tests.golden import RELEASES
 from tests.interop.faults import FEW, Fault, cut_off, killed, paused
 from tests.support import java
@@ -17,6 +18,7 @@ from tests.support.effort import is_long, rounds
 from tests.support.etcd_cluster import needs_etcd
 from tests.support.java_cluster import Engine, JavaCluster
 
+_needs_raft = pytest.mark.skipif(not is_built(), reason="built without libraft")
 _topics = (f"leaders-{number}" for number in itertools.count())
 
 
@@ -24,7 +26,7 @@ _topics = (f"leaders-{number}" for number in itertools.count())
     scope="module",
     params=[
         pytest.param((engine, release), marks=[pytest.mark.java, *marks])
-        for engine, marks in ((Engine.ETCD, [needs_etcd]),)
+        for engine, marks in ((Engine.ETCD, [needs_etcd]), (Engine.RAFT, [_needs_raft]))
         for release in (RELEASES if is_long() else RELEASES[-1:])
     ],
     ids=lambda param: f"{param[0].value}-{param[1]}",

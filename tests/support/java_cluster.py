@@ -82,10 +82,11 @@ _BROKER = {
 
 
 class Engine(enum.Enum):
-    """Where the controllers keep their log: one node with a file, or three with etcd."""
+    """Where the controllers keep their log: one node with a file, three with etcd or C-Raft."""
 
     OWN_FILE = "own file"
     ETCD = "etcd"
+    RAFT = "raft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,8 @@ class JavaCluster:
         self.server_host = self.hosts.host(10)
         self.nameserver_port = self.hosts.ports(self.server_host)
         nodes = 1 if engine is Engine.OWN_FILE else 3
-        self.controller_ports = [self.hosts.ports(self.server_host) for _ in range(nodes)]
+        # Nodes of a C-Raft group reach each other at the second port.
+        self.controller_ports = [self.hosts.ports(self.server_host, 1000) for _ in range(nodes)]
         self.other_nameservers: list[str] = []
         self.masters: dict[int, int] = {}
         """The master of each epoch that the controller reported."""
