@@ -48,6 +48,8 @@ class Choice:
     master_id: int | None
     waits_for: frozenset[int] = frozenset()
     """Without a master: the replicas whose reports are missing."""
+    asked: frozenset[int] = frozenset()
+    """The replicas whose reports were compared; the rule of the election is met by them."""
     is_pending: bool = False
     """Whether a living replica has yet to report, so that another attempt may differ soon."""
     risk: str = ""
@@ -79,7 +81,7 @@ def choose(
     stale = _electorate(group) & (able.keys() - fresh.keys())
     fit = _fit(group, fresh)
     if fit and (is_hasty or not stale):
-        return Choice(_best(group, fit))
+        return Choice(_best(group, fit), asked=frozenset(fit))
     if stale:
         return _pending(stale)
     waits_for = _waits_for(group, fresh)
@@ -168,7 +170,7 @@ def _designated(
     if not group.was_elected or (is_any and designated in group.sync_state_set):
         return Choice(designated)
     if designated in fit and fit[designated].rank == max(each.rank for each in fit.values()):
-        return Choice(designated)
+        return Choice(designated, asked=frozenset(fit))
     if group.terms is None and group.sync_state_set and not allows_unclean:
         return Choice(
             None,

@@ -52,6 +52,8 @@ class Election:
     risk: str = ""
     retry_at_ms: int | None = None
     """When the same attempt may have another outcome, without any new report."""
+    asked: frozenset[int] = frozenset()
+    """The replicas whose reports were compared; empty where none had to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ class Leader:
                 return Election(None, Verdict.STALE, choice.reason)
         is_override = chosen is not None and chosen not in group.voters
         command = ElectMaster(name, group.master_epoch, group.set_epoch, chosen, epoch, is_override)
-        return Election(command, Verdict.APPLIED, choice.reason, choice.risk)
+        return Election(command, Verdict.APPLIED, choice.reason, choice.risk, asked=choice.asked)
 
     def _master_remains(self, group: Group, designated: int | None, now_ms: int) -> bool:
         """Returns whether the master is alive and no other replica is designated."""

@@ -366,7 +366,11 @@ class Controller:
             )
             return group
         self._log.info(
-            "%s: broker %d is master of epoch %d", group.name, group.master_id, group.master_epoch
+            "%s: broker %d is master of epoch %d; reports of %s were compared",
+            group.name,
+            group.master_id,
+            group.master_epoch,
+            sorted(election.asked) or "none",
         )
         if election.risk:
             self._log.warning("%s: %s", group.name, election.risk)

@@ -3,10 +3,11 @@
     outcome = rmqstore.sim.run(4711)
     assert outcome.is_sound, outcome.violation
 
-A run takes some 50 ms of real time for some 20 s of virtual time. The decisions are the product's:
-nodes, machines, epochs, quorum and frame codecs of `rmqstore.replication`, unchanged. Network,
-disks, clocks, controller and users are models, driven by the seed alone: no clock is read, no
-thread runs, nothing is written.
+A run takes some 100 ms of real time for some 20 s of virtual time. The decisions are the product's:
+nodes, machines, epochs, quorum and frame codecs of `rmqstore.replication`, and the decisions and
+request handlers of `rmqstore.controller`, unchanged. Network, disks, clocks, the log of the
+controllers and users are models, driven by the seed alone: no clock is read, no thread runs,
+nothing is written.
 
     python -m rmqstore.sim 4711              one run, with a trace to read
     python -m rmqstore.sim --seconds 60      seeds nobody has run before, on all cores

@@ -34,10 +34,10 @@ from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.protocol.frames import Ack
 from rmqstore.sim.disk import ModelRecord, Rot, records_of
 from rmqstore.sim.losses import Losses
-from rmqstore.sim.messages import View
 from rmqstore.sim.promises import Promise, Promises
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 
 __all__ = ["Checker", "Violation"]
@@ -200,35 +200,39 @@ class Checker:
             )
 
     def decided(self, view: View) -> None:
-        """Look at a decision of the controller."""
+        """Look at a decision of the controllers or the operator."""
         learners = [each for each in sorted(view.members) if self._replicas[each].is_learner]
         if learners:
             raise Violation(f"learner {learners[0]} is a member of the set")
 
-        is_election, self._epoch = view.epoch != self._epoch, view.epoch
+        is_election = view.epoch != self._epoch and view.master != 0
+        self._epoch = view.epoch
         former, self._members = self._members, view.members
         self._promises.let_in(view.members)
         if self.is_void:
             return
 
         if is_election and self._is_excused(view, former):
-            self._forget(self._replicas[view.master])
+            self._forget(self._replicas[view.master], is_risky=view.is_risky)
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
         if not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
 
         if is_election:
             self._trusted = view.asked - self._losses.distrusted
-            broken = self._promises.elected(view.master, asked=view.asked)
+            broken = self._promises.elected(
+                view.master, asked=view.asked, is_safe=self._shape.has_set
+            )
             if broken is not None:
                 raise Violation(
                     f"put {broken.number} was acknowledged with {broken.copies} copies; "
-                    f"{view.master} is the best of enough replicas and lacks it"
+                    f"{view.master} is elected and lacks it"
                 )
 
     def _joined(self, view: View, joined: Collection[int]) -> None:
-        """Look at replicas that the reigning master let into the set."""
-        for number in sorted(joined):
+        """Look at replicas that the reigning master let into the set, but for those that have lost
+        something since it proposed them."""
+        for number in sorted(set(joined) - self._losses.distrusted):
             if not self._has_stored(self._replicas[number], view.epoch):
                 raise Violation(
                     f"{number} joins the set in epoch {view.epoch}, which it has not stored: "
@@ -238,18 +242,23 @@ class Checker:
     def _is_excused(self, view: View, former: Collection[int]) -> bool:
         """Tell whether the master was elected where too many had lost something, so that it may
         lack what was confirmed."""
-        lost, shape = self._losses.distrusted, self._shape
-        if shape.has_set:
-            return lost.issuperset(former)
+        lost = self._losses.distrusted
+        if self._shape.has_set:
+            if view.is_risky or view.master in lost:
+                return True
+            trusted = view.asked - lost
+            is_enough = len(trusted) >= view.asked_min and not trusted.isdisjoint(former)
+            return view.asked_min > 0 and not is_enough
         if not view.asked:
             return view.master in lost
-        return len(view.asked - lost) < shape.asked_min
+        return len(view.asked - lost) < view.asked_min
 
-    def _forget(self, chosen: Replica) -> None:
-        """Take from the truth what a master lacks that was elected among replicas that lost it."""
+    def _forget(self, chosen: Replica, *, is_risky: bool) -> None:
+        """Take from the truth what a master lacks that was elected among replicas that lost it, or
+        by an operator in spite of those that have it and may still show it to readers."""
         self._losses.distrusted.discard(chosen.number)
         self._astray.pop(chosen.number, None)
-        end = min(len(self._truth), chosen.log.whole_end)
+        end = min(len(self._truth), chosen.log.whole_below(self._held_end(chosen)))
         end = next((at for at in self._ends_down(end) if self._is_prefix(chosen, at)), 0)
         self.has_lost |= end < len(self._truth) or not self._shape.is_confirming
         del self._truth[end:]
@@ -259,7 +268,7 @@ class Checker:
             self._queue_offsets[record.queue] = record.queue_offset
         self._promises.give_up(chosen)
         for number, each in self._replicas.items():
-            if each is not chosen and each.log.whole_end > end:
+            if each is not chosen and (is_risky or each.log.whole_end > end):
                 self._astray[number] = min(end, self._astray.get(number, end))
                 self._losses.distrusted.add(number)
 

@@ -23,7 +23,14 @@ Answer = Callable[[int | None], None]
 class DecisionLog:
     """The committed entries and the leader. *committed* is called with each entry."""
 
-    def __init__(self, timeline: Timeline, rng: Random, committed: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        rng: Random,
+        committed: Callable[[bytes], None],
+        *,
+        loss_rate: float = 0.1,
+    ) -> None:
         self.entries: list[bytes] = []
         self.leader = -1
         self.term = 0
@@ -32,6 +39,7 @@ class DecisionLog:
         self._timeline = timeline
         self._rng = rng
         self._committed = committed
+        self._loss_rate = loss_rate
         self._on_the_way: list[tuple[bytes, Answer]] = []
 
     def append(self, command: bytes) -> int:
@@ -73,7 +81,7 @@ class DecisionLog:
         self._timeline.after(self._delay_us(), check)
 
     def _answer(self, answer: Answer, place: int | None) -> None:
-        if self.is_kind or self._rng.random() < 0.9:
+        if self.is_kind or self._rng.random() >= self._loss_rate:
             self._timeline.after(self._delay_us(), answer, place)
 
     def _delay_us(self) -> int:

@@ -21,8 +21,9 @@ from rmqstore.controller.commands import (
 )
 from rmqstore.controller.state import ControllerState, Group, Result
 from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.controller_node import Node
 from rmqstore.sim.decision_log import DecisionLog
-from rmqstore.sim.election_nodes import GROUP, Grant, Node, Replica
+from rmqstore.sim.election_replica import GROUP, Grant, Replica
 
 __all__ = ["ElectionWorld", "run_elections"]
 
@@ -53,7 +54,7 @@ class ElectionWorld:
         timeout_ms = rng.choice((250, 600))
         self.terms = self._drawn_terms()
         count = rng.choice((2, 3, 3, 4, 5))
-        self.nodes = [Node(each, self.log, self._clock()) for each in range(3)]
+        self.nodes = [Node(each, self.log, self._clock(), GROUP) for each in range(3)]
         self.replicas = {
             each: Replica(each, self._clock(), self.terms, timeout_ms)
             for each in range(1, count + 1)
@@ -162,14 +163,10 @@ class ElectionWorld:
                 return
             node.lead(term)
 
-        def end(former_term: int) -> None:
-            if self.nodes[former].term == former_term and former != number:
-                self.nodes[former].leader = None
-
         self.timeline.after(self.rng.randrange(1000, 300_000), begin)
-        if former >= 0:
+        if former not in (-1, number):
             late_us = self.rng.randrange(1000, 2_000_000)
-            self.timeline.after(late_us, end, self.nodes[former].term)
+            self.timeline.after(late_us, self.nodes[former].resign, self.nodes[former].term)
 
     # Replicas.
 

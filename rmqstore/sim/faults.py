@@ -14,9 +14,10 @@ from typing import Protocol
 
 from rmqstore.replication.protocol.frames import Frame, Transfer
 from rmqstore.sim.clock import Timeline
-from rmqstore.sim.controller import CONTROLLER, Controller
+from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.disk import Died
 from rmqstore.sim.network import End, Network
+from rmqstore.sim.operator import Attendant
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 
@@ -47,15 +48,19 @@ class Faults:
     blackout: int = 1
     """All machines do at once."""
     election: int = 4
-    """The controller elects a master though the old one lives."""
+    """Another master is elected though the old one lives."""
+    depose: int = 2
+    """Another controller leads; the former leader learns of it late."""
+    controller_crash: int = 2
+    """A controller dies, and comes back with an old snapshot."""
     cut: int = 4
     """A connection breaks behind any byte; a side may not hear of it."""
     partition: int = 3
-    """A machine is cut off from some others or from the controller."""
+    """A machine is cut off from some others or from electors."""
     one_way: int = 3
     """The same in one direction only."""
     isolation: int = 1
-    """A machine is cut off from all others, or from all but the controller, for longer than every
+    """A machine is cut off from all others, or from all but the electors, for longer than every
     time limit."""
     delay: int = 2
     """Everything takes long, and overtakes."""
@@ -115,6 +120,9 @@ class Faults:
             # Epochs are counted, or nobody else is promoted.
             kept["err"] = 0
 
+        if not shape.has_set:
+            kept["depose"] = kept["controller_crash"] = 0
+
         if not shape.options.checks:
             kept["flip"] = 0
 
@@ -131,7 +139,7 @@ class Scene(Protocol):
     timeline: Timeline
     network: Network
     replicas: dict[int, Replica]
-    controller: Controller
+    controller: Attendant | Controllers
 
     def say(self, text: str) -> None:
         """Write a line of the trace."""
@@ -239,6 +247,16 @@ class Fate:
     def _election(self) -> None:
         self._world.controller.elect()
 
+    def _depose(self) -> None:
+        controllers = self._world.controller
+        assert isinstance(controllers, Controllers), "an operator is alone"
+        controllers.depose()
+
+    def _controller_crash(self) -> None:
+        controllers = self._world.controller
+        assert isinstance(controllers, Controllers), "an operator never dies"
+        controllers.crash()
+
     def _cut(self) -> None:
         connections = self._world.network.connections()
         if connections:
@@ -261,7 +279,7 @@ class Fate:
         one = self._anyone().number
         others = [each for each in self._world.replicas if each != one]
         if self._rng.random() < 0.6:
-            others.append(CONTROLLER)
+            others += self._world.controller.addresses
         ms = self._rng.randint(*_LONG_MS)
         self._world.say(f"   replica {one} from {others} for {ms} ms")
         network = self._world.network
@@ -361,9 +379,10 @@ class Fate:
             self._world.kill(replica, loses_power=loses_power)
 
     def _ways(self, number: int | None) -> list[tuple[int, int]]:
-        """Return ways from one machine to some others; the controller's is one of them."""
+        """Return ways from one machine to some others; those of electors are among them."""
         one = self._anyone().number if number is None else number
-        others = [each for each in (CONTROLLER, *self._world.replicas) if each != one]
+        electors = self._world.controller.addresses
+        others = [each for each in (*electors, *self._world.replicas) if each != one]
         return [(one, each) for each in others if self._rng.random() < 0.6]
 
     def _block(self, source: int, target: int) -> None:

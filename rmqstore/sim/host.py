@@ -22,6 +22,7 @@ from rmqstore.replication.protocol.frames import (
 )
 from rmqstore.sim.board import VirtualBoard
 from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.controller_client import ControllerClient
 from rmqstore.sim.disk import DiskError, ModelLog, RotError
 from rmqstore.sim.network import End, Network
 from rmqstore.sim.shape import Shape
@@ -68,8 +69,10 @@ class Process:
     puts: dict[int, tuple[Put, Admission]] = field(default_factory=dict)
     """Those that wait for copies."""
     disk_waits: list[DiskWait] = field(default_factory=list)
-    calls: set[int] = field(default_factory=set)
-    """Attempts at proposals that were neither answered nor voided by another role."""
+    client: ControllerClient | None = None
+    """Where controllers elect the master."""
+    refused_epoch: int = -1
+    """The last epoch that it was elected for and refuses, because it was started again since."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None
@@ -102,6 +105,9 @@ class Host(ABC):
 
         self.paused_until_us = 0
         """Until then the process gets no turn."""
+
+        self.is_withheld = False
+        """Whether it asks not to be elected."""
 
         self.asked_for = -1
         """The ballot for which the operator ended this replica's role; kept on the machine, not by
@@ -277,5 +283,5 @@ class Host(ABC):
         """Take a turn."""
 
     @abstractmethod
-    def on_message(self, data: bytes) -> None:
-        """Take a message of the controller or the operator."""
+    def on_message(self, source: int, data: bytes) -> None:
+        """Take a message of a controller or the operator."""

@@ -8,8 +8,8 @@ between two replicas is blocked, what is under way waits there, as TCP's repetit
 A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, anywhere in what
 either side says: checks find it (csrc/format/ha_frame.h).
 
-Single messages, to and from the controller, may be lost, doubled, and kept back one by one, so that
-they overtake each other. The bytes of one that arrives are those that were sent.
+Single messages, to and from controllers and operators, may be lost, doubled, and kept back one by
+one, so that they overtake each other. The bytes of one that arrives are those that were sent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Party(Protocol):
     def on_closed(self, end: End) -> None:
         """Learn that a connection is over."""
 
-    def on_message(self, data: bytes) -> None:
+    def on_message(self, source: int, data: bytes) -> None:
         """Take the bytes of a single message."""
 
 
@@ -256,7 +256,7 @@ class Network:
 
         self.waiting: dict[End, None] = {}
         self._parties: dict[int, Party] = {}
-        self._receivers: dict[int, Callable[[bytes], None]] = {}
+        self._receivers: dict[int, Callable[[int, bytes], None]] = {}
         self._ends: dict[int, End] = {}
         self._blocked: dict[tuple[int, int], int] = {}
         self._numbers = count(1)
@@ -266,8 +266,8 @@ class Network:
         self._parties[party.number] = party
         self.receive(party.number, party.on_message)
 
-    def receive(self, number: int, action: Callable[[bytes], None]) -> None:
-        """Let *action* take the single messages to *number*."""
+    def receive(self, number: int, action: Callable[[int, bytes], None]) -> None:
+        """Let *action* take the single messages to *number*, with who sent them."""
         self._receivers[number] = action
 
     def latency_us(self) -> int:
@@ -306,12 +306,12 @@ class Network:
         """Open a connection; *party* hears of its end, or that there will be none."""
         self.timeline.after(self.latency_us(), self._accept, party, target)
 
-    def send(self, source: int, target: int, data: bytes) -> None:
-        """Send a single message, which arrives in a while, twice, or never."""
+    def send(self, source: int, target: int, data: bytes, *, is_once: bool = False) -> None:
+        """Send a single message, which arrives in a while, twice unless *is_once*, or never."""
         rng = self.rng
         if rng.random() < self.loss_rate:
             return
-        is_doubled = rng.random() < self.double_rate
+        is_doubled = rng.random() < self.double_rate and not is_once
         is_kept = rng.random() < self.keep_rate
         for is_late in (is_kept, True) if is_doubled else (is_kept,):
             late_us = int(rng.choice(_LATE_MS) * 1000 * rng.random()) if is_late else 0
@@ -342,7 +342,7 @@ class Network:
 
     def _deliver(self, source: int, target: int, data: bytes) -> None:
         if not self.is_blocked(source, target):
-            self._receivers[target](data)
+            self._receivers[target](source, data)
 
     def _resume(self) -> None:
         for end in list(self.waiting):

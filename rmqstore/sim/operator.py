@@ -1,31 +1,216 @@
-"""Operators, who elect masters as the documentation says.
+"""Operators of groups without a sync-state set, who elect masters as the documentation says.
 
 docs/replication.md, "Which replica to promote": enough replicas are asked, the replication of those
 that are slaves ends before they are compared, the best of them is promoted in a new epoch. A master
-among them goes on where it is the best; otherwise its role ends, and all are asked again. With a
-set at least one of its members is asked, and the set stands still meanwhile.
+among them goes on where it is the best; otherwise its role ends, and all are asked again.
 
 `Keeper` looks after a group in which one replica is the master for good.
 
-The operator makes mistakes where the faults say so: `err` promotes a second replica under the epoch
-of the first, without asking anybody.
+An operator works on a machine that never dies. Answers and orders may come late, out of order,
+twice, or never. The operator makes mistakes where the faults say so: `err` promotes a second
+replica under the epoch of the first, without asking anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol
 
 from rmqstore.replication.group.log_rank import LogRank
+from rmqstore.replication.group.quorum import elector_wait_ms
 from rmqstore.sim.clock import Timeline
-from rmqstore.sim.controller import Controller, Subject
-from rmqstore.sim.messages import Answer, Ask, Message, Order, Propose, View
+from rmqstore.sim.messages import Answer, Ask, Heartbeat, Message, Order, decode, encode
 from rmqstore.sim.network import Network
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
 
-__all__ = ["Keeper", "Operator"]
+__all__ = ["OPERATOR", "Attendant", "Keeper", "Operator", "Subject"]
 
+OPERATOR = 0
+"""Where replicas reach the operator."""
+_CHECK_MS = 100
 _BALLOT_MS = 400
+
+
+class Subject(Protocol):
+    """A replica as an elector knows it."""
+
+    number: int
+    is_learner: bool
+    is_withheld: bool
+    """Whether it asks not to be elected: it may lack what it acknowledged."""
+
+
+@dataclass(slots=True)
+class _Word:
+    """The last that a replica said."""
+
+    heard_us: int
+    life: int
+
+
+class Attendant(ABC):
+    """Knows which replicas are alive, and gives orders; *decided* is called with each decision."""
+
+    addresses = (OPERATOR,)
+    """Where replicas reach it."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        network: Network,
+        shape: Shape,
+        subjects: Mapping[int, Subject],
+        decided: Callable[[View], None],
+    ) -> None:
+        self._timeline = timeline
+        self._network = network
+        self._shape = shape
+        self._subjects = subjects
+        self._decided = decided
+
+        self._words: dict[int, _Word] = {}
+        self._late: dict[int, int] = {}
+        """Until when a replica gets no order."""
+        self._next_late_ms = 0
+        self._given: list[View] = []
+        self._buried: set[int] = set()
+
+        self._lease_until_us = 0
+        self._wants_election = False
+
+        self.distrusted: Collection[int] = frozenset()
+        """Replicas that lost something they may have acknowledged, as somebody saw who looks after
+        the machines; they are elected only where too few others are left."""
+        self.view = View(0, 0, frozenset(), 0)
+
+    def start(self) -> None:
+        """Begin to look after the group."""
+        self._network.receive(OPERATOR, lambda source, data: self._receive(decode(data)))
+        self._timeline.after(_CHECK_MS * 1000, self._check)
+
+    def _receive(self, message: Message) -> None:
+        assert isinstance(message, Heartbeat), f"an operator cannot take {message}"
+        self._hear(message)
+
+    def _hear(self, beat: Heartbeat) -> None:
+        """Take a replica's heartbeat, and answer it with what is so."""
+        number, life, asked_ms = beat.number, beat.life, beat.asked_ms
+        now_us = self._timeline.now_us
+        known = self._words.get(number)
+        if number in self._buried or (known is not None and life < known.life):
+            return
+
+        if number == self.view.master and known is not None and known.life != life:
+            # It was away: what it held in memory only, its waiters and its role are gone.
+            self._wants_election = True
+        self._words[number] = _Word(now_us, life)
+
+        is_master = number == self.view.master and beat.epoch == self.view.epoch
+        if is_master and not self._wants_election:
+            wait_us = elector_wait_ms(self._shape.lease_ms) * 1000
+            self._lease_until_us = max(self._lease_until_us, now_us + wait_us)
+        else:
+            asked_ms = -1
+
+        if is_master or number != self.view.master or not self._wants_election:
+            # A master that was away never takes office in its former epoch again: it may have lost
+            # what others hold of it, and would write something else there.
+            self._reply(number, life, asked_ms)
+
+    def elect(self) -> None:
+        """Elect a master, again or another, as soon as that is safe."""
+        self._wants_election = True
+
+    def reappoint(self, life: int) -> None:
+        """Let the master, which began a new life, go on in a new epoch without asking anybody."""
+        self._restart(life, epoch=self.view.epoch + 1)
+
+    def delay_orders(self, number: int, ms: int) -> None:
+        """Give a replica no order for a while, or an earlier one again, whatever life it lives."""
+        self._late[number] = self._timeline.now_us + ms * 1000
+        if self._given and self._rng.random() < 0.5:
+            earlier = self._rng.choice(self._given[-3:])
+            late_us = int(ms * 1000 * self._rng.random())
+            self._timeline.after(late_us, self._order, number, -1, earlier, -1)
+
+    def delay_next_order(self, ms: int) -> None:
+        """Let the replica elected next learn of that late, unlike the others."""
+        self._next_late_ms = ms
+
+    def bury(self, number: int) -> None:
+        """Take a replica for dead, whatever is still heard of it, until `unbury`."""
+        self._buried.add(number)
+        self._words.pop(number, None)
+
+    def unbury(self, number: int) -> None:
+        """Listen to a replica again."""
+        self._buried.discard(number)
+
+    def expel(self, number: int) -> bool:
+        """Take a replica for lost; False for the master."""
+        if number == self.view.master:
+            return False
+        self.bury(number)
+        return True
+
+    @property
+    def _rng(self) -> Random:
+        return self._network.rng
+
+    def _check(self) -> None:
+        self._timeline.after(_CHECK_MS * 1000, self._check)
+        if self.view.master == 0 or not self._is_alive(self.view.master):
+            self._wants_election = True
+        if self._wants_election and self._timeline.now_us > self._lease_until_us:
+            self._elect()
+
+    @abstractmethod
+    def _elect(self) -> None:
+        """Elect a master, or begin to."""
+
+    def _restart(self, life: int, *, epoch: int) -> None:
+        if self.view.master in self._words:
+            self._words[self.view.master].life = life
+        self._wants_election = False
+        self._appoint(self.view.master, epoch=epoch)
+
+    def _appoint(self, chosen: int, *, epoch: int, asked: frozenset[int] = frozenset()) -> None:
+        if self._next_late_ms:
+            self._late[chosen] = self._timeline.now_us + self._next_late_ms * 1000
+            self._next_late_ms = 0
+        self.view = View(
+            epoch,
+            chosen,
+            frozenset(),
+            0,
+            order=self.view.order + 1,
+            asked=asked,
+            asked_min=self._shape.asked_min,
+        )
+        self._decided(self.view)
+        self._given.append(self.view)
+        for number, word in self._words.items():
+            self._reply(number, word.life, -1)
+
+    def _reply(self, number: int, life: int, asked_ms: int) -> None:
+        if self._timeline.now_us >= self._late.get(number, 0):
+            self._order(number, life, self.view, asked_ms)
+
+    def _order(self, number: int, life: int, view: View, asked_ms: int) -> None:
+        self._send(number, Order(life, view.epoch, view.master, asked_ms, view.order))
+
+    def _send(self, number: int, message: Message) -> None:
+        self._network.send(OPERATOR, number, encode(message))
+
+    def _is_alive(self, number: int) -> bool:
+        word = self._words.get(number)
+        if word is None:
+            return False
+        return self._timeline.now_us - word.heard_us <= self._shape.patience_ms * 1000
 
 
 @dataclass(slots=True)
@@ -38,8 +223,8 @@ class _Ballot:
     answers: dict[int, Answer] = field(default_factory=dict)
 
 
-class Operator(Controller):
-    """Elects by comparing logs. Without a set that of its views is empty."""
+class Operator(Attendant):
+    """Elects by comparing logs."""
 
     def __init__(
         self,
@@ -50,8 +235,6 @@ class Operator(Controller):
         decided: Callable[[View], None],
     ) -> None:
         super().__init__(timeline, network, shape, subjects, decided)
-        if not shape.has_set:
-            self.view = View(0, 0, frozenset(), 0)
         self._voters = [each.number for each in subjects.values() if not each.is_learner]
         self._ballot: _Ballot | None = None
         self._last_ballot = 0
@@ -61,7 +244,7 @@ class Operator(Controller):
 
     def err(self) -> int | None:
         """Promote a second master under the epoch of the first; return which."""
-        view, rng = self.view, self._network.rng
+        view, rng = self.view, self._rng
         others = [each for each in self._voters if each != view.master and self._is_alive(each)]
         if view.master == 0 or self._ballot is not None or not others:
             return None
@@ -85,7 +268,7 @@ class Operator(Controller):
     def _receive(self, message: Message) -> None:
         if isinstance(message, Answer):
             self._take(message)
-        elif self._ballot is None or not isinstance(message, Propose):
+        else:
             super()._receive(message)
 
     def _take(self, answer: Answer) -> None:
@@ -99,24 +282,15 @@ class Operator(Controller):
         if open_ballot.answers.keys() == open_ballot.asked:
             self._count(open_ballot)
 
-    def expel(self, number: int) -> bool:
-        """Take a replica for lost; False for the master."""
-        if self._shape.has_set:
-            return self._ballot is None and super().expel(number)
-        if number == self.view.master:
-            return False
-        self.bury(number)
-        return True
-
     def _elect(self) -> None:
         ballot, now_us = self._ballot, self._timeline.now_us
         if ballot is not None and now_us < ballot.until_us:
             return
         self._ballot = None
-        self._ask(ends_masters=self._network.rng.random() < 0.5)
+        self._ask(ends_masters=self._rng.random() < 0.5)
 
     def _ask(self, *, ends_masters: bool) -> None:
-        rng = self._network.rng
+        rng = self._rng
         living = [each for each in self._voters if self._is_alive(each)]
         fit = [each for each in living if each not in self.distrusted]
         needed = self._shape.asked_min
@@ -129,12 +303,6 @@ class Operator(Controller):
             fit = living
         elif rng.random() < 0.5:
             fit = rng.sample(fit, needed)
-
-        if self._shape.has_set and not self.view.members.intersection(fit):
-            # So it is where all members have lost something.
-            if len(living) < len(self._voters) or not self.view.members <= set(self.distrusted):
-                return
-            fit = living
 
         self._last_ballot += 1
         until_us = self._timeline.now_us + _BALLOT_MS * 1000
@@ -150,7 +318,7 @@ class Operator(Controller):
 
         best = max(map(rank, answers))
         masters = [each for each in answers if answers[each].is_master]
-        chosen = self._network.rng.choice([each for each in answers if rank(each) == best])
+        chosen = self._rng.choice([each for each in answers if rank(each) == best])
         self._ballot = None
         if masters and masters != [chosen]:
             # A master that is not elected must not take puts after it was compared.
@@ -158,44 +326,27 @@ class Operator(Controller):
             return
         self._wants_election = False
         self._twin, self._misled = None, frozenset()
-        members = self.view.members if self._shape.keeps_members else frozenset[int]()
-        if self._shape.has_set:
-            members |= {chosen}
-        self._appoint(chosen, members, epoch=ballot.epoch, asked=ballot.asked)
+        self._appoint(chosen, epoch=ballot.epoch, asked=ballot.asked)
 
     def _reply(self, number: int, life: int, asked_ms: int) -> None:
         if self._ballot is not None:
             # A replica that takes part in the ballot must not follow its former master again.
             return
         if self._twin is not None and number in self._misled:
-            self._send(number, Order(life, replace(self._twin, asked_ms=-1)))
+            self._order(number, life, self._twin, -1)
             return
         super()._reply(number, life, asked_ms)
 
 
-class Keeper(Controller):
+class Keeper(Attendant):
     """Has the first replica be master, again whenever it starts."""
-
-    def __init__(
-        self,
-        timeline: Timeline,
-        network: Network,
-        shape: Shape,
-        subjects: Mapping[int, Subject],
-        decided: Callable[[View], None],
-    ) -> None:
-        super().__init__(timeline, network, shape, subjects, decided)
-        self.view = View(0, 0, frozenset(), 0)
-        self._master = min(subjects)
 
     def expel(self, number: int) -> bool:
         """Take a replica for lost; False for the master."""
-        if number == self._master:
-            return False
-        self.bury(number)
-        return True
+        return number != min(self._subjects) and super().expel(number)
 
     def _elect(self) -> None:
-        if self._is_alive(self._master):
+        master = min(self._subjects)
+        if self._is_alive(master):
             self._wants_election = False
-            self._appoint(self._master, frozenset(), epoch=self.view.epoch + 1)
+            self._appoint(master, epoch=self.view.epoch + 1)

@@ -2,9 +2,10 @@
 
 Nothing keeps them but whom one promotes (docs/replication.md, "Which replica to promote"): of those
 who were members since, all but as many as there are other copies have to be asked, and the best of
-them chosen. The controller of a world does not ask so much. Where it chose in that way all the
-same, the chosen one holds them; where it did not, those that it lacks are given up. A put that
-waited for all members is held by each of them, so any one of them may be chosen.
+them chosen. A put that waited for all members is held by each of them, so any one of them may be
+chosen. Controllers always choose in that way, so the one that they elect holds all of them, but for
+those of which a holder lost its copy. Where an operator asked fewer, those that the chosen one
+lacks are given up.
 """
 
 from __future__ import annotations
@@ -66,16 +67,21 @@ class Promises:
         for each in self._open:
             each.electorate.update(members)
 
-    def elected(self, number: int, *, asked: Collection[int] = ()) -> Promise | None:
+    def elected(
+        self, number: int, *, asked: Collection[int] = (), is_safe: bool = False
+    ) -> Promise | None:
         """Return a promise that the replica elected should hold and does not.
 
-        *asked* are those of whom it is the best; none where any member was chosen.
+        *asked* are those of whom it is the best; none where any member was chosen. *is_safe*: it
+        was not elected before enough had been asked.
         """
         chosen = self._replicas[number]
         kept = []
         for each in self._open:
             if each.is_in(chosen.log, self._losses):
                 kept.append(each)
+            elif is_safe and self._losses.distrusted.isdisjoint(each.electorate):
+                return each
             elif asked:
                 if each.binds(set(asked) - self._losses.distrusted):
                     return each

@@ -1,16 +1,17 @@
 """One replica: the counterpart of `rmqstore.replication.runtime` over a model disk and network.
 
-It exchanges messages with the controller or an operator, and changes roles; `service` does the
-rest.
+It exchanges messages with controllers or an operator, and changes roles; `service` does the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.message import PutStatus
+from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import (
     MasterNode,
@@ -39,9 +40,12 @@ from rmqstore.replication.protocol.events import (
 )
 from rmqstore.sim import messages
 from rmqstore.sim.board import VirtualBoard
+from rmqstore.sim.controller_client import ControllerClient, SetAnswer
 from rmqstore.sim.disk import DiskError
-from rmqstore.sim.messages import Answer, Ask, Heartbeat, Order, Refuse, View
+from rmqstore.sim.messages import Answer, Ask, Heartbeat, Message, Order
+from rmqstore.sim.operator import OPERATOR
 from rmqstore.sim.service import Service
+from rmqstore.sim.view import View
 
 __all__ = ["Replica"]
 
@@ -63,30 +67,87 @@ class Replica(Service):
     """The replica *number* of a group."""
 
     def _begin(self) -> None:
+        if self._shape.has_set:
+            send = partial(self._network.send, self.number)
+            self._now.client = ControllerClient(self.number, self.life, send)
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
 
-    # ---- the controller
+    # ---- controllers and operators
 
     def _heartbeat(self, life: int) -> None:
         if life != self.life or not self.is_up:
             return
         if self._timeline.now_us >= self.paused_until_us:
             now_ms = self.clock.monotonic_ms()
-            self._send(Heartbeat(self.number, life, self.log.whole_end, self.epoch, now_ms))
+            client = self._now.client
+            if client is not None:
+                client.beat(now_ms, self._beat)
+            else:
+                self._send(Heartbeat(self.number, life, self.epoch, now_ms))
         self._timeline.after(self._shape.heartbeat_ms * 1000, self._heartbeat, life)
 
-    def on_message(self, data: bytes) -> None:
-        """Take a message of the controller."""
+    def _beat(self, **fields: Any) -> ControllerHeartbeatRequestHeader:
+        """Return a heartbeat to a controller."""
+        log, node, quorum = self.log, self.master_node, self._shape.quorum
+        # The confirm offset is what all members hold, unless masters confirm their own end.
+        is_all = node is not None and self._shape.is_confirming
+        return ControllerHeartbeatRequestHeader(
+            epoch=log.epochs[-1].epoch if log.epochs else -1,
+            max_offset=log.whole_end,
+            confirm_offset=log.confirm_offset if is_all else -1,
+            heartbeat_timeout_ms=self._shape.patience_ms,
+            role_epoch=-1 if node is None else self.epoch,
+            refused_epoch=self._now.refused_epoch,
+            sync_state_set_epoch=-1 if node is None else node.group.sync_state_set.set_epoch,
+            is_learner=self.is_learner or self.is_withheld,
+            in_sync=quorum.in_sync,
+            min_in_sync=quorum.min_in_sync,
+            all_ack=quorum.all_ack,
+            lease_ms=self._shape.lease_ms,
+            **fields,
+        )
+
+    def _send(self, message: Message) -> None:
+        self._network.send(self.number, OPERATOR, messages.encode(message))
+
+    def on_message(self, source: int, data: bytes) -> None:
+        """Take a message of a controller or the operator."""
+        if self._shape.has_set:
+            self._enter(self.life, self._hear, source, data)
+            return
         match messages.decode(data):
-            case Order(life, view):
+            case Order(life, epoch, master, asked_ms, order):
+                view = View(epoch, master, frozenset(), 0, asked_ms, order)
                 self._enter(self.life if life < 0 else life, self._follow_view, view)
             case Ask(life, ballot, ends_masters):
                 self._enter(life, self._compare, ballot, ends_masters)
-            case Refuse(life, epoch, call, proposal):
-                self._enter(life, self._refuse_set, epoch, call, proposal)
             case message:
                 raise AssertionError(f"a replica cannot take {message}")
+
+    def _hear(self, source: int, data: bytes) -> None:
+        client = self._now.client
+        assert client is not None, "each life begins with one"
+        heard = client.receive(source, data)
+        if isinstance(heard, View):
+            self._follow_view(heard)
+        elif heard is not None:
+            self._take_set(heard)
+
+    def _take_set(self, answer: SetAnswer) -> None:
+        """Take the answer to a proposal of the present role."""
+        node = self._now.node
+        if not isinstance(node, MasterNode) or answer.epoch != self.epoch:
+            return
+        if answer.is_refused:
+            self._change_group(lambda group, now_ms: group.refuse_proposal(answer.number, now_ms))
+        elif answer.is_lost:
+            self._change_group(lambda group, now_ms: group.lose_proposal(answer.number, now_ms))
+        elif answer.now is not None:
+            members, set_epoch = answer.now.members, answer.now.epoch
+            self._change_group(
+                lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
+            )
 
     def _follow_view(self, view: View) -> None:
         process = self._now
@@ -142,12 +203,6 @@ class Replica(Service):
             Answer(self.number, self.life, ballot, last_epoch, log.whole_end, is_master=is_master)
         )
 
-    def _refuse_set(self, epoch: int, call: int, proposal: int) -> None:
-        node = self._now.node
-        if isinstance(node, MasterNode) and epoch == self.epoch and call in self._now.calls:
-            self._now.calls.discard(call)
-            self._change_group(lambda group, now_ms: group.refuse_proposal(proposal, now_ms))
-
     # ---- roles
 
     def may_lead_again(self) -> bool:
@@ -177,6 +232,8 @@ class Replica(Service):
                 )
         except Fenced as error:
             self._witness.say(f"replica {self.number} is fenced: {error}")
+            if view.master == self.number:
+                process.refused_epoch = view.epoch
             return
 
         self._change(change, partial(self._obeyed, view))
@@ -308,7 +365,6 @@ class Replica(Service):
         process = self._now
         board, process.node = process.board, None
         process.epoch, process.master = -1, 0
-        process.calls.clear()
         if board is not None:
             board.stop()
             self._follow_board(board)

@@ -53,12 +53,9 @@ from rmqstore.replication.protocol.frames import (
     encode,
     encode_head,
 )
-from rmqstore.sim import messages
 from rmqstore.sim.board import Resolution, VirtualBoard
-from rmqstore.sim.controller import CONTROLLER
 from rmqstore.sim.disk import Died, DiskError
 from rmqstore.sim.host import DiskWait, Host, Link
-from rmqstore.sim.messages import Message
 from rmqstore.sim.network import End
 from rmqstore.sim.witness import Put
 
@@ -70,9 +67,6 @@ _CUTS = (TruncateTo, Restart)
 
 class Service(Host):
     """Connections, effects and puts of the replica *number* of a group."""
-
-    _calls = 0
-    """Attempts at proposals in all lives."""
 
     # ---- turns
 
@@ -120,9 +114,6 @@ class Service(Host):
         elif node is not None and node.connect_at_ms is not None and now_ms >= node.connect_at_ms:
             process.is_connecting = True
             self._network.connect(self, process.master)
-
-    def _send(self, message: Message) -> None:
-        self._network.send(self.number, CONTROLLER, messages.encode(message))
 
     # ---- connections
 
@@ -298,20 +289,9 @@ class Service(Host):
             self._decide(*(partial(node.failed, at, why) for at, why in failed.items()))
 
     def _propose(self, proposal: Proposal) -> None:
-        self._calls += 1
-        self._now.calls.add(self._calls)
-        self._send(
-            messages.Propose(
-                self.number,
-                self.life,
-                self.epoch,
-                self._calls,
-                proposal.number,
-                proposal.set_epoch,
-                proposal.members,
-                proposal.joined,
-            )
-        )
+        client = self._now.client
+        assert client is not None, "a group with a set has controllers"
+        client.propose(proposal, self.epoch)
 
     def _to_slave(self, connection: int, effect: Effect) -> None:
         link = self._now.links.get(connection)

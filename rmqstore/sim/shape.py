@@ -21,29 +21,23 @@ class Shape:
     learners: int
     """The last replicas are; they never vote."""
     mode: Mode
-    """SYNC_STATE_SET: a controller keeps the set and elects from it. Other modes: an operator
+    """SYNC_STATE_SET: controllers keep the set and elect from it. Other modes: an operator
     elects, as docs/replication.md says ("Which replica to promote")."""
     protocol: HaProtocol
     """In the classic one, one replica is master for good, as without RocketMQ's controller."""
     is_gated: bool
     """Masters confirm what replicas hold; without it their own end, as RocketMQ's by default."""
-    elects_best: bool
-    """With a set: an operator elects, who asks enough replicas, not the controller."""
     quorum: Quorum
     options: HaOptions
     is_durable: bool
     """Replicas acknowledge, and puts wait for, what is on the disk."""
     lease_ms: int
     """0: a master needs none."""
-    keeps_members: bool
-    """An elected master begins with all members of the set, not with itself alone."""
-    elects_longest: bool
-    """Of the members that live the one with the longest log is elected, not any."""
     checks_all: bool
     """The CRC of a record covers all of it, not its body alone."""
     file_size: int
     heartbeat_ms: int
-    """Between two words of a replica to the controller."""
+    """Between two words of a replica to the controllers or the operator."""
     patience_ms: int
     """A master that was silent for longer is replaced."""
     flush_ms: int
@@ -51,12 +45,18 @@ class Shape:
     sync_ms: int
     """How long a flush takes that puts wait for."""
     drift_ppm_max: int
-    """By how much the monotonic clock of a machine is faster or slower than the world."""
+    """By how much the monotonic clock of a machine runs faster or slower than that of the elector,
+    or than another one where electors have clocks of their own."""
 
     @property
     def has_set(self) -> bool:
         """Whether a sync-state set says who may be elected."""
         return self.mode is Mode.SYNC_STATE_SET
+
+    @property
+    def drift_ppm(self) -> int:
+        """By how much a clock is faster or slower than the world. An operator's is not."""
+        return self.drift_ppm_max // 2 if self.has_set else self.drift_ppm_max
 
     @property
     def is_confirming(self) -> bool:
@@ -120,15 +120,13 @@ class Shape:
             mode=Mode.SYNC_STATE_SET,
             protocol="autoswitch",
             is_gated=True,
-            elects_best=False,
             replicas=replicas,
             learners=learners,
             quorum=quorum,
             options=options,
             is_durable=is_durable,
-            lease_ms=rng.choice((0, 600)),
-            keeps_members=rng.random() < 0.5,
-            elects_longest=rng.random() < 0.5,
+            # Without a lease a former master goes on taking puts that wait for a number of copies.
+            lease_ms=rng.choice((0, 600)) if all_ack else 600,
             checks_all=rng.random() < 0.7,
             file_size=rng.choice((1024, 4096, 16384)),
             heartbeat_ms=150,
@@ -139,11 +137,8 @@ class Shape:
         )
 
         kind = rng.random()
-        if kind < 0.5:
-            return shape
         if kind < 0.6:
-            quorum = replace(quorum, all_ack=False)
-            return replace(shape, elects_best=True, quorum=quorum)
+            return shape
         if kind < 0.72:
             return shape.without_set(rng)
         if kind < 0.82:
@@ -157,7 +152,6 @@ class Shape:
             mode=Mode.SYNC_STATE_SET,
             protocol="autoswitch",
             is_gated=True,
-            elects_best=False,
         )
 
     def without_set(self, rng: Random) -> Shape:

@@ -1,4 +1,4 @@
-"""A replica group with its network, disks, clocks, controller and users, in virtual time.
+"""A replica group with its network, disks, clocks, electors and users, in virtual time.
 
 The nodes and machines of `rmqstore.replication` run in it unchanged. Everything else is drawn from
 one seed, so a run is repeated, event by event, by its integer.
@@ -15,13 +15,13 @@ from rmqstore.replication.protocol.events import Append, Effect
 from rmqstore.replication.protocol.frames import Ack, Frame
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
-from rmqstore.sim.controller import Controller
+from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Fate, Faults
-from rmqstore.sim.messages import View
 from rmqstore.sim.network import End, Network
-from rmqstore.sim.operator import Keeper, Operator
+from rmqstore.sim.operator import Attendant, Keeper, Operator
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
 
@@ -90,7 +90,7 @@ class World:
             clock = MachineClock(
                 self.timeline,
                 begin_ms=rng.randrange(1_000_000),
-                drift_ppm=rng.randint(-self.shape.drift_ppm_max, self.shape.drift_ppm_max),
+                drift_ppm=rng.randint(-self.shape.drift_ppm, self.shape.drift_ppm),
             )
             replica = Replica(
                 number,
@@ -104,7 +104,7 @@ class World:
             self.replicas[number] = replica
             self.network.add(replica)
 
-        elector = Operator if self.shape.elects_best or not self.shape.has_set else Controller
+        elector: type[Attendant | Controllers] = Controllers if self.shape.has_set else Operator
         if self.shape.protocol == "classic":
             elector = Keeper
         self.controller = elector(
@@ -178,17 +178,18 @@ class World:
         self.timeline.after(ms * 1000, self._restart, replica)
 
     def restart_master(self) -> None:
-        """Take the power of the master's machine; then its program starts as it did before, as the
-        master, and asks nobody."""
+        """Take the power of the master's machine; then its program starts as it did before. Without
+        controllers it starts as the master, and asks nobody."""
         replica = self.replicas.get(self.controller.view.master)
         if replica is None or replica.master_node is None:
             return
         self.kill(replica, loses_power=True)
-        self._unattended.add(replica.number)
+        if not self.shape.has_set:
+            self._unattended.add(replica.number)
 
     def err(self) -> None:
         """Let an operator promote a second replica under the present epoch."""
-        assert isinstance(self.controller, Operator), "a controller counts its epochs"
+        assert isinstance(self.controller, Operator), "controllers count their epochs"
         chosen = self.controller.err()
         if chosen is not None:
             self.say(f"   replica {chosen} in epoch {self.controller.view.epoch} as well")
@@ -261,8 +262,7 @@ class World:
     def on_decision(self, view: View) -> None:
         members = ", ".join(map(str, sorted(view.members)))
         self.say(
-            f"controller: epoch {view.epoch}, master {view.master}, set {view.set_epoch} "
-            f"{{{members}}}"
+            f"decided: epoch {view.epoch}, master {view.master}, set {view.set_epoch} {{{members}}}"
         )
         self.checker.decided(view)
 
@@ -302,8 +302,10 @@ class World:
             if replica.number in self._unattended:
                 self._unattended.discard(replica.number)
                 is_master = replica.number == self.controller.view.master
+                operator = self.controller
+                assert isinstance(operator, Attendant), "controllers ask replicas"
                 if is_master and replica.may_lead_again():
-                    self.controller.reappoint(replica.life)
+                    operator.reappoint(replica.life)
         elif replica.has_rotten:
             self._replace_disk(replica)
         else:
@@ -342,6 +344,8 @@ class World:
         self.say("-- everything heals")
         self.fate.end()
         self.network.heal()
+        if isinstance(self.controller, Controllers):
+            self.controller.heal()
 
         for replica in self.replicas.values():
             replica.log.is_full = False
@@ -371,10 +375,10 @@ class World:
     def _operate(self) -> None:
         """Empty a replica that says it cannot come back by itself, and is right: its log parted
         from the group's, and no epoch that both know tells where."""
-        master = self.replicas[self.controller.view.master]
+        master = self.replicas.get(self.controller.view.master)
         for replica in self.replicas.values():
             node = replica.slave_node
-            if node is None:
+            if node is None or master is None:
                 continue
             has_halted = node.halt_reason is not None
             if self.checker.has_parted(replica, master):
@@ -386,8 +390,8 @@ class World:
 
     def _apart(self) -> str:
         view = self.controller.view
-        master = self.replicas[view.master]
-        if not master.is_up or master.master_node is None:
+        master = self.replicas.get(view.master)
+        if master is None or not master.is_up or master.master_node is None:
             return f"the master {view.master} does not reign"
         voters = [each for each in self.replicas.values() if not each.is_learner]
         if self.shape.has_set and view.members != {each.number for each in voters}:

@@ -14,7 +14,13 @@ from tests.house import mutate, tree
 from tests.simulation.mutants.__main__ import LIST
 
 MUTANTS = mutate.mutations(LIST)
-PLACES = ("rmqstore/replication/", "csrc/replica/", "rmqstore/epochs.py", "rmqstore/sim/")
+PLACES = (
+    "rmqstore/replication/",
+    "rmqstore/controller/",
+    "csrc/replica/",
+    "rmqstore/epochs.py",
+    "rmqstore/sim/",
+)
 
 
 def test_there_are_fifty_for_the_seeds_and_each_is_a_line_or_a_reason() -> None:

@@ -11,7 +11,7 @@ from rmqstore import sim
 from rmqstore.sim.sweep import Workers, cores
 from tests.support.effort import rounds
 
-SEEDS = rounds(2000, 20_000)
+SEEDS = rounds(1000, 20_000)
 AT_ONCE = 200
 
 

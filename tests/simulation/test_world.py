@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqstore import sim
+from rmqstore.controller import liveness
 from rmqstore.epochs import EpochEntry, EpochList
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.group.group import MasterGroup
@@ -30,7 +31,6 @@ from rmqstore.replication.protocol.events import (
     TruncateTo,
 )
 from rmqstore.replication.protocol.slave import SlaveMachine
-from rmqstore.sim import controller as sim_controller
 from rmqstore.sim.board import VirtualBoard
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.disk import Died, DiskError, ModelLog, RotError
@@ -40,6 +40,7 @@ from tests.house import tree
 
 TWICE = """
 from rmqstore import sim
+from rmqstore.controller import liveness
 for seed in (3, 4):
     outcome = sim.run(seed, is_traced=True)
     print(outcome.digest, outcome.events, outcome.violation, len(outcome.trace))
@@ -317,12 +318,17 @@ SABOTAGE = {
         faults=replace(QUIET, stop=2, partition=2, mean_gap_ms=300),
         settings={"lease_ms": 600, "is_durable": False, "quorum": Quorum(total=3)},
     ),
-    "a controller waits for a lease by its own clock alone": Sabotage(
-        place=sim_controller,
+    "controllers wait for a lease by their own clock alone": Sabotage(
+        place=liveness,
         name="elector_wait_ms",
         deed=lambda lease_ms: lease_ms,
         faults=replace(QUIET, election=3, mean_gap_ms=200),
-        settings={"mode": Mode.SYNC_STATE_SET, "lease_ms": 600, "drift_ppm_max": 90_000},
+        settings={
+            "mode": Mode.SYNC_STATE_SET,
+            "protocol": "autoswitch",
+            "lease_ms": 600,
+            "drift_ppm_max": 90_000,
+        },
     ),
     "a slave acknowledges before its disk does": Sabotage(
         place=SlaveMachine,

@@ -1,24 +1,22 @@
-"""Controllers and replicas for `elections`: the former decide with production's machines.
+"""Replicas for `elections`, and the answers that they get.
 
-A controller node runs `Leader` over `ControllerState` and `Liveness`. A replica is a model: a list
-of entries in place of a commit log, the rules of docs/replication.md for copies, sets and leases.
+A replica is a model: a list of entries in place of a commit log, the rules of docs/replication.md
+for copies, sets and leases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from rmqstore.controller.commands import Command, ElectMaster, Terms, decode_command, encode_command
-from rmqstore.controller.leader import Election, Leader
-from rmqstore.controller.liveness import Heartbeat, Liveness
-from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.controller.commands import Terms
+from rmqstore.controller.liveness import Heartbeat
+from rmqstore.controller.state import Group
 from rmqstore.replication.group.log_rank import LogRank
 from rmqstore.sim.clock import MachineClock
-from rmqstore.sim.decision_log import DecisionLog
+from rmqstore.sim.controller_node import Node
 
-__all__ = ["GROUP", "Grant", "Node", "Replica"]
+__all__ = ["GROUP", "Grant", "Replica"]
 
 GROUP = "g"
 _LAG_MS = 400
@@ -35,107 +33,6 @@ class Grant:
     lease_ms: int
     group: Group | None
     """None from a node that does not lead."""
-
-
-class Node:
-    """One controller."""
-
-    def __init__(self, number: int, log: DecisionLog, clock: MachineClock) -> None:
-        self.number = number
-        self.log = log
-        self.clock = clock
-        self.is_alive = True
-        self.life = 0
-        self.state = ControllerState()
-        self.applied = 0
-        self.liveness = Liveness()
-        self.leader: Leader | None = None
-        self.term = 0
-        self._kept = (0, self.state.snapshot())
-        self._waiting: dict[int, Callable[[Result], None]] = {}
-
-    @property
-    def process_id(self) -> str:
-        """Another one in each life."""
-        return f"{self.number}.{self.life}"
-
-    def apply_next(self) -> None:
-        """Apply one entry, if there is one."""
-        if not self.is_alive or self.applied >= len(self.log.entries):
-            return
-        command = decode_command(self.log.entries[self.applied])
-        result = self.state.apply(command)
-        index, self.applied = self.applied, self.applied + 1
-        waiting = self._waiting.pop(index, None)
-        if waiting is not None:
-            waiting(result)
-
-    def keep_snapshot(self) -> None:
-        """Store a snapshot, which the next life begins with."""
-        self._kept = (self.applied, self.state.snapshot())
-
-    def crash(self) -> None:
-        """End this life."""
-        self.is_alive = False
-        self.leader = None
-
-    def restart(self) -> None:
-        """Begin another life with the last snapshot, unless the last one goes on."""
-        if self.is_alive:
-            return
-        self.life += 1
-        self.is_alive = True
-        self.state = ControllerState()
-        self.applied, data = self._kept
-        self.state.restore(data)
-        self.liveness = Liveness()
-        self._waiting = {}
-
-    def lead(self, term: int) -> None:
-        """Begin to decide; everything up to the beginning of the term is applied."""
-        self.term = term
-        self.leader = Leader(
-            self.state, self.liveness, since_ms=self.clock.monotonic_ms(), patience_ms=200
-        )
-
-    def review(self) -> None:
-        """Propose the command that is due."""
-        if self.leader is None:
-            return
-        due = self.leader.review(GROUP, self.clock.monotonic_ms())
-        if isinstance(due, Election):
-            due = due.command
-        if due is not None:
-            self.propose(due)
-
-    def propose(self, command: Command) -> None:
-        """Have a command committed."""
-        leader, life = self.leader, self.life
-        assert leader is not None, "a node that leads proposes"
-        if isinstance(command, ElectMaster):
-            leader.begin(command)
-
-        def done(result: Result) -> None:
-            if isinstance(command, ElectMaster):
-                leader.end(command, result)
-
-        def answered(index: int | None) -> None:
-            if index is None or life != self.life or not self.is_alive:
-                return
-            if index >= self.applied:
-                self._waiting[index] = done
-            elif isinstance(command, ElectMaster):
-                # It was applied before the answer came.
-                leader.end(command, None if self.leader is not leader else _took(self, command))
-
-        self.log.propose(self.number, self.term, encode_command(command), answered)
-
-
-def _took(node: Node, command: ElectMaster) -> Result | None:
-    group = node.state.group(GROUP)
-    if group is None or group.master_epoch < command.new_epoch:
-        return None
-    return Result(Verdict.APPLIED, group=group)
 
 
 @dataclass(slots=True)

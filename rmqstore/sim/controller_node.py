@@ -1,0 +1,346 @@
+"""A controller node over the decision log, and requests to it as production answers them.
+
+`Node` runs `Leader` over `ControllerState` and `Liveness`, and carries out what is due.
+`ServedNode` puts production's request handlers (`rmqstore.controller.requests`) in front of it.
+Their coroutines run in virtual time: what they await is a `Pause`, which an event of the timeline
+ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
+from typing import Any
+
+from rmqstore.config import ControllerConfig
+from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
+from rmqstore.controller.leader import Election, Leader
+from rmqstore.controller.liveness import Liveness
+from rmqstore.controller.requests import Requests
+from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.errors import RequestRefused
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.decision_log import DecisionLog
+
+__all__ = ["Node", "ServedNode"]
+
+_PATIENCE_MS = 200
+_COMMIT_TIMEOUT_MS = 1500
+_POLL_MS = 20
+_DESIGNATE_WAIT_MS = 2500
+
+Done = Callable[[Result | None], None]
+"""Gets the result of a command; None where it was certainly refused."""
+
+
+class Node:
+    """One controller for the group *group*."""
+
+    def __init__(self, number: int, log: DecisionLog, clock: MachineClock, group: str) -> None:
+        self.number = number
+        self.log = log
+        self.clock = clock
+        self.group = group
+        self.is_alive = True
+        self.life = 0
+        self.state = ControllerState()
+        self.applied = 0
+        self.liveness = Liveness()
+        self.leader: Leader | None = None
+        self.term = 0
+        self._kept = (0, self.state.snapshot())
+        self._results: dict[int, Result] = {}
+        self._waiting: dict[int, Done] = {}
+
+    @property
+    def process_id(self) -> str:
+        """Another one in each life."""
+        return f"{self.number}.{self.life}"
+
+    def now_ms(self) -> int:
+        """Return the time of this machine's monotonic clock."""
+        return self.clock.monotonic_ms()
+
+    def apply_next(self) -> None:
+        """Apply one entry, if there is one."""
+        if not self.is_alive or self.applied >= len(self.log.entries):
+            return
+        result = self.state.apply(decode_command(self.log.entries[self.applied]))
+        index, self.applied = self.applied, self.applied + 1
+        self._results[index] = result
+        waiting = self._waiting.pop(index, None)
+        if waiting is not None:
+            waiting(result)
+
+    def keep_snapshot(self) -> None:
+        """Store a snapshot, which the next life begins with."""
+        self._kept = (self.applied, self.state.snapshot())
+
+    def crash(self) -> None:
+        """End this life."""
+        self.is_alive = False
+        self.leader = None
+
+    def restart(self) -> None:
+        """Begin another life with the last snapshot, unless the last one goes on."""
+        if self.is_alive:
+            return
+        self.life += 1
+        self.is_alive = True
+        self.applied, data = self._kept
+        self.state.restore(data)
+        self.liveness = Liveness()
+        self._waiting, self._results = {}, {}
+
+    def lead(self, term: int) -> None:
+        """Begin to decide; everything up to the beginning of the term is applied."""
+        self.term = term
+        self.leader = Leader(
+            self.state, self.liveness, since_ms=self.now_ms(), patience_ms=_PATIENCE_MS
+        )
+
+    def resign(self, term: int) -> None:
+        """Learn that another node leads since *term* ended."""
+        if self.term == term:
+            self.leader = None
+
+    def due(self) -> Command | Election | None:
+        """Return what the leader wants to have done, None without one."""
+        return None if self.leader is None else self.leader.review(self.group, self.now_ms())
+
+    def review(self) -> None:
+        """Propose the command that is due."""
+        due = self.due()
+        command = due.command if isinstance(due, Election) else due
+        if command is not None:
+            self.propose(command)
+
+    def propose(self, command: Command, done: Done | None = None) -> None:
+        """Have a command committed. *done* is never called where the outcome is unknown."""
+        leader, life = self.leader, self.life
+        assert leader is not None, "a node that leads proposes"
+        if isinstance(command, ElectMaster):
+            leader.begin(command)
+
+        def finish(result: Result | None) -> None:
+            if isinstance(command, ElectMaster) and result is not None:
+                leader.end(command, result)
+            if done is not None:
+                done(result)
+
+        def answered(index: int | None) -> None:
+            if life != self.life or not self.is_alive:
+                return
+            if index is None:
+                finish(None)
+            elif index in self._results:
+                finish(self._results[index])
+            else:
+                self._waiting[index] = finish
+
+        self.log.propose(self.number, self.term, encode_command(command), answered)
+
+
+class Pause:
+    """What a coroutine waits for: *begin* gets a function that ends the pause with its value."""
+
+    def __init__(self, begin: Callable[[Callable[[Any], None]], None]) -> None:
+        self.begin = begin
+
+    def __await__(self) -> Generator[Pause, Any, Any]:
+        return (yield self)
+
+
+class ServedNode(Node):
+    """A node with production's handlers. *elected* is called with each election that it holds, and
+    *stuck* when the outcome of a proposal stays unknown."""
+
+    def __init__(
+        self,
+        number: int,
+        log: DecisionLog,
+        clock: MachineClock,
+        group: str,
+        *,
+        timeline: Timeline,
+        elected: Callable[[ServedNode, Election], None],
+        stuck: Callable[[ServedNode], None],
+    ) -> None:
+        super().__init__(number, log, clock, group)
+        self.config = ControllerConfig()
+        self._timeline = timeline
+        self._elected = elected
+        self._stuck = stuck
+        self._is_busy = False
+        self._idle: list[Callable[[Any], None]] = []
+        """Ends of pauses until nothing is being done."""
+        self._handlers = Requests(self).handlers()
+
+    def restart(self) -> None:
+        """Begin another life, unless the last one goes on."""
+        super().restart()
+        self._is_busy = False
+        self._idle = []
+
+    def receive(self, source: int, request: Frame, respond: Callable[[Frame], None]) -> None:
+        """Answer a request, now or later, or never where this life ends before."""
+        try:
+            found = self._handlers[request.code](source, request)
+        except RequestRefused as error:
+            respond(_refusal(request, error))
+            return
+        if found is None or isinstance(found, Frame):
+            if found is not None:
+                respond(found)
+            return
+        assert isinstance(found, Coroutine), "the handlers are coroutines or plain functions"
+        self._run(found, respond, partial(self._refuse, request, respond))
+
+    @staticmethod
+    def _refuse(request: Frame, respond: Callable[[Frame], None], error: RequestRefused) -> None:
+        respond(_refusal(request, error))
+
+    def _run(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        done: Callable[[Any], None],
+        failed: Callable[[RequestRefused], None],
+    ) -> None:
+        life = self.life
+
+        def step(value: Any) -> None:
+            if life != self.life or not self.is_alive:
+                coroutine.close()
+                return
+            try:
+                pause = coroutine.send(value)
+            except StopIteration as end:
+                done(end.value)
+            except RequestRefused as error:
+                failed(error)
+            else:
+                pause.begin(step)
+
+        step(None)
+
+    # ---- what the handlers use
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return nothing: no replica of the simulator asks for it."""
+        return {}
+
+    def watch(self, connection: Any) -> None:
+        """Do nothing: single messages have no connection whose end would be noticed."""
+
+    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
+        """Take another configuration, until this life ends."""
+        self.config = config
+        if self.leader is not None:
+            self.leader.allows_unclean = config.elect_unclean_master
+
+    async def leads(self) -> bool:
+        """Return whether this node led after the call began; never, where it did not."""
+        if self.leader is None:
+            return False
+
+        def begin(resume: Callable[[Any], None]) -> None:
+            self.log.barrier(self.number, self.term, partial(resume, True))
+
+        return bool(await Pause(begin))
+
+    async def commit(self, command: Command) -> Result:
+        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        if self.leader is None:
+            raise _not_leader()
+        answers: list[Result | None] = []
+
+        def begin(resume: Callable[[Any], None]) -> None:
+            def once(result: Result | None, *, is_late: bool) -> None:
+                if not answers:
+                    answers.append(result)
+                    resume(is_late)
+
+            self.propose(command, partial(once, is_late=False))
+            wait_us = _COMMIT_TIMEOUT_MS * 1000
+            self._timeline.after(wait_us, partial(once, None, is_late=True))
+
+        if await Pause(begin):
+            self._stuck(self)
+            raise RequestRefused("the outcome is not known", code=ResponseCode.SYSTEM_ERROR)
+        if answers[0] is None:
+            raise _not_leader()
+        return answers[0]
+
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due is done."""
+        while self._is_busy:
+            await Pause(self._idle.append)
+
+    async def _sleep(self) -> None:
+        await Pause(lambda resume: self._timeline.after(_POLL_MS * 1000, resume, None))
+
+    async def elect(
+        self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
+    ) -> tuple[Election, Group | None]:
+        """Hold an election, as the controller of production does."""
+        end_ms = self.now_ms() + _DESIGNATE_WAIT_MS
+        while True:
+            await self.reviewed(group)
+            if self.leader is None:
+                raise _not_leader()
+            election = self.leader.elect(
+                group,
+                cluster=cluster,
+                broker_id=broker_id,
+                is_designated=is_designated,
+                now_ms=self.now_ms(),
+            )
+            is_due = election.command is not None or election.verdict is not Verdict.STALE
+            if is_due or not is_designated or self.now_ms() >= end_ms:
+                break
+            await self._sleep()
+        command = election.command
+        if command is None or (command.master_id is None and broker_id is not None):
+            return Election(None, election.verdict, election.reason), None
+        self._elected(self, election)
+        result = await self.commit(command)
+        return election, result.group if result.is_applied else None
+
+    def review(self, group: str = "") -> None:
+        """Do the work that is due, unless some is being done."""
+        if self.leader is None or self._is_busy or not self.is_alive:
+            return
+        due = self.due()
+        command = due.command if isinstance(due, Election) else due
+        if command is None:
+            return
+        if isinstance(due, Election):
+            self._elected(self, due)
+        self._is_busy = True
+        self._run(self.commit(command), self._reviewed, self._failed)
+
+    def _reviewed(self, result: Result) -> None:
+        self._is_busy = False
+        if result.is_applied:
+            self.review()
+        self._wake()
+
+    def _failed(self, error: RequestRefused) -> None:
+        self._is_busy = False
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_busy:
+            idle, self._idle = self._idle, []
+            for resume in idle:
+                resume(None)
+
+
+def _not_leader() -> RequestRefused:
+    return RequestRefused("this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER)
+
+
+def _refusal(request: Frame, error: RequestRefused) -> Frame:
+    return request.respond(error.code, str(error))

@@ -1,0 +1,384 @@
+"""Three controllers that keep the set of a group and elect its masters, with production's code.
+
+The nodes (`controller_node`) share a log (`decision_log`). They die, lose power, come back with an
+old snapshot, and act as leader for a while after another was elected. Replicas reach them by frames
+of the remoting protocol, one by one, which are late, lost, and, where a repetition changes nothing,
+doubled. `Controllers` sees what is committed, and checks each election by the rule of
+docs/replication.md.
+
+Somebody looks after the machines: a replica that lost what it may have acknowledged is told to say
+so (`Subject.is_withheld`) while enough others are left to elect a master from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from random import Random
+
+from rmqstore.controller.commands import (
+    AssignBrokerId,
+    ElectMaster,
+    decode_command,
+    encode_command,
+)
+from rmqstore.controller.leader import Election
+from rmqstore.controller.state import ControllerState, Group, Verdict
+from rmqstore.remoting.bodies.controller import SyncStateSetBody
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.headers.controller import (
+    ElectMasterRequestHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+)
+from rmqstore.replication.group.log_rank import reports_needed
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.controller_client import CLUSTER, CONTROLLERS, GROUP, address_of, place_of
+from rmqstore.sim.controller_node import ServedNode
+from rmqstore.sim.decision_log import DecisionLog
+from rmqstore.sim.network import Network
+from rmqstore.sim.operator import OPERATOR, Subject
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
+
+__all__ = ["Controllers"]
+
+_REVIEW_MS = 100
+_EXPEL_TRIES = 25
+"""How often an operator asks whether a replica has left the set, before he elects a master."""
+_LOSS_RATE = 0.03
+
+
+class Controllers:
+    """The nodes; *decided* is called with each decision about the master or the set."""
+
+    addresses = CONTROLLERS
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        network: Network,
+        shape: Shape,
+        subjects: Mapping[int, Subject],
+        decided: Callable[[View], None],
+    ) -> None:
+        self._timeline = timeline
+        self._network = network
+        self._rng: Random = network.rng
+        self._shape = shape
+        self._subjects = subjects
+        self._decided = decided
+        self.log = DecisionLog(timeline, self._rng, self._committed, loss_rate=_LOSS_RATE)
+        self.nodes = [
+            ServedNode(
+                number,
+                self.log,
+                self._clock(),
+                GROUP,
+                timeline=timeline,
+                elected=self._elected,
+                stuck=self._stuck,
+            )
+            for number in range(len(CONTROLLERS))
+        ]
+        self._truth = ControllerState()
+        self._held: dict[bytes, tuple[ServedNode, Election]] = {}
+        """Elections that were proposed."""
+        self._ids: set[int] = set()
+        self._late: dict[int, int] = {}
+        """Until when a replica hears nothing."""
+        self._next_late_ms = 0
+        self._notices: list[bytes] = []
+        self._tries: dict[int, int] = {}
+        self._distrusted: frozenset[int] = frozenset()
+        self._is_healed = False
+        self.view = View(0, 0, frozenset(), 0)
+
+    def _clock(self) -> MachineClock:
+        drift_ppm = self._shape.drift_ppm
+        return MachineClock(
+            self._timeline,
+            begin_ms=self._rng.randrange(1_000_000),
+            drift_ppm=self._rng.randint(-drift_ppm, drift_ppm),
+        )
+
+    @property
+    def group(self) -> Group:
+        """What is committed."""
+        found = self._truth.group(GROUP)
+        assert found is not None, "the replicas are registered"
+        return found
+
+    # ---- beginning and end
+
+    def start(self) -> None:
+        """Register the replicas, and begin to look after them."""
+        for number in sorted(self._subjects):
+            code = f"{address_of(number, 0)};{number}"
+            command = AssignBrokerId(GROUP, CLUSTER, number, address_of(number, 0), code)
+            self.log.append(encode_command(command))
+        self._network.receive(OPERATOR, lambda source, data: None)
+        for node in self.nodes:
+            self._network.receive(CONTROLLERS[node.number], partial(self._receive, node))
+            self._timeline.after(_REVIEW_MS * 1000, self._review, node)
+        self._lead(self._rng.randrange(len(self.nodes)))
+
+    def heal(self) -> None:
+        """End all faults of the nodes."""
+        self._is_healed = self.log.is_kind = True
+        self._late.clear()
+        for node in self.nodes:
+            self._restart(node)
+        self._lead(self._rng.randrange(len(self.nodes)))
+
+    def _review(self, node: ServedNode) -> None:
+        self._timeline.after(_REVIEW_MS * 1000, self._review, node)
+        if node.is_alive and node.leader is not None:
+            node.liveness.expire(node.now_ms())
+            node.review()
+
+    # ---- leadership, and the lives of nodes
+
+    def _lead(self, number: int) -> None:
+        """Have a node lead; it begins to decide once it has applied all entries before its term."""
+        former, first = self.log.leader, self.log.elect(number)
+        node, term, life = self.nodes[number], self.log.term, self.nodes[number].life
+
+        def begin() -> None:
+            if term != self.log.term or life != node.life or not node.is_alive:
+                return
+            if node.applied < first:
+                self._timeline.after(5000, begin)
+                return
+            node.lead(term)
+
+        slow = 10 if self._is_healed else 300
+        self._timeline.after(self._rng.randrange(1000, slow * 1000), begin)
+        if former not in (-1, number):
+            late_us = self._rng.randrange(1000, 2_000_000)
+            self._timeline.after(late_us, self.nodes[former].resign, self.nodes[former].term)
+
+    def depose(self) -> None:
+        """Have any node lead from now on."""
+        living = [each.number for each in self.nodes if each.is_alive]
+        if living:
+            self._lead(self._rng.choice(living))
+
+    def crash(self) -> None:
+        """End a node; it comes back with its last snapshot. A majority stays."""
+        if not all(each.is_alive for each in self.nodes):
+            return
+        node = self._rng.choice(self.nodes)
+        node.crash()
+        if node.number == self.log.leader:
+            self.depose()
+        self._timeline.after(self._rng.randrange(3_000_000), self._restart, node)
+
+    def _restart(self, node: ServedNode) -> None:
+        node.restart()
+        for _ in range(node.applied, len(self.log.entries)):
+            self._apply_soon(node)
+
+    def _stuck(self, node: ServedNode) -> None:
+        # An engine whose leader gets no answer from the others elects another.
+        if node.number == self.log.leader:
+            self.depose()
+
+    def _apply_soon(self, node: ServedNode) -> None:
+        slow = not self._is_healed and self._rng.random() < 0.1
+        delay_us = self._rng.randrange(500, 300_000 if slow else 10_000)
+        self._timeline.after(delay_us, self._apply, node)
+
+    def _apply(self, node: ServedNode) -> None:
+        node.apply_next()
+        if node.is_alive and self._rng.random() < 0.05:
+            node.keep_snapshot()
+
+    # ---- decisions
+
+    def _elected(self, node: ServedNode, election: Election) -> None:
+        assert election.command is not None, "an election that is held"
+        self._held[encode_command(election.command)] = node, election
+
+    def _committed(self, data: bytes) -> None:
+        for node in self.nodes:
+            self._apply_soon(node)
+        command = decode_command(data)
+        before = self._truth.group(GROUP)
+        result = self._truth.apply(command)
+        if result.verdict is not Verdict.APPLIED:
+            return
+        if isinstance(command, AssignBrokerId):
+            assert command.broker_id not in self._ids, f"id {command.broker_id} is given twice"
+            self._ids.add(command.broker_id)
+        asked, asked_min, is_risky = self.view.asked, self.view.asked_min, False
+        if isinstance(command, ElectMaster):
+            assert before is not None, "an election of a known group"
+            node, election = self._held[data]
+            assert self.group.master_epoch > before.master_epoch, "an epoch is used again"
+            asked, is_risky = election.asked, bool(election.risk)
+            asked_min = 0
+            if command.master_id is not None:
+                asked_min = self._checked(before, command, election)
+                self._announce(node, self.group)
+        self._decide(asked, asked_min, is_risky=is_risky)
+
+    def _decide(self, asked: frozenset[int], asked_min: int, *, is_risky: bool) -> None:
+        group, known = self.group, self.view
+        view = View(
+            group.master_epoch,
+            group.master_id or 0,
+            group.sync_state_set,
+            group.set_epoch,
+            order=group.master_epoch,
+            asked=asked,
+            asked_min=asked_min,
+            is_risky=is_risky,
+        )
+        if (view.epoch, view.set_epoch) != (known.epoch, known.set_epoch):
+            self.view = view
+            self._decided(view)
+            self._withhold()
+
+    def _checked(self, before: Group, command: ElectMaster, election: Election) -> int:
+        """Return how many replicas had to be compared, 0 where any member will do. Raises where
+        the rule of elections is broken."""
+        if not before.was_elected or election.risk:
+            return 0
+        chosen, terms = command.master_id, before.terms
+        if terms is None or terms.all_ack:
+            assert chosen in before.sync_state_set, f"{chosen} is elected, who is no member"
+            return 0
+        needed = reports_needed(len(before.voters), copies=terms.in_sync)
+        is_enough = len(election.asked) >= needed and election.asked <= before.voters
+        is_enough &= chosen in election.asked
+        assert is_enough, (
+            f"{chosen} is elected after the reports of {sorted(election.asked)}: {needed} of "
+            f"{sorted(before.voters)} are needed"
+        )
+        assert election.asked & before.sync_state_set, f"{chosen} is elected without a member"
+        return needed
+
+    def _announce(self, node: ServedNode, group: Group) -> None:
+        if self._next_late_ms:
+            assert group.master_id is not None, "a master was elected"
+            self._delay(group.master_id, self._next_late_ms)
+            self._next_late_ms = 0
+        self._timeline.after(self._rng.randrange(1000, 8000), self._notify, node, group)
+
+    def _notify(self, node: ServedNode, group: Group) -> None:
+        if not node.is_alive:
+            return
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=group.master_address,
+            master_epoch=group.master_epoch,
+            sync_state_set_epoch=group.set_epoch,
+            master_broker_id=group.master_id,
+        )
+        frame = Frame.request(
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+            header.to_fields(),
+            SyncStateSetBody(group.sync_state_set, group.set_epoch).encode(),
+        )
+        notice = encode(frame.with_opaque(0, is_one_way=True))
+        self._notices.append(notice)
+        for record in group.brokers.values():
+            self._tell(node, place_of(record.address), notice)
+
+    # ---- requests
+
+    def _receive(self, node: ServedNode, source: int, data: bytes) -> None:
+        if not node.is_alive:
+            return
+        for frame in FrameDecoder().feed(data):
+            node.receive(source, frame, partial(self._respond, node, source))
+
+    def _respond(self, node: ServedNode, source: int, answer: Frame) -> None:
+        self._tell(node, source, encode(answer))
+
+    def _tell(self, node: ServedNode, number: int, data: bytes) -> None:
+        if self._timeline.now_us >= self._late.get(number, 0):
+            self._network.send(CONTROLLERS[node.number], number, data)
+
+    # ---- what people do
+
+    def elect(self) -> None:
+        """Ask for the election of another replica, seldom one that may lack messages."""
+        group = self.group
+        wanted = self._subjects if self._rng.random() < 0.1 else group.voters
+        others = [
+            each
+            for each in sorted(wanted)
+            if each != group.master_id and not self._subjects[each].is_learner
+        ]
+        if others and group.master_id is not None:
+            self._designate(self._rng.choice(others))
+
+    def _designate(self, number: int) -> None:
+        header = ElectMasterRequestHeader(
+            cluster_name=CLUSTER, broker_name=GROUP, broker_id=number, is_designated=True
+        )
+        request = encode(Frame.request(RequestCode.CONTROLLER_ELECT_MASTER, header.to_fields()))
+        for address in CONTROLLERS:
+            self._network.send(OPERATOR, address, request, is_once=True)
+
+    def delay_orders(self, number: int, ms: int) -> None:
+        """Let a replica hear nothing for a while, or an earlier notice again."""
+        self._delay(number, ms)
+        if self._notices and self._rng.random() < 0.5:
+            earlier = self._rng.choice(self._notices[-3:])
+            late_us = int(ms * 1000 * self._rng.random())
+            self._timeline.after(late_us, self._network.send, CONTROLLERS[0], number, earlier)
+
+    def _delay(self, number: int, ms: int) -> None:
+        self._late[number] = self._timeline.now_us + ms * 1000
+
+    def delay_next_order(self, ms: int) -> None:
+        """Let the replica elected next learn of that late, unlike the others."""
+        self._next_late_ms = ms
+
+    def bury(self, number: int) -> None:
+        """Do nothing: a replica that sends no heartbeats is soon taken for dead."""
+
+    def unbury(self, number: int) -> None:
+        """Do nothing: a replica that sends heartbeats is alive."""
+        self._tries.pop(number, None)
+
+    def expel(self, number: int) -> bool:
+        """Return whether nobody counts on what a replica holds, which never comes back.
+
+        Its master takes it from the set in time. Where there is none, and none can be elected
+        without it, an operator elects another.
+        """
+        group = self.group
+        if number not in group.sync_state_set and number != group.master_id:
+            return True
+        tries = self._tries[number] = self._tries.get(number, 0) + 1
+        others = [n for n, each in self._subjects.items() if n != number and not each.is_learner]
+        if tries % _EXPEL_TRIES == 0 and others:
+            for node in self.nodes:
+                if node.leader is not None:
+                    node.leader.allows_unclean = True
+            self._designate(self._rng.choice(others))
+        return False
+
+    @property
+    def distrusted(self) -> Collection[int]:
+        """Replicas that lost something they may have acknowledged."""
+        return self._distrusted
+
+    @distrusted.setter
+    def distrusted(self, numbers: Collection[int]) -> None:
+        self._distrusted = frozenset(numbers)
+        self._withhold()
+
+    def _withhold(self) -> None:
+        group, lost = self.group, self._distrusted
+        terms = group.terms
+        trusted = group.voters - lost
+        needed = 1
+        if terms is not None and not terms.all_ack:
+            needed = reports_needed(len(group.voters), copies=terms.in_sync)
+        has_others = len(trusted) >= needed and not trusted.isdisjoint(group.sync_state_set)
+        for number, each in self._subjects.items():
+            each.is_withheld = has_others and number in lost
