@@ -245,6 +245,22 @@ def test_issue_7293_set_of_a_group_without_a_master_is_refused(cluster: Cluster)
     assert refused.verdict is Verdict.NOT_MASTER
 
 
+def test_set_that_was_proposed_for_an_earlier_version_is_refused(cluster: Cluster) -> None:
+    cluster.java_group(1, 2, members=(1, 2))
+    group = cluster.group
+    refused = cluster.leader.alter_set(
+        "g",
+        master_id=1,
+        master_epoch=group.master_epoch,
+        set_epoch=group.set_epoch - 1,
+        members=frozenset((1,)),
+        now_ms=cluster.now_ms,
+    )
+    assert isinstance(refused, Result)
+    assert refused.verdict is Verdict.FENCED_SET_EPOCH
+    assert refused.group == group
+
+
 def test_issue_10013_learner_is_elected_neither_first_nor_later(cluster: Cluster) -> None:
     cluster.register(1, 2)
     cluster.heartbeat(1, life=1, number=1, is_learner=True)

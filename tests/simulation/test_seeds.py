@@ -9,10 +9,10 @@ import pytest
 
 from rmqstore import sim
 from rmqstore.sim.sweep import Workers, cores
-from tests.support.effort import rounds
+from tests.support.effort import is_long, rounds
 
-SEEDS = rounds(1000, 20_000)
-AT_ONCE = 200
+SEEDS = rounds(300, 20_000)
+AT_ONCE = 50
 
 
 @pytest.fixture(scope="module")
@@ -38,5 +38,6 @@ def test_groups_of_other_sizes_are_sound(replicas: int, workers: Workers) -> Non
     check(workers.run(seeds, replicas=replicas), replicas=replicas)
 
 
+@pytest.mark.skipif(not is_long(), reason="new seeds are for make soak and make sim")
 def test_a_seed_nobody_has_run_is_sound() -> None:
     check([sim.run(secrets.randbelow(2**40))])
