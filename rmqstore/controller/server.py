@@ -12,13 +12,14 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.config import ControllerConfig
-from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
+from rmqstore.controller.commands import Command, decode_command, encode_command
+from rmqstore.controller.decisions import Decisions, not_leader
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
@@ -53,9 +54,6 @@ from rmqstore.store.server_files import change_properties
 __all__ = ["Controller", "ControllerStatus"]
 
 _COMMIT_TIMEOUT_S = 5.0
-_DESIGNATE_WAIT_MS = 2500
-"""Java's administration tool waits 3 s for an answer."""
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +108,7 @@ class Controller:
         self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
         self._tasks = Supervisor("controller", log=self._log)
         self._notices = Notices(self._tasks, self._log, tls=client_tls)
-        self._busy: dict[str, asyncio.Task[Any]] = {}
-        """Groups for which something is being written."""
+        self._decisions = Decisions(self)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watched: set[RemotingConnection] = set()
         self._reported: dict[str, Waiting] = {}
@@ -303,9 +300,7 @@ class Controller:
         finally:
             self._metrics.committed(status, time.perf_counter() - began)
         if outcome is Outcome.NOT_LEADER:
-            raise RequestRefused(
-                "this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER
-            )
+            raise not_leader()
         if applied is None:
             raise RequestRefused(
                 "it is not known whether the request took effect; repeat it",
@@ -316,55 +311,47 @@ class Controller:
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
     ) -> tuple[Election, Group | None]:
-        """Hold an election. Return it, and the group afterwards where it took effect.
+        """Hold an election. Return it, and the group afterwards where it took effect."""
+        found = await self._decisions.elect(group, cluster, broker_id, is_designated=is_designated)
+        if found[0].command is None and found[0].verdict is Verdict.UNCHANGED:
+            self._metrics.kept()
+        return found
 
-        An election that an operator requests waits a while: for the lease of a living master to
-        end, and for replicas to report.
-        """
-        end_ms = self.now_ms() + _DESIGNATE_WAIT_MS
-        while True:
-            await self.reviewed(group)
-            leader = self._leader
-            if leader is None:
-                raise RequestRefused(
-                    "this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER
-                )
-            election = leader.elect(
-                group,
-                cluster=cluster,
-                broker_id=broker_id,
-                is_designated=is_designated,
-                now_ms=self.now_ms(),
-            )
-            is_due = election.command is not None or election.verdict is not Verdict.STALE
-            if is_due or not is_designated or self.now_ms() >= end_ms:
-                break
-            await asyncio.sleep(_POLL_S)
-        command = election.command
-        if command is None or (command.master_id is None and broker_id is not None):
-            # A broker that cannot be elected does not take the master away from the group.
-            if election.verdict is Verdict.UNCHANGED:
-                self._metrics.kept()
-            return Election(None, election.verdict, election.reason), None
-        return election, await self._hold(leader, command, election)
+    def review(self, group: str) -> None:
+        """Do the work that is due for *group*, later."""
+        if not self._is_closing:
+            self._decisions.review(group)
 
-    async def _hold(self, leader: Leader, command: ElectMaster, election: Election) -> Group | None:
-        """Writes an election; returns the group afterwards, None where it took no effect."""
-        result: Result | None = None
-        leader.begin(command)
-        try:
-            result = await self.commit(command)
-        finally:
-            leader.end(command, result)
-        if result.group is None or not result.is_applied:
-            return None
-        group = result.group
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due for *group* is done."""
+        await self._decisions.reviewed(group)
+
+    # Used by the decisions.
+
+    async def sleep(self, ms: int) -> None:
+        """Wait on the event loop."""
+        await asyncio.sleep(ms / 1000)
+
+    def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> asyncio.Task[Any]:
+        """Run *work* in a supervised task."""
+        return self._tasks.start(work, name=f"decision for {group}")
+
+    async def finished(self, work: asyncio.Task[Any]) -> None:
+        """Wait for the end of a task."""
+        await asyncio.wait([work])
+
+    def holds(self, election: Election) -> None:
+        """Log that an election is being written."""
+        self._log.debug("an election is written: %s", election.command)
+
+    def held(self, election: Election, group: Group) -> None:
+        """Log an election that took effect, count it, and notify the brokers."""
         self._metrics.elected(group.master_id)
         if group.master_id is None:
             self._log.warning(
                 "%s has no master in epoch %d: %s", group.name, group.master_epoch, election.reason
             )
-            return group
+            return
         self._log.info(
             "%s: broker %d is master of epoch %d; reports of %s were compared",
             group.name,
@@ -378,46 +365,22 @@ class Controller:
             now_ms = self.now_ms()
             living = self.liveness.living(group.name, group.brokers, now_ms)
             self._notices.master_changed(group, [each.beat.broker_id for each in living])
-        return group
 
-    # Decisions that are due.
-
-    def review(self, group: str) -> None:
-        """Do the work that is due for *group*, later."""
+    def reviewed_as(self, group: str, due: Command | Election | None) -> None:
+        """Log once for which replicas a group waits, and look at it again in time."""
         leader = self._leader
-        if leader is None or group in self._busy or self._is_closing:
-            return
-        due = leader.review(group, self.now_ms())
-        self._report(leader, group)
-        if isinstance(due, Election) and due.command is None:
-            if due.retry_at_ms is not None:
-                self._review_at(group, due.retry_at_ms)
-            return
-        if due is None:
-            return
-        self._busy[group] = self._tasks.start(
-            self._do(leader, group, due), name=f"decision for {group}"
-        )
+        waiting = None if leader is None else leader.waiting.get(group)
+        if waiting is None:
+            self._reported.pop(group, None)
+        elif not waiting.is_short and waiting != self._reported.get(group):
+            self._log.warning("%s waits for a master: %s", group, waiting.reason)
+            self._reported[group] = waiting
+        if isinstance(due, Election) and due.command is None and due.retry_at_ms is not None:
+            self._review_at(group, due.retry_at_ms)
 
-    async def reviewed(self, group: str) -> None:
-        """Wait until the work that was due for *group* is done."""
-        while (task := self._busy.get(group)) is not None:
-            await asyncio.wait([task])
-
-    async def _do(self, leader: Leader, group: str, due: Command | Election) -> None:
-        is_done = False
-        try:
-            if isinstance(due, Election):
-                assert due.command is not None, "the caller checked it"
-                is_done = await self._hold(leader, due.command, due) is not None
-            else:
-                is_done = (await self.commit(due)).is_applied
-        except RequestRefused as error:
-            self._log.warning("%s: %s", group, error)
-        finally:
-            del self._busy[group]
-        if is_done:
-            self.review(group)
+    def failed(self, group: str, error: RequestRefused) -> None:
+        """Log that what was due was not certainly written."""
+        self._log.warning("%s: %s", group, error)
 
     def _review_at(self, group: str, at_ms: int) -> None:
         former = self._timers.pop(group, None)
@@ -430,15 +393,6 @@ class Controller:
 
         delay_s = max(0.0, (at_ms - self.now_ms()) / 1000)
         self._timers[group] = asyncio.get_running_loop().call_later(delay_s, review)
-
-    def _report(self, leader: Leader, group: str) -> None:
-        """Logs once for which replicas a group waits."""
-        waiting = leader.waiting.get(group)
-        if waiting is None:
-            self._reported.pop(group, None)
-        elif not waiting.is_short and waiting != self._reported.get(group):
-            self._log.warning("%s waits for a master: %s", group, waiting.reason)
-            self._reported[group] = waiting
 
     async def _scan_brokers(self) -> None:
         while True:

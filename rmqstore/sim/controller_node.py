@@ -14,10 +14,11 @@ from typing import Any
 
 from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
+from rmqstore.controller.decisions import Decisions, not_leader
 from rmqstore.controller.leader import Election, Leader
 from rmqstore.controller.liveness import Liveness
 from rmqstore.controller.requests import Requests
-from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.controller.state import ControllerState, Group, Result
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -28,8 +29,6 @@ __all__ = ["Node", "ServedNode"]
 
 _PATIENCE_MS = 200
 _COMMIT_TIMEOUT_MS = 1500
-_POLL_MS = 20
-_DESIGNATE_WAIT_MS = 2500
 
 Done = Callable[[Result | None], None]
 """Gets the result of a command; None where it was certainly refused."""
@@ -117,28 +116,32 @@ class Node:
         if command is not None:
             self.propose(command)
 
-    def propose(self, command: Command, done: Done | None = None) -> None:
-        """Have a command committed. *done* is never called where the outcome is unknown."""
-        leader, life = self.leader, self.life
+    def propose(self, command: Command) -> None:
+        """Have a command committed."""
+        leader = self.leader
         assert leader is not None, "a node that leads proposes"
         if isinstance(command, ElectMaster):
             leader.begin(command)
 
-        def finish(result: Result | None) -> None:
-            if isinstance(command, ElectMaster) and result is not None:
+        def done(result: Result | None) -> None:
+            if isinstance(command, ElectMaster):
                 leader.end(command, result)
-            if done is not None:
-                done(result)
+
+        self.send(command, done)
+
+    def send(self, command: Command, done: Done) -> None:
+        """Send a command to the log. *done* is never called where the outcome is unknown."""
+        life = self.life
 
         def answered(index: int | None) -> None:
             if life != self.life or not self.is_alive:
                 return
             if index is None:
-                finish(None)
+                done(None)
             elif index in self._results:
-                finish(self._results[index])
+                done(self._results[index])
             else:
-                self._waiting[index] = finish
+                self._waiting[index] = done
 
         self.log.propose(self.number, self.term, encode_command(command), answered)
 
@@ -153,9 +156,23 @@ class Pause:
         return (yield self)
 
 
+class Work:
+    """A coroutine that runs, and the pauses that its end ends."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.waiting: list[Callable[[Any], None]] = []
+
+    def end(self) -> None:
+        """End the pauses."""
+        self.is_over = True
+        for resume in self.waiting:
+            resume(None)
+
+
 class ServedNode(Node):
-    """A node with production's handlers. *elected* is called with each election that it holds, and
-    *stuck* when the outcome of a proposal stays unknown."""
+    """A node with production's handlers and decisions. *elected* is called with each election that
+    it writes, and *stuck* when the outcome of a proposal stays unknown."""
 
     def __init__(
         self,
@@ -173,16 +190,14 @@ class ServedNode(Node):
         self._timeline = timeline
         self._elected = elected
         self._stuck = stuck
-        self._is_busy = False
-        self._idle: list[Callable[[Any], None]] = []
-        """Ends of pauses until nothing is being done."""
+        self._decisions = Decisions(self)
         self._handlers = Requests(self).handlers()
 
     def restart(self) -> None:
         """Begin another life, unless the last one goes on."""
+        if not self.is_alive:
+            self._decisions = Decisions(self)
         super().restart()
-        self._is_busy = False
-        self._idle = []
 
     def receive(self, source: int, request: Frame, respond: Callable[[Frame], None]) -> None:
         """Answer a request, now or later, or never where this life ends before."""
@@ -253,7 +268,7 @@ class ServedNode(Node):
     async def commit(self, command: Command) -> Result:
         """Have *command* committed. Raises RequestRefused where that is not certain."""
         if self.leader is None:
-            raise _not_leader()
+            raise not_leader()
         answers: list[Result | None] = []
 
         def begin(resume: Callable[[Any], None]) -> None:
@@ -262,7 +277,7 @@ class ServedNode(Node):
                     answers.append(result)
                     resume(is_late)
 
-            self.propose(command, partial(once, is_late=False))
+            self.send(command, partial(once, is_late=False))
             wait_us = _COMMIT_TIMEOUT_MS * 1000
             self._timeline.after(wait_us, partial(once, None, is_late=True))
 
@@ -270,76 +285,67 @@ class ServedNode(Node):
             self._stuck(self)
             raise RequestRefused("the outcome is not known", code=ResponseCode.SYSTEM_ERROR)
         if answers[0] is None:
-            raise _not_leader()
+            raise not_leader()
         return answers[0]
-
-    async def reviewed(self, group: str) -> None:
-        """Wait until the work that was due is done."""
-        while self._is_busy:
-            await Pause(self._idle.append)
-
-    async def _sleep(self) -> None:
-        await Pause(lambda resume: self._timeline.after(_POLL_MS * 1000, resume, None))
 
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
     ) -> tuple[Election, Group | None]:
-        """Hold an election, as the controller of production does."""
-        end_ms = self.now_ms() + _DESIGNATE_WAIT_MS
-        while True:
-            await self.reviewed(group)
-            if self.leader is None:
-                raise _not_leader()
-            election = self.leader.elect(
-                group,
-                cluster=cluster,
-                broker_id=broker_id,
-                is_designated=is_designated,
-                now_ms=self.now_ms(),
-            )
-            is_due = election.command is not None or election.verdict is not Verdict.STALE
-            if is_due or not is_designated or self.now_ms() >= end_ms:
-                break
-            await self._sleep()
-        command = election.command
-        if command is None or (command.master_id is None and broker_id is not None):
-            return Election(None, election.verdict, election.reason), None
-        self._elected(self, election)
-        result = await self.commit(command)
-        return election, result.group if result.is_applied else None
+        """Hold an election, as production does."""
+        return await self._decisions.elect(group, cluster, broker_id, is_designated=is_designated)
 
     def review(self, group: str = "") -> None:
-        """Do the work that is due, unless some is being done."""
-        if self.leader is None or self._is_busy or not self.is_alive:
-            return
-        due = self.due()
-        command = due.command if isinstance(due, Election) else due
-        if command is None:
-            return
-        if isinstance(due, Election):
-            self._elected(self, due)
-        self._is_busy = True
-        self._run(self.commit(command), self._reviewed, self._failed)
+        """Do the work that is due, as production does."""
+        if self.is_alive:
+            self._decisions.review(group or self.group)
 
-    def _reviewed(self, result: Result) -> None:
-        self._is_busy = False
-        if result.is_applied:
-            self.review()
-        self._wake()
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due is done."""
+        await self._decisions.reviewed(group)
 
-    def _failed(self, error: RequestRefused) -> None:
-        self._is_busy = False
-        self._wake()
+    # ---- what the decisions use
 
-    def _wake(self) -> None:
-        if not self._is_busy:
-            idle, self._idle = self._idle, []
-            for resume in idle:
-                resume(None)
+    async def sleep(self, ms: int) -> None:
+        """Wait in virtual time."""
+        await Pause(lambda resume: self._timeline.after(ms * 1000, resume, None))
+
+    def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> Work:
+        """Run a coroutine from the next event on."""
+        begun, life = Work(), self.life
+
+        def done(value: None) -> None:
+            begun.end()
+
+        def begin() -> None:
+            if life == self.life and self.is_alive:
+                self._run(work, done, _raise)
+            else:
+                work.close()
+
+        self._timeline.after(0, begin)
+        return begun
+
+    async def finished(self, work: Work) -> None:
+        """Wait for the end of a coroutine."""
+        if not work.is_over:
+            await Pause(work.waiting.append)
+
+    def holds(self, election: Election) -> None:
+        """Have the election checked once it is committed."""
+        self._elected(self, election)
+
+    def held(self, election: Election, group: Group) -> None:
+        """Do nothing: the notices are sent where the log is committed."""
+
+    def reviewed_as(self, group: str, due: Command | Election | None) -> None:
+        """Do nothing: groups are reviewed often."""
+
+    def failed(self, group: str, error: RequestRefused) -> None:
+        """Do nothing: what is due is found again."""
 
 
-def _not_leader() -> RequestRefused:
-    return RequestRefused("this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER)
+def _raise(error: RequestRefused) -> None:
+    raise error
 
 
 def _refusal(request: Frame, error: RequestRefused) -> Frame:

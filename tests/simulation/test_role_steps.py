@@ -86,6 +86,27 @@ def puts_wait_for_the_dispatcher(path: Path) -> None:
         assert puts == ["refused"]
 
 
+def puts_wait_for_the_next_epoch(path: Path) -> None:
+    """A master that becomes master of a later epoch accepts none of them meanwhile."""
+    with (
+        open_store(path / "store") as store,
+        ReplicatedStore(store, broker_id=1) as replica,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        replica.become_master(1)
+        puts = []
+
+        def wait(*_: object, **__: object) -> None:
+            try:
+                store.put("orders", b"between")
+            except NotWritable:
+                puts.append("refused")
+
+        patch.setattr(store, "wait_flushed", wait)
+        replica.become_master(2)
+        assert puts == ["refused"]
+
+
 def an_order_binds_the_present_connection(path: Path) -> None:
     with (
         open_store(path / "a") as one,
@@ -107,12 +128,13 @@ def an_order_binds_the_present_connection(path: Path) -> None:
 ELECTED, ELECTED_AGAIN = PowerLoss("elected"), PowerLoss("elected after a kill")
 DEPOSED, FOLLOWED, ORDERED = PowerLoss("deposed"), PowerLoss("followed"), PowerLoss("ordered")
 DISPATCH = Scenario(puts_wait_for_the_dispatcher)
+LATER = Scenario(puts_wait_for_the_next_epoch)
 ORDER = Scenario(an_order_binds_the_present_connection)
 SLOW = Seeds(replace(sim.Faults.none(), election=2, slow_reader=3, mean_gap_ms=100), are_slow=True)
 ANY = Seeds()
 
 NEEDED = {
-    ("to master", "RefusePuts"): ANY,
+    ("to master", "RefusePuts"): LATER,
     ("to master", "Settle"): ANY,
     ("to master", "PromiseConfirm"): ELECTED,
     ("to master", "SaveEpochState"): ELECTED_AGAIN,

@@ -1,0 +1,152 @@
+"""Elections and what else is due, one piece of work at a time for each group.
+
+The coroutines here run on the event loop of a controller, and in virtual time in the simulator:
+they await nothing but what `Host` provides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from rmqstore.controller.commands import Command
+from rmqstore.controller.leader import Election, Leader
+from rmqstore.controller.state import Group, Result, Verdict
+from rmqstore.errors import RequestRefused
+from rmqstore.remoting.codes import ResponseCode
+
+__all__ = ["Decisions", "Host", "not_leader"]
+
+_DESIGNATE_WAIT_MS = 2500
+"""Java's administration tool waits 3 s for an answer."""
+_POLL_MS = 20
+
+
+class Host(Protocol):
+    """The part of a node that decisions use."""
+
+    @property
+    def leader(self) -> Leader | None:
+        """The decisions of this node while it leads."""
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    async def sleep(self, ms: int) -> None:
+        """Wait."""
+
+    def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> Any:
+        """Begin to carry out *work*, not before this call has returned."""
+
+    async def finished(self, work: Any) -> None:
+        """Wait for the end of what `carry_out` returned."""
+
+    async def commit(self, command: Command) -> Result:
+        """Have *command* committed. Raises RequestRefused where that is not certain."""
+
+    def review(self, group: str) -> None:
+        """Have `Decisions.review` look at *group*, unless the node ends."""
+
+    def reviewed_as(self, group: str, due: Command | Election | None) -> None:
+        """Learn what was due for *group*. An election without a command tells what it waits for."""
+
+    def holds(self, election: Election) -> None:
+        """Learn of an election that is about to be written."""
+
+    def held(self, election: Election, group: Group) -> None:
+        """Learn of an election that took effect, and of the group after it."""
+
+    def failed(self, group: str, error: RequestRefused) -> None:
+        """Learn that what was due for *group* was not certainly written."""
+
+
+def not_leader() -> RequestRefused:
+    """Return the refusal of a node that does not lead."""
+    return RequestRefused("this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER)
+
+
+class Decisions:
+    """The decisions of one node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._busy: dict[str, Any] = {}
+        """Groups for which something is being written."""
+
+    async def elect(
+        self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
+    ) -> tuple[Election, Group | None]:
+        """Hold an election. Return it, and the group afterwards where it took effect.
+
+        An election that an operator requests waits a while: for the lease of a living master to
+        end, and for replicas to report.
+        """
+        host = self._host
+        end_ms = host.now_ms() + _DESIGNATE_WAIT_MS
+        while True:
+            await self.reviewed(group)
+            leader = host.leader
+            if leader is None:
+                raise not_leader()
+            election = leader.elect(
+                group,
+                cluster=cluster,
+                broker_id=broker_id,
+                is_designated=is_designated,
+                now_ms=host.now_ms(),
+            )
+            is_due = election.command is not None or election.verdict is not Verdict.STALE
+            if is_due or not is_designated or host.now_ms() >= end_ms:
+                break
+            await host.sleep(_POLL_MS)
+        command = election.command
+        if command is None or (command.master_id is None and broker_id is not None):
+            # A broker that cannot be elected does not take the master away from the group.
+            return Election(None, election.verdict, election.reason), None
+        return election, await self._hold(leader, election)
+
+    def review(self, group: str) -> None:
+        """Do the work that is due for *group*, later."""
+        leader = self._host.leader
+        if leader is None or group in self._busy:
+            return
+        due = leader.review(group, self._host.now_ms())
+        self._host.reviewed_as(group, due)
+        if due is None or (isinstance(due, Election) and due.command is None):
+            return
+        self._busy[group] = self._host.carry_out(self._do(leader, group, due), group=group)
+
+    async def reviewed(self, group: str) -> None:
+        """Wait until the work that was due for *group* is done."""
+        while (work := self._busy.get(group)) is not None:
+            await self._host.finished(work)
+
+    async def _do(self, leader: Leader, group: str, due: Command | Election) -> None:
+        is_done = False
+        try:
+            if isinstance(due, Election):
+                is_done = await self._hold(leader, due) is not None
+            else:
+                is_done = (await self._host.commit(due)).is_applied
+        except RequestRefused as error:
+            self._host.failed(group, error)
+        finally:
+            del self._busy[group]
+        if is_done:
+            self._host.review(group)
+
+    async def _hold(self, leader: Leader, election: Election) -> Group | None:
+        """Writes an election; returns the group afterwards, None where it took no effect."""
+        command = election.command
+        assert command is not None, "the caller checked it"
+        result: Result | None = None
+        self._host.holds(election)
+        leader.begin(command)
+        try:
+            result = await self._host.commit(command)
+        finally:
+            leader.end(command, result)
+        if result.group is None or not result.is_applied:
+            return None
+        self._host.held(election, result.group)
+        return result.group
