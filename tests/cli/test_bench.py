@@ -128,5 +128,6 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
     assert "all proofs hold" in answer.stdout
     assert "336776 messages in 12 queues" in answer.stdout
     assert "acknowledged messages are in each of the three, once" in answer.stdout
+    assert "the nameserver routes to it" in answer.stdout
 
     assert list(tmp_path.iterdir()) == []

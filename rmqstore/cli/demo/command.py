@@ -3,7 +3,7 @@
 It opens a store that the real Java store wrote, imports a public data set, asks for messages by
 queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then three
 replicas lose their master and lose no message, and Spark queries the store, follows a writer, and
-compares replicas.
+compares replicas. Last, three controllers and a nameserver name another master of a broker group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli.demo import replica_steps, spark_steps
+from rmqstore.cli.demo import cluster_steps, replica_steps, spark_steps
 from rmqstore.cli.demo.steps import Steps
 from rmqstore.cli.demo.store_steps import DATA_SET, TOPIC, StoreSteps
 from rmqstore.cli.errors import ExitCode, command, fail
@@ -83,6 +83,7 @@ def demo(
         replica_steps.show(folder, steps.done)
         flown = on_store.flights.by_month_and_origin
         spark_steps.show(folder, on_store.path, TOPIC, flown, steps.done)
+        cluster_steps.show(folder, steps.done)
 
     seconds = time.monotonic() - began
     print()
