@@ -88,7 +88,7 @@ def program(name: str) -> Path:
     own = [HERE / source for source in PROGRAMS[name]]
     core: list[Path] = []
     if name == "append":
-        core = sorted((ROOT / "csrc").rglob("*.c"))
+        core = sorted(path for path in (ROOT / "csrc").rglob("*.c") if path.parent.name != "raft")
     elif name not in WITHOUT_CORE:
         core = [ROOT / "csrc" / source for source in CORE_ALONE]
 

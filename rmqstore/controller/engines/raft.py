@@ -425,7 +425,7 @@ def _binding_of_group() -> Any:
         raise ConfigError(
             [
                 "controllerDLegerPeers: a group of controllers needs C-Raft, which this build "
-                f"lacks ({error}); apt-get install libraft-dev libuv1-dev, then build rmqstore "
+                f"lacks ({error}); apt-get install libraft-dev libuv1-dev, then build it "
                 "again, or name this node alone"
             ]
         ) from error
