@@ -254,8 +254,7 @@ def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
             store,
             members=(1,),
             mode=Mode.SYNC_STATE_SET,
-            # Java says again every 5 s where its log ends, should it have left that out before.
-            quorum=Quorum(total=2, all_ack=True, timeout_ms=8000),
+            quorum=Quorum(total=2, all_ack=True, timeout_ms=5000),
         ) as master,
     ):
         learner = start_slave(

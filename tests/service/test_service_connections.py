@@ -7,19 +7,24 @@ import queue
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rmqstore
 from rmqstore import CorruptionError, PutStatus, ReplicaTimeout, StoreTimeout
-from rmqstore.replication import HaOptions, HaState, Slave, Status
+from rmqstore._native.core import PumpReport
+from rmqstore.replication import HaOptions, HaState, Mode, Quorum, Slave, Status
+from rmqstore.replication.runtime.serving import MasterSide
 from tests.support.agreement import FILES
 from tests.support.effort import rounds
 from tests.support.relay import Relay
 from tests.support.service_group import QUICK, TWO, Group, assert_equal, group, log_bytes, put
-from tests.support.waiting import wait_until
+from tests.support.waiting import spin_until, wait_until
 
 __all__ = ["group"]
+
+OVERTAKEN = 3
 
 
 # -- connections
@@ -40,6 +45,56 @@ def test_a_slave_whose_connections_break_under_load_misses_nothing(
         put(master, b"last", copies=2)
         assert log_bytes(slave) == log_bytes(master)
         slave.close()
+
+
+class LatePump:
+    """A master's pump that returns a report of an acknowledgement once a newer one has come."""
+
+    def __init__(self, side: MasterSide) -> None:
+        self._board = side.board
+        self._pump = side._pump
+        self.overtaken = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pump, name)
+
+    def poll(self) -> list[PumpReport]:
+        reports: list[PumpReport] = self._pump.poll()
+        offsets = [each.acked_offset for each in reports if each.reason == "acked"]
+        if offsets and self.overtaken < OVERTAKEN:
+            newest = max(offsets)
+            spin_until(
+                lambda: any(each > newest for each, _ in self._board.acks().values()),
+                "a newer acknowledgement",
+            )
+            self.overtaken += 1
+        return reports
+
+
+def test_a_member_whose_report_was_overtaken_by_its_next_acknowledgement_stays(
+    group: Group,
+) -> None:
+    quorum = Quorum(total=2, all_ack=True, timeout_ms=10_000)
+    master = group.master(members=(1, 2), mode=Mode.SYNC_STATE_SET, quorum=quorum)
+    group.slave(master)
+    put(master, b"first", copies=2)
+
+    def slow_down() -> LatePump:
+        roles = master._replica._roles
+        assert roles is not None
+        side = roles.of_master()
+        side._pump = late = LatePump(side)
+        return late
+
+    # The loop waits in `poll`; puts go on without it.
+    late = master._call(slow_down)
+    for number in range(100_000):
+        put(master, b"%d" % number, copies=2)
+        if late.overtaken == OVERTAKEN:
+            break
+    assert late.overtaken == OVERTAKEN
+    put(master, b"last", copies=2)
+    assert not master.proposals
 
 
 def test_a_connection_that_had_worked_is_made_anew_at_once(group: Group) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -359,9 +359,9 @@ class MasterSide:
 
     def _pump_ready(self) -> None:
         reports = self._pump.poll()
-        running = [each for each in reports if each.reason == "acked"]
-        if running:
-            self._event(lambda now: self._follow_pump(running, now))
+        acked = [each.link for each in reports if each.reason == "acked"]
+        if acked:
+            self._event(lambda now: self._follow_pump(acked, now))
         for report in reports:
             connection = self._pumped.get(report.link)
             if connection is not None and report.reason != "acked":
@@ -389,14 +389,21 @@ class MasterSide:
 
     def _tick(self, now: int) -> list[NodeEffect]:
         """Let time pass, behind what pumped connections have come to."""
+        return self._follow_pump(self._pumped, now) + self.node.tick(now)
+
+    def _follow_pump(self, links: Iterable[int], now: int) -> list[NodeEffect]:
+        """Give the node the progress of links.
+
+        The progress is read within the decision, which has read the board before: an
+        acknowledgement that is older than what the board holds would look like lost data, and the
+        replica would be proposed out of its set.
+        """
         reports = []
-        for link in self._pumped:
-            # The report of one that has just ended is next.
+        for link in links:
+            # The report of a link that has just ended is next.
             with suppress(ArgumentError):
                 reports.append(self._pump.progress(link))
-        return self._follow_pump(reports, now) + self.node.tick(now)
 
-    def _follow_pump(self, reports: list[PumpReport], now: int) -> list[NodeEffect]:
         effects: list[NodeEffect] = []
         for report in reports:
             connection = self._pumped.get(report.link)
