@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.remoting_link import Link, Server, serve
+from benchmarks.remoting_link import Link, Server, add_options, chosen
 from rmqstore.errors import RemotingError
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
@@ -193,17 +193,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--topics", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=3.0, help="of pipelined queries")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="print lines of JSON")
-    parser.add_argument("--address", help="a nameserver that runs already")
-    parser.add_argument("--pid", type=int, help="its process id")
+    add_options(parser)
     given = parser.parse_args(arguments)
-    if (given.address is None) != (given.pid is None):
-        parser.error("give --address and --pid together")
 
-    running: contextlib.AbstractContextManager[Server] = serve("namesrv")
-    if given.address is not None:
-        running = contextlib.nullcontext(Server.at(given.address, given.pid))
-    with running as server:
+    with chosen(parser, given, "namesrv") as server:
         rounds = []
         for number in range(given.rounds):
             figures = measure(

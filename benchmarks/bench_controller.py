@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from benchmarks.remoting_link import Link, Server, serve
+from benchmarks.remoting_link import Link, Server, add_options, chosen
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame, encode
@@ -141,7 +141,7 @@ def measure(server: Server, *, groups: int, seconds: float, calls: int) -> dict[
 
 
 def _change_roles(link: Link, calls: int) -> dict[str, float]:
-    """Elections that an administrator asks for, each followed by two changes of the set."""
+    """Elections requested by an administrator, each after two changes of the set."""
     elections: list[float] = []
     changes: list[float] = []
     elected = link.ask(_election(0, 1, is_designated=False))  # The answer names the master.
@@ -210,20 +210,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--groups", type=int, default=1000, help="of three brokers each")
     parser.add_argument("--seconds", type=float, default=10.0, help="of heartbeats")
-    parser.add_argument("--calls", type=int, default=500, help="elections that are asked for")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON")
-    parser.add_argument("--address", help="a controller that runs already, and leads")
-    parser.add_argument("--pid", type=int, help="its process id")
+    parser.add_argument("--calls", type=int, default=500, help="requested elections")
+    add_options(parser)
     given = parser.parse_args(arguments)
-    if (given.address is None) != (given.pid is None):
-        parser.error("give --address and --pid together")
 
-    with contextlib.ExitStack() as stack:
-        if given.address is None:
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            server = stack.enter_context(serve("controller", ["--store", directory]))
-        else:
-            server = Server.at(given.address, given.pid)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        chosen(parser, given, "controller", ["--store", directory]) as server,
+    ):
         figures = measure(server, groups=given.groups, seconds=given.seconds, calls=given.calls)
     if given.json:
         print(json.dumps(figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import socket
 import struct
@@ -14,7 +15,7 @@ from benchmarks.processes import cpu_seconds, status_KiB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 
-__all__ = ["Link", "Server", "serve"]
+__all__ = ["Link", "Server", "add_options", "chosen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,6 @@ class Server:
     host: str
     port: int
     pid: int
-
-    @classmethod
-    def at(cls, address: str, pid: int) -> Server:
-        """Return the server that runs already at HOST:PORT."""
-        host, _, port = address.rpartition(":")
-        return cls(host, int(port), pid)
 
     def cpu_s(self) -> float:
         """Return the processor time of the process so far."""
@@ -87,9 +82,27 @@ class Link:
         self._held += data
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `chosen` reads, and --json."""
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--address", help="HOST:PORT of a server that already runs")
+    parser.add_argument("--pid", type=int, help="its process id")
+
+
 @contextlib.contextmanager
-def serve(name: str, arguments: Sequence[str] = ()) -> Iterator[Server]:
-    """Run `rmqstore serve NAME` on a free port for the block."""
+def chosen(
+    parser: argparse.ArgumentParser,
+    given: argparse.Namespace,
+    name: str,
+    arguments: Sequence[str] = (),
+) -> Iterator[Server]:
+    """Yield the server of --address, or else `rmqstore serve NAME`, which ends with the block."""
+    if (given.address is None) != (given.pid is None):
+        parser.error("give --address and --pid together")
+    if given.address is not None:
+        host, _, port = given.address.rpartition(":")
+        yield Server(host, int(port), given.pid)
+        return
     command = [sys.executable, "-m", "rmqstore", "serve", name, "--port", "0", *arguments]
     with subprocess.Popen(
         [*command, "--log-level", "ERROR"], stdout=subprocess.PIPE, text=True

@@ -18,7 +18,7 @@
 enum rmq_raft_event_kind {
     RMQ_RAFT_APPLY = 1,  /* index, term, data: a committed command */
     RMQ_RAFT_RESTORE,    /* data: a state in place of the present one */
-    RMQ_RAFT_SNAPSHOT,   /* the state after the commands so far is wanted: rmq_raft_give_snapshot */
+    RMQ_RAFT_SNAPSHOT,   /* give the state after these commands: rmq_raft_give_snapshot */
     RMQ_RAFT_DONE,       /* request, status, index: a proposal or barrier ended */
     RMQ_RAFT_LEADERSHIP, /* term, request: id of the leader or 0, status: 1 where this node leads */
     RMQ_RAFT_FAILED,     /* data: why the node ends; RMQ_RAFT_CLOSED follows */
@@ -60,7 +60,7 @@ void rmq_raft_events_add(struct rmq_raft_events *events, struct rmq_raft_event *
 /* Returns the first event, which the caller frees with free(); NULL where there is none. */
 struct rmq_raft_event *rmq_raft_events_take(struct rmq_raft_events *events);
 
-/* Lets the thread of the node go on even where nobody takes events. */
+/* Removes the bound, so that the thread of the node goes on while no events are taken. */
 void rmq_raft_events_unbound(struct rmq_raft_events *events);
 
 #endif

@@ -68,7 +68,7 @@ struct rmq_raft {
     struct raft_buffer state; /* the snapshot that was given; base NULL: given up */
 };
 
-/* Ends the node: the first reason is told. */
+/* Ends the node and reports the first reason. */
 void rmq_raft_fail(struct rmq_raft *node, const char *act, const char *reason);
 
 void rmq_raft_add_event(struct rmq_raft *node, struct rmq_raft_event *event);

@@ -34,7 +34,7 @@ void rmq_raft_fail(struct rmq_raft *node, const char *act, const char *reason)
     size_t size = strlen(text);
     rmq_raft_close(node);
     struct rmq_raft_event *event = rmq_raft_event_new(RMQ_RAFT_FAILED, size);
-    if (event != NULL) { /* Without memory RMQ_RAFT_CLOSED alone tells the end. */
+    if (event != NULL) { /* Without memory RMQ_RAFT_CLOSED alone reports the end. */
         memcpy(event->data, text, size);
         rmq_raft_add_event(node, event);
     }

@@ -65,7 +65,7 @@ int rmq_raft_give_snapshot(struct rmq_raft *node, const void *state, size_t size
 
 struct rmq_raft_events *rmq_raft_events_of(struct rmq_raft *node);
 
-/* Begins to close; RMQ_RAFT_CLOSED tells the end. Repeating it is harmless. */
+/* Begins to close; RMQ_RAFT_CLOSED reports the end. Repeating it is harmless. */
 void rmq_raft_close(struct rmq_raft *node);
 
 /* Closes the node where that was not begun, waits for its thread, and frees it. */

@@ -22,7 +22,7 @@ static int failed(int status, const char *act, const char *reason, char error[RM
 
 static void free_parts(struct rmq_raft *node)
 {
-    /* libraft may leave a handle behind where its start failed: then the memory stays. */
+    /* A failed start of libraft may leave a handle open; the memory is then not freed. */
     if (uv_loop_close(&node->loop) != 0)
         return;
     assert(node->first == NULL);

@@ -211,7 +211,7 @@ cdef class Node:
             raise StoreMemoryError("no memory for a snapshot")
 
     def close(self):
-        """Begin to close; the event CLOSED tells the end."""
+        """Begin to close; the event CLOSED reports the end."""
         rmq_raft_close(self.use())
 
     def free(self):

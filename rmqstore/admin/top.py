@@ -36,7 +36,7 @@ class ReplicaRow:
 
     broker_name: str
     broker_id: int
-    """The controller's id where a controller was asked, else the nameserver's."""
+    """The controller's id if a controller answered, otherwise the nameserver's."""
     address: str
     is_master: bool
     is_alive: bool

@@ -65,7 +65,7 @@ def get_sync_state_set(
 ) -> ExitCode:
     """Show the masters and sync-state sets of broker groups.
 
-    With -c the nameservers of -n are asked for the names of the groups. A controller of this
+    With -c the names of the groups come from the nameservers of -n. A controller of this
     library also reports why a group has no master, and for which replicas it waits.
     """
 

@@ -48,16 +48,16 @@ class Host(Protocol):
         """Have `Decisions.review` look at *group*, unless the node ends."""
 
     def reviewed_as(self, group: str, due: Command | Election | None) -> None:
-        """Learn what was due for *group*. An election without a command tells what it waits for."""
+        """Receive what was due for *group*; an election without a command names what it awaits."""
 
     def holds(self, election: Election) -> None:
-        """Learn of an election that is about to be written."""
+        """Receive an election that is about to be written."""
 
     def held(self, election: Election, group: Group) -> None:
-        """Learn of an election that took effect, and of the group after it."""
+        """Receive an election that took effect, and the group after it."""
 
     def failed(self, group: str, error: RequestRefused) -> None:
-        """Learn that what was due for *group* was not certainly written."""
+        """Receive the reason why it is not certain that what was due for *group* was written."""
 
 
 def not_leader() -> RequestRefused:

@@ -1,4 +1,4 @@
-"""What a replica says to the controllers, in frames of the remoting protocol, and their answers."""
+"""Requests of a replica to the controllers, in remoting frames, and their answers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class ControllerClient:
         self._call(address, frame, _Call(frame.code))
 
     def propose(self, proposal: Proposal, epoch: int) -> None:
-        """Ask the leader, as far as it is known, for a set."""
+        """Propose a set to the leader, as far as it is known."""
         fields = AlterSyncStateSetRequestHeader(
             broker_name=GROUP, master_broker_id=self._number, master_epoch=epoch
         ).to_fields()
@@ -166,7 +166,7 @@ class ControllerClient:
     # ---- answers
 
     def receive(self, source: int, data: bytes) -> View | SetAnswer | None:
-        """Return what a controller says; None for nothing that concerns the role."""
+        """Return the order of a controller; None for a frame that does not concern the role."""
         (frame,) = FrameDecoder().feed(data)
         if not frame.is_response:
             return self._noticed(frame)

@@ -101,12 +101,12 @@ class Node:
         )
 
     def resign(self, term: int) -> None:
-        """Learn that another node leads since *term* ended."""
+        """Stop deciding, because *term* has ended."""
         if self.term == term:
             self.leader = None
 
     def due(self) -> Command | Election | None:
-        """Return what the leader wants to have done, None without one."""
+        """Return what is due, None without leadership."""
         return None if self.leader is None else self.leader.review(self.group, self.now_ms())
 
     def review(self) -> None:
@@ -243,7 +243,7 @@ class ServedNode(Node):
     # ---- what the handlers use
 
     def metadata(self) -> Mapping[str, str]:
-        """Return nothing: no replica of the simulator asks for it."""
+        """Return nothing: no replica of the simulator requests it."""
         return {}
 
     def watch(self, connection: Any) -> None:

@@ -6,8 +6,8 @@ of the remoting protocol, one by one, which are late, lost, and, where a repetit
 doubled. `Controllers` sees what is committed, and checks each election by the rule of
 docs/replication.md.
 
-Somebody looks after the machines: a replica that lost what it may have acknowledged is told to say
-so (`Subject.is_withheld`) while enough others are left to elect a master from.
+An operator marks each replica that lost what it may have acknowledged (`Subject.is_withheld`),
+while enough other replicas are left to elect a master from.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["Controllers"]
 
 _REVIEW_MS = 100
 _EXPEL_TRIES = 25
-"""How often an operator asks whether a replica has left the set, before he elects a master."""
+"""Number of checks whether a replica has left the set before an operator elects a master."""
 _LOSS_RATE = 0.03
 
 
@@ -86,7 +86,7 @@ class Controllers:
         """Elections that were proposed."""
         self._ids: set[int] = set()
         self._late: dict[int, int] = {}
-        """Until when a replica hears nothing."""
+        """Until when a replica receives nothing."""
         self._next_late_ms = 0
         self._notices: list[bytes] = []
         self._tries: dict[int, int] = {}
@@ -303,7 +303,7 @@ class Controllers:
     # ---- what people do
 
     def elect(self) -> None:
-        """Ask for the election of another replica, seldom one that may lack messages."""
+        """Request the election of another replica, rarely of one that may lack messages."""
         group = self.group
         wanted = self._subjects if self._rng.random() < 0.1 else group.voters
         others = [
@@ -323,7 +323,7 @@ class Controllers:
             self._network.send(OPERATOR, address, request, is_once=True)
 
     def delay_orders(self, number: int, ms: int) -> None:
-        """Let a replica hear nothing for a while, or an earlier notice again."""
+        """Let a replica receive nothing for a while, or an earlier notice again."""
         self._delay(number, ms)
         if self._notices and self._rng.random() < 0.5:
             earlier = self._rng.choice(self._notices[-3:])
@@ -334,7 +334,7 @@ class Controllers:
         self._late[number] = self._timeline.now_us + ms * 1000
 
     def delay_next_order(self, ms: int) -> None:
-        """Let the replica elected next learn of that late, unlike the others."""
+        """Delay the notice to the replica that is elected next, and to no other."""
         self._next_late_ms = ms
 
     def bury(self, number: int) -> None:

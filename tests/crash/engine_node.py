@@ -31,6 +31,7 @@ from tests.support.engine_history import History
 IN_FLIGHT = 16
 SNAPSHOT_ENTRIES = 200
 PAUSE_S = 0.005
+"""The pace of each proposer; nothing is waited for."""
 
 
 def make_engine(settings: dict[str, Any]) -> Engine:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Self
 import pytest
 
 from tests.support.relay import Relay
+from tests.support.waiting import spin_until
 
 START_S = 60.0
 ATTEMPTS = 5
@@ -143,15 +143,16 @@ class EtcdCluster:
         """Start members that do not run, all without names; return when the cluster serves."""
         members = list(names) or self.members
         attempts = dict.fromkeys((each.name for each in members), ATTEMPTS)
-        end = time.monotonic() + START_S
-        while not all(each.is_healthy() for each in members):
+
+        def serves() -> bool:
             for each in members:
                 if each.has_ended():
                     attempts[each.name] -= 1
                     assert attempts[each.name] >= 0, f"{each.name} ends: {each.said()}"
                     each.launch(self._cluster)
-            assert time.monotonic() < end, [each.said() for each in members]
-            time.sleep(0.05)
+            return all(each.is_healthy() for each in members)
+
+        spin_until(serves, "every member of etcd serves", timeout=START_S)
 
     def kill(self) -> None:
         """Kill all members at once."""

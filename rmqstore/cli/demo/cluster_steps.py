@@ -56,7 +56,7 @@ def show(folder: Path, done: Done) -> None:
 
 async def _run(folder: Path, count: int) -> tuple[str, bool]:
     nameserver = NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
-    # The brokers end last: controllers would tell that the group has no master.
+    # The brokers end last: otherwise the controllers log that the group has no master.
     async with (
         contextlib.AsyncExitStack() as stack,
         nameserver,
@@ -102,7 +102,7 @@ class _Broker:
     def __init__(self, number: int, controllers: list[Controller], nameserver: Address) -> None:
         self.number = number
         self.role = (0, 0)
-        """The master and its epoch, as this broker was told last."""
+        """The master and its epoch in the last notice."""
         self._set_epoch = 0
         self._controllers = controllers
         self._nameserver = nameserver
@@ -170,9 +170,9 @@ class _Broker:
         return TopicRoute.decode(answer.raise_for_code().body)
 
     def _notified(self, connection: RemotingConnection, request: Frame) -> None:
-        told = NotifyBrokerRoleChangedRequestHeader.from_fields(request.ext_fields)
-        self.role = told.master_broker_id or 0, told.master_epoch or 0
-        self._set_epoch = told.sync_state_set_epoch or 0
+        notice = NotifyBrokerRoleChangedRequestHeader.from_fields(request.ext_fields)
+        self.role = notice.master_broker_id or 0, notice.master_epoch or 0
+        self._set_epoch = notice.sync_state_set_epoch or 0
 
     async def _go_on(self) -> None:
         while True:
@@ -180,7 +180,7 @@ class _Broker:
             await self._beat()
 
     async def _beat(self) -> None:
-        """Tell controllers and nameserver that this broker is alive, and in which role."""
+        """Send heartbeats to the controllers, and register the role at the nameserver."""
         fields = {
             **_GROUP,
             "brokerId": str(self.number),
@@ -200,7 +200,7 @@ class _Broker:
             broker_id=0 if self.role[0] == self.number else self.number,
         )
         version = DataVersion(self.role[1], 0, 1)
-        # One topic alone stands for a change of the topics that are registered.
+        # A registration with a single topic changes one topic of a registered broker.
         topics = {name: TopicConfig(name, 4, 4, 6) for name in (_TOPIC, _GROUP["brokerName"])}
         table = TopicTable(version, topics)
         body = RegisterBrokerBody(table, ()).encode()

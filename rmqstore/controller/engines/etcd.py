@@ -7,7 +7,7 @@ again, and takes effect once. The other nodes read, woken by a watch.
 
 By its own clock a leader steps down when four fifths of its lease have passed since it asked for
 it, which leaves room for clocks that run 10 % apart. No promise rests on that: a proposal is
-committed, and a read barrier passed, only by what etcd's quorum says.
+committed, and a read barrier passed, only by an answer of etcd's quorum.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class EtcdEngine:
                 self._take(index, entry, stored.create_revision)
 
     async def _take_state(self, snapshot: list[Stored]) -> None:
-        """Takes the state of the last snapshot, behind which this node is."""
+        """Restores the last snapshot, which is newer than the state of this node."""
         key = self._keys.snapshot
         if not snapshot:
             raise damage(self._keys.log(self._index + 1), "it is missing, and there is no snapshot")
@@ -439,7 +439,7 @@ class EtcdEngine:
         return _disk_error(error), 0
 
     async def _compact(self, reign: _Reign) -> None:
-        """Writes a snapshot, and deletes the entries behind it, where enough was written."""
+        """Writes a snapshot, and deletes the entries that it covers, where enough was written."""
         if self._index < self._snapshot_due:
             return
         # A snapshot that failed is tried again after as many more entries.
@@ -502,7 +502,7 @@ class EtcdEngine:
             return None
 
     async def _ask(self) -> None:
-        """Asks etcd whether this node leads, each time for all barriers that wait by then."""
+        """Requests proof of leadership from etcd, each time for all barriers that wait."""
         asking: list[asyncio.Future[int | None]] = []
         try:
             while self._asking:

@@ -1,7 +1,8 @@
 """A client of etcd's HTTP gateway: JSON calls over kept connections, to whichever member answers.
 
 A call whose answer does not arrive is made again, at the next member. The caller makes requests
-that may take effect twice without harm, and is told whether an earlier attempt may have.
+that may take effect twice without harm. The result states whether an earlier attempt may have taken
+effect.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PAUSE_S = 0.05
 _ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _HEADERS_MAX = 100
 _UNCERTAIN = {1, 2, 4, 8, 10, 13, 14}
-"""gRPC codes that say nothing about the effect, or may be gone at the next attempt."""
+"""gRPC codes of requests whose effect is unknown, or that may succeed at the next attempt."""
 
 
 class GatewayRefused(StoreError):
@@ -123,7 +124,7 @@ class Gateway:
         self._busy.add(connection)
         try:
             _send(connection, "/v3/watch", json.dumps(body).encode())
-            # The events are not read: they say no more than that there is something to read.
+            # The events are not read: their arrival alone means that there are new entries.
             while await connection.reader.read(65536):
                 changed.set()
         except OSError:

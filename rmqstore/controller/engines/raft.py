@@ -82,7 +82,7 @@ class RaftEngine:
         *members* are the hosts and ports of the nodes, this one included, for the protocol of Raft.
         *founds* is False for a node that lost its directory: it takes the log from the others, and
         votes once it has the log. A snapshot is taken after *snapshot_entries* entries. A follower
-        stands for election when it has heard nothing for *election_ms* to twice that.
+        becomes a candidate after *election_ms* to twice that without a message of the leader.
 
         Raises ConfigError where C-Raft is not part of this build, ArgumentError.
         """
@@ -450,7 +450,7 @@ def _resolve(node_id: str, host: str, port: int) -> str:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raises ArgumentError where C-Raft could not listen; it does not say why."""
+    """Raises ArgumentError where C-Raft could not listen; C-Raft reports no reason."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
