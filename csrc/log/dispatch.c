@@ -482,6 +482,7 @@ static void note_room(struct rmq_dispatcher *dispatcher, int status, const struc
     dispatcher->waits_for_room = status == RMQ_NO_SPACE;
     if (status == RMQ_NO_SPACE) {
         dispatcher->no_room = *error;
+        dispatcher->no_room_offset = atomic_load(&dispatcher->dispatched_offset);
         ++dispatcher->refused_looks;
         pthread_cond_broadcast(&dispatcher->progressed);
     }
@@ -617,7 +618,10 @@ static int fail_for_room(const struct rmq_dispatcher *dispatcher, struct rmq_err
 int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
 {
     pthread_mutex_lock(&dispatcher->lock);
-    int status = dispatcher->waits_for_room ? fail_for_room(dispatcher, err) : RMQ_OK;
+    /* Once that record is entered there was room, though the thread has not noted it yet. */
+    bool waits = dispatcher->waits_for_room &&
+                 atomic_load(&dispatcher->dispatched_offset) == dispatcher->no_room_offset;
+    int status = waits ? fail_for_room(dispatcher, err) : RMQ_OK;
     pthread_mutex_unlock(&dispatcher->lock);
     return status;
 }

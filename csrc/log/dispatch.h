@@ -72,6 +72,7 @@ struct rmq_dispatcher {
     bool pause;
     bool resting;             /* the thread is outside of any record */
     struct rmq_error no_room; /* under the lock, as long as waits_for_room */
+    int64_t no_room_offset;   /* of the record that met it; under the lock */
     uint64_t refused_looks;   /* how often there was no room */
 };
 
