@@ -18,7 +18,7 @@ from rmqstore.errors import ArgumentError, disk_errors
 from rmqstore.message import Durability
 from rmqstore.regular_file import open_regular
 from rmqstore.store.directory import Directory
-from rmqstore.store.metadata import replace_durably, sync_directory
+from rmqstore.store.durable_files import replace_durably, sync_directory
 
 __all__ = [
     "ConfigLike",

@@ -35,9 +35,11 @@ from rmqstore.store.interface import GetResult, StoreInterface
 from rmqstore.store.metadata import (
     ConsumerOffsets,
     DelayOffsets,
+    OffsetTable,
     TopicConfig,
     TopicTable,
     batch_queue_count,
+    offsets_key,
 )
 from rmqstore.store.native import native
 from rmqstore.store.places import no_record, past_the_end
@@ -532,11 +534,20 @@ class Store(StoreInterface):
 
         Topics need no entry to be put to.
         """
-        self.consumer_offsets = ConsumerOffsets.load(self.path)
+        self._offset_table = OffsetTable(ConsumerOffsets.load(self.path))
         self.delay_offsets = DelayOffsets.load(self.path)
         if not self.read_only:
             for topic in self.topics.topics.values():
                 self._declare(topic)
+
+    @property
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """The committed offsets of this moment."""
+        return self._offset_table.snapshot()
+
+    @consumer_offsets.setter
+    def consumer_offsets(self, offsets: ConsumerOffsets) -> None:
+        self._offset_table.replace(offsets)
 
     def _declare(self, topic: TopicConfig) -> None:
         for number in range(batch_queue_count(topic)):
@@ -564,17 +575,16 @@ class Store(StoreInterface):
     def commit_offset(self, group: str, topic: str, *, queue: int = 0, offset: int) -> None:
         """Remember that *group* has consumed *queue* below *offset*; `save_offsets` makes it
         durable."""
-        self.consumer_offsets = self.consumer_offsets.with_offset(
-            arguments.utf8("topic", topic),
-            arguments.utf8("group", group),
-            queue=arguments.integer("queue", queue, low=0, high=arguments.INT32_MAX),
-            offset=arguments.integer("offset", offset, low=0),
+        self._offset_table.commit(
+            offsets_key(arguments.utf8("topic", topic), arguments.utf8("group", group)),
+            arguments.integer("queue", queue, low=0, high=arguments.INT32_MAX),
+            arguments.integer("offset", offset, low=0),
             now_ms=time.time_ns() // 1_000_000,
         )
 
     def committed_offset(self, group: str, topic: str, *, queue: int = 0) -> int | None:
         """Return the offset *group* goes on at, None when it has committed none."""
-        of_group = self.consumer_offsets.of(
+        of_group = self._offset_table.of(
             arguments.text("topic", topic), arguments.text("group", group)
         )
         return of_group.get(arguments.integer("queue", queue, low=0, high=arguments.INT32_MAX))

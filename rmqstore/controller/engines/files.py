@@ -16,7 +16,7 @@ from rmqstore import forks
 from rmqstore._native.core import replace_small_file
 from rmqstore.errors import StoreLockedError, UnsupportedStoreError, disk_errors
 from rmqstore.regular_file import read_regular
-from rmqstore.store.metadata import sync_directory
+from rmqstore.store.durable_files import sync_directory
 
 __all__ = ["AppendFile", "Directory", "OsDirectory"]
 

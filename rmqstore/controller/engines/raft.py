@@ -44,7 +44,7 @@ from rmqstore.errors import (
     StoreError,
     disk_errors,
 )
-from rmqstore.store.metadata import sync_directory
+from rmqstore.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
     from rmqstore._native import raft

@@ -8,7 +8,7 @@ from pathlib import Path
 from rmqstore.config import format_properties, parse_properties
 from rmqstore.errors import CorruptionError
 from rmqstore.regular_file import read_regular
-from rmqstore.store.metadata import replace_durably, sync_directory
+from rmqstore.store.durable_files import replace_durably, sync_directory
 
 __all__ = ["kept_id"]
 

@@ -60,7 +60,7 @@ from rmqstore.errors import ArgumentError, CorruptionError, DiskError, MessageRe
 from rmqstore.spark.write.rows import cells_of, validate_columns
 from rmqstore.store import Store
 from rmqstore.store.directory import Directory
-from rmqstore.store.metadata import sync_directory
+from rmqstore.store.durable_files import sync_directory
 from rmqstore.store.settings import adapt, is_remembered, native_settings, remembered
 
 if TYPE_CHECKING:

@@ -1,0 +1,74 @@
+"""consumerOffset.json and delayOffset.json: how far groups and delay levels have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from rmqstore.store.metadata.members import Members
+from rmqstore.store.metadata.table import Table
+from rmqstore.store.metadata.version import DataVersion, version_members, version_of
+
+__all__ = ["ConsumerOffsets", "DelayOffsets", "offsets_key"]
+
+_TOPIC_GROUP_SEPARATOR = "@"
+
+
+def offsets_key(topic: str, group: str) -> str:
+    """Return the key of a group's offsets on a topic, "topic@group"."""
+    return topic + _TOPIC_GROUP_SEPARATOR + group
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffsets(Table):
+    """config/consumerOffset.json: by "topic@group", the next offset to consume of each queue."""
+
+    FILE_NAME = "consumerOffset.json"
+
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, topic: str, group: str) -> Mapping[int, int]:
+        """Return the offsets of one group on one topic by queue; empty when there are none."""
+        return self.offsets.get(offsets_key(topic, group), {})
+
+    def with_offset(self, topic: str, group: str, *, queue: int, offset: int, now_ms: int) -> Self:
+        """Return the offsets with that of *group* on one queue of *topic*."""
+        key = offsets_key(topic, group)
+        return replace(
+            self,
+            offsets={**self.offsets, key: {**self.of(topic, group), queue: offset}},
+            data_version=self.data_version.next(now_ms=now_ms),
+        )
+
+    @classmethod
+    def _from_members(cls, members: Members) -> Self:
+        version = version_of(members)
+        offsets = {key: each.int_table() for key, each in members.table("offsetTable")}
+        return cls(offsets, version, members.rest())
+
+    def _members(self) -> dict[str, Any]:
+        version = version_members(self.data_version)
+        return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
+
+
+@dataclass(frozen=True, slots=True)
+class DelayOffsets(Table):
+    """config/delayOffset.json: by delay level (from 1), the next offset to deliver."""
+
+    FILE_NAME = "delayOffset.json"
+
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def _from_members(cls, members: Members) -> Self:
+        version = version_of(members)
+        return cls(members.child("offsetTable").int_table(), version, members.rest())
+
+    def _members(self) -> dict[str, Any]:
+        version = version_members(self.data_version)
+        return {**self.others, "dataVersion": version, "offsetTable": self.offsets}

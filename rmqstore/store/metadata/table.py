@@ -1,0 +1,126 @@
+"""What the metadata files have in common: how they are read, and saved so that none is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from rmqstore.errors import ArgumentError, CorruptionError, DiskError
+from rmqstore.regular_file import read_regular
+from rmqstore.store.durable_files import beside, replace_durably, sync_directory
+from rmqstore.store.metadata.json_text import parse, pretty
+from rmqstore.store.metadata.members import Members
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the files have in common: members of one JSON object, a version, and how they are
+    kept."""
+
+    FILE_NAME: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def _from_members(cls, members: Members) -> Self: ...
+
+    @abstractmethod
+    def _members(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the table a file's *text* holds. Raises ValueError naming the member at fault."""
+        return cls._from_members(Members(parse(text), ""))
+
+    def to_json(self) -> str:
+        """Return the file's text as RocketMQ 5.3 writes it: tab-indented, numeric keys unquoted.
+
+        Raises ArgumentError when a member is not a JSON value.
+        """
+        try:
+            text = pretty(dict(sorted(self._members().items())), depth=0)
+            text.encode()
+        except (RecursionError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"a member for {self.FILE_NAME} is not a JSON value ({error}); give text, numbers, "
+                "lists or objects"
+            ) from error
+        return text
+
+    def to_body(self) -> bytes:
+        """Return the text as the body of a frame: strict JSON on one line."""
+        import json
+
+        members = self._members()
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def load(cls, root: str | os.PathLike[str]) -> Self:
+        """Return the table of the store at *root*; an empty one when there is no file.
+
+        A missing, empty or unreadable file gives way to its .bak. Raises CorruptionError when a
+        file is there and neither can be read, DiskError when the system refuses.
+        """
+        path = _path_of(root, cls.FILE_NAME)
+        problems: list[str] = []
+
+        for candidate in (path, beside(path, ".bak")):
+            try:
+                return cls.from_json(read_regular(candidate).decode())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _disk_error(error, "read", candidate) from error
+            except ValueError as error:
+                problems.append(f"{candidate}: {error}")
+
+        if not problems:
+            return cls()
+        raise CorruptionError(
+            f"{'; '.join(problems)}; restore the file from a copy, or move it away to start empty",
+            path=str(path),
+            kind="metadata",
+            suggested_command="rmqstore verify PATH",
+        )
+
+    def save(self, root: str | os.PathLike[str]) -> None:
+        """Write the table to the store at *root*; when this returns, it survives a power loss.
+
+        At every moment before, the file or its .bak holds a whole older table. Raises DiskError.
+        """
+        path = _path_of(root, self.FILE_NAME)
+        try:
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                sync_directory(path.parent.parent)
+            self._keep_predecessor(path)
+            replace_durably(path, self.to_json().encode())
+        except OSError as error:
+            raise _disk_error(error, "write", path) from error
+
+    def _keep_predecessor(self, path: Path) -> None:
+        """Copies a readable file to .bak; one that is not must not push out a good .bak."""
+        try:
+            old = read_regular(path)
+        except FileNotFoundError:
+            return
+        try:
+            type(self).from_json(old.decode())
+        except ValueError:
+            names = (beside(path, f".damaged{n or ''}") for n in itertools.count())
+            os.rename(path, next(name for name in names if not name.exists()))
+        else:
+            replace_durably(beside(path, ".bak"), old)
+
+
+def _path_of(root: str | os.PathLike[str], name: str) -> Path:
+    return Path(root) / "config" / name
+
+
+def _disk_error(error: OSError, act: str, path: Path) -> DiskError:
+    return DiskError(error.errno or 0, f"cannot {act} {path}: {error.strerror}")

@@ -1,0 +1,133 @@
+"""topics.json: the topics of a store or broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from rmqstore import arguments
+from rmqstore.errors import UnsupportedStoreError
+from rmqstore.store.metadata.members import Members
+from rmqstore.store.metadata.table import Table
+from rmqstore.store.metadata.version import DataVersion, version_members, version_of
+
+__all__ = ["TopicConfig", "TopicTable", "batch_queue_count"]
+
+_BATCH_QUEUES_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. *others* keeps members this package has no use for, so that a save loses none."""
+
+    name: str
+    read_queue_count: int = 16
+    write_queue_count: int = 16
+    perm: int = 6
+    """Bits: 4 readable, 2 writable, 1 inherited by topics made from it."""
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        plain: dict[str, object] = {
+            name: arguments.utf8(name, getattr(self, name)) for name in ("name", "filter_type")
+        }
+
+        for name in ("read_queue_count", "write_queue_count", "perm", "sys_flag"):
+            plain[name] = arguments.integer(name, getattr(self, name))
+        plain["order"] = arguments.boolean("order", self.order)
+
+        attributes = arguments.mapping("attributes", self.attributes, "a mapping of str to str")
+        plain["attributes"] = {
+            arguments.utf8("a name in attributes", name): arguments.utf8(
+                f"attributes[{name!r}]", value
+            )
+            for name, value in attributes.items()
+        }
+
+        arguments.mapping("others", self.others, "a mapping of str to JSON values")
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, members: Members, name: str = "") -> TopicConfig:
+        """Return the topic of a JSON object; *name* replaces a missing topicName. Raises
+        ValueError naming the member at fault."""
+        return cls(
+            name=members.take("topicName", name),
+            read_queue_count=members.take("readQueueNums", 16),
+            write_queue_count=members.take("writeQueueNums", 16),
+            perm=members.take("perm", 6),
+            filter_type=members.take("topicFilterType", "SINGLE_TAG"),
+            sys_flag=members.take("topicSysFlag", 0),
+            order=members.take("order", False),
+            attributes=members.take("attributes", {}),
+            others=members.rest(),
+        )
+
+    def members(self) -> dict[str, Any]:
+        """Return the members of its JSON object, sorted by name."""
+        members = {
+            **self.others,
+            "attributes": self.attributes,
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_count,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queue_count,
+        }
+        return dict(sorted(members.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable(Table):
+    """config/topics.json: every topic by name."""
+
+    FILE_NAME = "topics.json"
+
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_topic(self, topic: TopicConfig, *, now_ms: int) -> Self:
+        """Return the table with *topic*, in place of an older one of its name."""
+        return replace(
+            self,
+            topics={**self.topics, topic.name: topic},
+            data_version=self.data_version.next(now_ms=now_ms),
+        )
+
+    @classmethod
+    def _from_members(cls, members: Members) -> Self:
+        version = version_of(members)
+        topics = {
+            name: TopicConfig.of(each, name) for name, each in members.table("topicConfigTable")
+        }
+        return cls(topics, version, members.rest())
+
+    def _members(self) -> dict[str, Any]:
+        table = {name: topic.members() for name, topic in self.topics.items()}
+        version = version_members(self.data_version)
+        return {**self.others, "dataVersion": version, "topicConfigTable": table}
+
+
+def batch_queue_count(topic: TopicConfig) -> int:
+    """Return how many queues for inner batches *topic* has, 0 unless its queue.type is BatchCQ.
+
+    Raises UnsupportedStoreError for more than 65,536.
+    """
+    attributes = topic.attributes
+    if "BatchCQ" not in (attributes.get("queue.type"), attributes.get("+queue.type")):
+        return 0
+    count = max(topic.write_queue_count, topic.read_queue_count)
+    if count > _BATCH_QUEUES_MAX:
+        raise UnsupportedStoreError(
+            f"topic {topic.name} has {count} batch queues; the limit is {_BATCH_QUEUES_MAX}"
+        )
+    return count

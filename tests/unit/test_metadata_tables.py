@@ -1,0 +1,127 @@
+"""Groups, request modes and changing offsets (spec/broker.md 2, 4, 5). The files of
+tests/golden/metadata were written by brokers of 5.3.3 and 5.5.0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.store.metadata import (
+    FORBIDDEN_READ,
+    ConsumerOffsets,
+    DataVersion,
+    DelayOffsets,
+    GroupConfig,
+    GroupTable,
+    OffsetTable,
+    RequestMode,
+    RequestModes,
+    TopicTable,
+)
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "metadata"
+RELEASES = ["5.3.3", "5.5.0"]
+
+
+def golden(release: str, name: str) -> str:
+    return (GOLDEN / release / name).read_text()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("table", [GroupTable, RequestModes, TopicTable])
+def test_files_of_java_brokers_are_read_and_written_again_byte_for_byte(
+    release: str, table: type[GroupTable] | type[RequestModes] | type[TopicTable]
+) -> None:
+    text = golden(release, table.FILE_NAME)
+    assert table.from_json(text).to_json() == text
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", ["consumerOffset.json", "lmqConsumerOffset.json"])
+def test_consumer_offsets_of_java_brokers_survive_a_save_whole(release: str, name: str) -> None:
+    read = ConsumerOffsets.from_json(golden(release, name))
+    assert ConsumerOffsets.from_json(read.to_json()) == read
+    assert ConsumerOffsets.from_json(read.to_body().decode()) == read
+    if name.startswith("lmq"):
+        assert read.of("GroupsA", "ga") == {0: 2, 1: 1, 2: 3, 3: 4}
+        assert read.others["lmqOffsetTable"] == {"%LMQ%one@%LMQ%lg": 1}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_delay_offsets_of_java_brokers_survive_a_save_whole(release: str) -> None:
+    read = DelayOffsets.from_json(golden(release, "delayOffset.json"))
+    assert read.offsets
+    assert DelayOffsets.from_json(read.to_json()) == read
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_groups_of_java_brokers_have_their_policies_and_forbidden_topics(release: str) -> None:
+    table = GroupTable.from_json(golden(release, "subscriptionGroup.json"))
+    assert table.forbidden == {
+        "gb": {"GroupsFifo": FORBIDDEN_READ},
+        "gd": {"GroupsSql": FORBIDDEN_READ},
+    }
+    policies = {name: group.retry_policy["type"] for name, group in table.groups.items()}
+    assert policies["gc"] == "EXPONENTIAL" or "EXPONENTIAL" in policies.values()
+    assert table.groups["TOOLS_CONSUMER"] == GroupConfig("TOOLS_CONSUMER")
+    assert RequestModes.from_json(golden(release, "messageRequestMode.json")).modes == {
+        "GroupsA": {"ga": RequestMode("GroupsA", "ga", "POP", 2)}
+    }
+
+
+def test_unknown_members_of_a_group_survive_a_save() -> None:
+    text = '{"subscriptionGroupTable":{"g":{"groupName":"g","liteSubClientQuota":2000}}}'
+    table = GroupTable.from_json(text)
+    assert table.groups["g"].others == {"liteSubClientQuota": 2000}
+    assert GroupTable.from_json(table.to_json()) == table
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"subscriptionGroupTable":{"g":{"consumeEnable":1}}}', r"g\.consumeEnable is 1"),
+        ('{"subscriptionGroupTable":{"g":[]}}', r"subscriptionGroupTable\.g holds \[\]"),
+        ('{"forbiddenTable":{"g":{"T":"x"}}}', r"forbiddenTable\.g\.T is 'x'"),
+    ],
+)
+def test_wrong_member_of_a_group_table_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GroupTable.from_json(text)
+
+
+def test_versions_are_ordered_by_state_then_counter_then_time() -> None:
+    versions = [DataVersion(1, 5, 0), DataVersion(0, 9, 9), DataVersion(0, 8, 9), DataVersion(1)]
+    assert sorted(versions, key=lambda each: each.order) == [
+        DataVersion(0, 8, 9),
+        DataVersion(0, 9, 9),
+        DataVersion(1),
+        DataVersion(1, 5, 0),
+    ]
+
+
+def test_offset_table_takes_a_version_step_every_500_commits() -> None:
+    table = OffsetTable(ConsumerOffsets(), commits_per_version=500)
+    table.lead(7)
+    for number in range(499):
+        table.commit("T@G", 0, number, now_ms=40)
+    assert table.version == DataVersion()
+    table.commit("T@G", 1, 3, now_ms=50)
+    assert table.version == DataVersion(7, 50, 1)
+    assert table.snapshot().offsets == {"T@G": {0: 498, 1: 3}}
+
+
+def test_snapshot_of_offsets_does_not_change_with_the_table() -> None:
+    table = OffsetTable(ConsumerOffsets({"T@G": {0: 1}}))
+    before = table.snapshot()
+    table.commit("T@G", 0, 2, now_ms=1)
+    assert before.offsets == {"T@G": {0: 1}}
+    assert table.snapshot() == ConsumerOffsets({"T@G": {0: 2}}, DataVersion(0, 1, 1))
+    assert table.snapshot() is table.snapshot()
+
+
+def test_removed_offsets_are_gone_and_step_the_version() -> None:
+    table = OffsetTable(ConsumerOffsets({"T@G": {0: 1}, "U@G": {0: 1}}), commits_per_version=500)
+    table.remove(("T@G",), now_ms=9)
+    assert table.keys() == ("U@G",)
+    assert table.version == DataVersion(0, 9, 1)
