@@ -1,5 +1,6 @@
 """The settings of a store, its replicas and servers, and the files and variables they come from."""
 
+from rmqstore.config.broker_config import BrokerConfig
 from rmqstore.config.configuration import Configuration
 from rmqstore.config.controller_config import ControllerConfig, ControllerPeer
 from rmqstore.config.nameserver_config import NameserverConfig
@@ -17,6 +18,7 @@ from rmqstore.config.store_config import Compatibility, StoreConfig
 from rmqstore.config.tls_config import ClientAuth, TlsConfig, TlsMode
 
 __all__ = [
+    "BrokerConfig",
     "BrokerRole",
     "ClientAuth",
     "Compatibility",

@@ -98,11 +98,14 @@ def warn(settings: Settings, source: str, *, used: Mapping[str, Option]) -> None
         )
 
 
-def to_properties(*parts: Any) -> str:
-    """Return every setting of configurations as a RocketMQ broker's file."""
+def to_properties(*parts: Any, without: Collection[str] = ()) -> str:
+    """Return every setting of configurations as a RocketMQ broker's file, but for the fields of
+    the names in *without*."""
     pairs: dict[str, str] = {}
     for part in parts:
         for name, about in options_of(type(part)).items():
+            if name in without:
+                continue
             value = getattr(part, name)
             if value not in ("", ()) or value != about.default:
                 pairs[about.key] = about.codec.format(value)

@@ -101,6 +101,8 @@ class RemotingServer:
         self._close_timeout_s = close_timeout_s
         self._openings = Supervisor("remoting server", log=_log)
         self._requests = Supervisor("remoting server", log=_log)
+        self._sockets: list[socket.socket] = []
+        """Bound, and not accepting yet."""
         self._listeners: list[Listener] = []
         self._addresses: list[Address] = []
         self._refused = 0
@@ -138,23 +140,35 @@ class RemotingServer:
             task_failures=(*self._openings.failures, *self._requests.failures),
         )
 
+    def bind(self) -> None:
+        """Take the address, for a server that is started later; clients wait until then. Raises
+        ArgumentError where the address cannot be used."""
+        if self._addresses:
+            raise ArgumentError("the server has its address already; bind it once")
+        self._sockets = self._bind()
+        self._addresses = [sock.getsockname()[:2] for sock in self._sockets]
+
     def start(self) -> None:
         """Listen, on the running loop. Raises ArgumentError where the address cannot be used."""
         if self._listeners:
             raise ArgumentError("the server runs already; start it once")
+        if not self._sockets:
+            self.bind()
         loop = asyncio.get_running_loop()
         both = (self._handlers, self._fast_handlers)
-        for sock, handlers in zip(self._bind(), both, strict=False):
+        for sock, handlers in zip(self._sockets, both, strict=False):
             assert handlers is not None
-            self._addresses.append(sock.getsockname()[:2])
             take = self._taker(handlers)
             self._listeners.append(Listener(loop, sock, take, warn=_log.warning))
+        self._sockets.clear()
 
     async def close(self) -> None:
         """Stop listening, let requests in hand finish for a while, then close every connection."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        while self._sockets:
+            self._sockets.pop().close()
         await self._openings.close()
         for connection in self._connections:
             connection.refuse_requests()

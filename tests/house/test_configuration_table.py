@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from rmqstore.config import Configuration, ControllerConfig, NameserverConfig, TlsConfig
+from rmqstore.config import (
+    BrokerConfig,
+    Configuration,
+    ControllerConfig,
+    NameserverConfig,
+    TlsConfig,
+)
 from tests.house.tables import cells_of, rows_of
 
 HEAD = ("key", "field", "default", "unit", "meaning", "takes effect")
@@ -30,6 +36,14 @@ def test_table_of_the_controller_is_that_of_the_code() -> None:
         for name, about in ControllerConfig.options().items()
     ]
     assert rows_of("docs/operations.md", "key of controller.conf", *HEAD[1:]) == wanted
+
+
+def test_table_of_the_broker_is_that_of_the_code() -> None:
+    wanted = [
+        [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
+        for name, about in BrokerConfig.options().items()
+    ]
+    assert rows_of("docs/operations.md", "key of broker.conf", *HEAD[1:]) == wanted
 
 
 def test_table_of_tls_is_that_of_the_code() -> None:

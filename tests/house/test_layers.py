@@ -40,6 +40,7 @@ LAYERS = {
     "rmqstore.aio": 3,
     "rmqstore": 3,
     "rmqstore.replication": 4,
+    "rmqstore.broker": 5,
     "rmqstore.controller": 5,
     "rmqstore.nameserver": 5,
     "rmqstore.admin": 6,
@@ -52,6 +53,7 @@ LAYERS = {
 PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
+    r"|rmqstore\.broker\.(roles|registration)"
     r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"
     r"|rmqstore\.remoting(?!\.(client|connection|server)$)(\..+)?"
 )

@@ -1,0 +1,63 @@
+"""What the handlers of a broker's requests may use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from rmqstore.aio import AsyncStore
+from rmqstore.broker.roles import Role
+from rmqstore.config import BrokerConfig
+from rmqstore.net.addresses import Address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.remoting.frames import Frame
+from rmqstore.replication.runtime.replica import Replica
+
+__all__ = ["Context"]
+
+
+class Context(Protocol):
+    """The broker that a handler belongs to; everything is used on its event loop."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings, with the host and the name that were found where the file names none."""
+
+    @property
+    def log(self) -> IdentityLog:
+        """The log of this broker."""
+
+    @property
+    def store(self) -> AsyncStore:
+        """The store, open."""
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+
+    @property
+    def replica(self) -> Replica | None:
+        """The replica of the store, open; None in controller mode until the id is known."""
+
+    @property
+    def address(self) -> Address:
+        """Where clients connect: the store host of records and message ids."""
+
+    @property
+    def ha_address(self) -> Address | None:
+        """Where slaves connect; None without a replica."""
+
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock."""
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
+        """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
+
+    def registration_due(self, topics: Collection[str] = ()) -> None:
+        """Register at the nameservers soon: *topics*, or the tables, have changed."""
+
+    async def registered(self) -> None:
+        """Return when every nameserver that answers has what this broker is now."""

@@ -1,0 +1,303 @@
+"""A broker on an event loop: its store, its replica and the sockets for clients.
+
+    async with Broker.from_file("broker.conf") as broker:
+        print(broker.address, broker.role)
+
+Any number of brokers may run on one loop, each with a directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rmqstore.aio import AsyncStore
+from rmqstore.broker.roles import Role
+from rmqstore.config import BrokerConfig, Configuration
+from rmqstore.errors import ArgumentError, StoreClosedError
+from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.own_address import own_address
+from rmqstore.net.supervisor import Supervisor, TaskFailure
+from rmqstore.net.tls import TlsClient, TlsServer
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.connection import Handler
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.server import RemotingServer
+from rmqstore.replication.group.status import Status
+from rmqstore.replication.runtime.replica import Replica
+
+__all__ = ["Broker", "BrokerStatus"]
+
+_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+"""Requests that the fast port does not serve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """The present state of a broker."""
+
+    cluster_name: str
+    name: str
+    address: Address
+    role: Role
+    replica: Status | None
+    """None in controller mode until the id is known."""
+    connections: int
+    task_failures: tuple[TaskFailure, ...]
+
+
+class Broker:
+    """Serves clients, and slaves, from entering the context to leaving it.
+
+    *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to;
+    without it the change ends with the process. *tls* makes the server use TLS in the mode that it
+    names, *client_tls* the requests to nameservers, controllers and other brokers.
+
+    Without a controller the role is that of brokerRole, and entering returns once it is taken.
+    Entering raises ArgumentError where an address cannot be listened at, ConfigError, and the
+    errors of `rmqstore.open`; nothing is left open then.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        tls: TlsServer | None = None,
+        client_tls: TlsClient | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config.replace(
+            host=_host_of(config), name=config.name or socket.gethostname()
+        )
+        self.log = IdentityLog("rmqstore.broker", f"broker {self.config.name}")
+        self._config_file = None if config_file is None else Path(config_file)
+        self._tls = tls
+        self._client_tls = client_tls
+        self._clock = clock
+        self._stack = AsyncExitStack()
+        self._tasks = Supervisor("broker", log=self.log)
+        self._server: RemotingServer | None = None
+        self._client: RemotingClient | None = None
+        self._store: AsyncStore | None = None
+        self._replica: Replica | None = None
+        self._role = Role()
+        self._role_waiters: set[asyncio.Future[None]] = set()
+        self._is_closing = False
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Broker:
+        """Return a broker with the settings of RocketMQ's broker.conf."""
+        return cls(BrokerConfig.from_properties(Path(path)), config_file=path, **options)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Open the store and, without a controller, take the role; then serve."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        # The address goes into each record, so it is known before the store opens.
+        server = self._bind()
+        self.config = self.config.replace(listen_port=server.address[1])
+        self.log.identity = f"broker {self.config.name} {format_address(self.address)}"
+
+        store = self._store_of(self.config)
+        await self._stack.enter_async_context(store)
+        self._store = store
+        self._stack.push_async_callback(self._close_replica)
+        self._client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
+        self._stack.push_async_callback(self._tasks.close)
+        if not self.config.is_controlled:
+            await self._take_fixed_role()
+
+        self._stack.push_async_callback(server.close)
+        server.start()
+        self.log.info("started as %s", self._role.name or "member of a group with a controller")
+
+    async def close(self) -> None:
+        """Answer the requests in hand, close all connections, the replica and the store. Twice is
+        harmless."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._wake_role_waiters()
+        if self._server is not None:
+            await self._server.close()
+        await self._stack.aclose()
+        self.log.info("closed")
+
+    def _bind(self) -> RemotingServer:
+        handlers = self._handlers()
+        fast = {code: handler for code, handler in handlers.items() if code not in _PULLS}
+        place = (self.config.bind_address, self.config.listen_port)
+        server = RemotingServer(place, handlers, fast_handlers=fast, tls=self._tls)
+        server.bind()
+        self._server = server
+        return server
+
+    def _handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {}
+
+    def _store_of(self, config: BrokerConfig) -> AsyncStore:
+        host, port = self.address
+        settings = config.store.replace(store_host_address=host, store_host_port=port)
+        both = Configuration(store=settings, replica=config.replica)
+        return AsyncStore(config=both, retention=True)
+
+    # ---- the replica and the role
+
+    async def open_replica(self, broker_id: int, **options: Any) -> Replica:
+        """Open the replica of the store under its id, with further *options* of `Replica`."""
+        assert self._replica is None, "a broker has one replica"
+        self._replica = await Replica(
+            self.store.store,
+            broker_id=broker_id,
+            listen=(self.config.bind_address, self.config.replica.ha_listen_port),
+            protocol="autoswitch" if self.config.is_controlled else "classic",
+            **options,
+        ).open()
+        return self._replica
+
+    async def _close_replica(self) -> None:
+        if self._replica is not None:
+            await self._replica.close()
+
+    async def _take_fixed_role(self) -> None:
+        """Take the role that the file names."""
+        if self.config.is_slave:
+            replica = await self.open_replica(self.config.broker_id)
+            if self.config.replica.ha_master_address:
+                await replica.become_slave(self.config.replica.ha_master_address)
+            self.set_role(Role(name="slave", broker_id=self.config.broker_id))
+            return
+        replica = await self.open_replica(0)
+        try:
+            await replica.become_master()
+        except ArgumentError as error:
+            # The file makes this broker the master for good: no other can have begun an epoch.
+            self.log.warning("leads on after an unclean end: %s", error)
+            await replica.become_master(max(replica.epoch, 0) + 1, others_asked=True)
+        self.set_role(Role(name="master", broker_id=0, master_address=self.address))
+
+    def set_role(self, role: Role) -> None:
+        """Take *role* for the present one: clients are served by it from now on."""
+        if role == self._role:
+            return
+        self._role = role
+        self.log.info("role: %s", role)
+        self._wake_role_waiters()
+        self.registration_due()
+
+    async def role_changes(self) -> AsyncIterator[Role]:
+        """Iterate over the roles from the present one on; it ends when the broker closes. Of
+        several changes at once the last one is seen."""
+        seen: Role | None = None
+        while not self._is_closing:
+            if self._role != seen:
+                seen = self._role
+                yield seen
+                continue
+            changed = asyncio.get_running_loop().create_future()
+            self._role_waiters.add(changed)
+            try:
+                await changed
+            finally:
+                self._role_waiters.discard(changed)
+
+    def _wake_role_waiters(self) -> None:
+        for waiter in self._role_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # ---- used by the handlers
+
+    @property
+    def store(self) -> AsyncStore:
+        """The store. Raises StoreClosedError outside of the context."""
+        if self._store is None:
+            raise StoreClosedError("the broker is not started; use `async with`")
+        return self._store
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+        return self._role
+
+    @property
+    def replica(self) -> Replica | None:
+        """The replica of the store; None in controller mode until the id is known."""
+        return self._replica
+
+    @property
+    def address(self) -> Address:
+        """Host and port that clients connect to."""
+        return self.config.host, self.config.listen_port
+
+    @property
+    def ha_address(self) -> Address | None:
+        """Host and port that slaves connect to; None without a replica."""
+        if self._replica is None or self._replica.address is None:
+            return None
+        return self.config.replica.ha_host_address or self.config.host, self._replica.address[1]
+
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+        return int(self._clock() * 1000)
+
+    async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
+        """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
+        if self._client is None:
+            raise StoreClosedError("the broker is not started; use `async with`")
+        return await self._client.call(address, frame, timeout)
+
+    def registration_due(self, topics: Collection[str] = ()) -> None:
+        """Register at the nameservers soon: *topics*, or the tables, have changed."""
+
+    async def registered(self) -> None:
+        """Return when every nameserver that answers has what this broker is now."""
+
+    def status(self) -> BrokerStatus:
+        """Return the present state of the broker."""
+        assert self._server is not None, "the broker is started"
+        server = self._server.status()
+        return BrokerStatus(
+            cluster_name=self.config.cluster_name,
+            name=self.config.name,
+            address=self.address,
+            role=self._role,
+            replica=None if self._replica is None else self._replica.status(),
+            connections=server.connections,
+            task_failures=(*self._tasks.failures, *server.task_failures),
+        )
+
+
+def _host_of(config: BrokerConfig) -> str:
+    """Returns the address that clients connect to."""
+    is_any = config.bind_address in ("0.0.0.0", "::")
+    return config.host or (own_address() if is_any else config.bind_address)

@@ -1,0 +1,366 @@
+"""The settings of a broker: one frozen value with RocketMQ's names and defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqstore import arguments
+from rmqstore.config import sources
+from rmqstore.config.controller_config import ControllerConfig
+from rmqstore.config.options import (
+    INT64_MAX,
+    WORDS,
+    BrokerRole,
+    MetricsExporter,
+    Option,
+    option,
+    options_of,
+    same_option,
+    violations_of,
+)
+from rmqstore.config.replica_config import ReplicaConfig
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import ConfigError
+
+__all__ = ["BrokerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of a broker, read from RocketMQ's broker.conf, with those of its store and its
+    replica.
+
+    Each field but *store* and *replica* holds an `Option` in its metadata: RocketMQ key, unit,
+    default, limits, help. Defaults are those of RocketMQ 5.3.3 and 5.5.0. The constructor raises
+    one ConfigError that lists every violation.
+    """
+
+    store: StoreConfig = field(default_factory=StoreConfig)
+    replica: ReplicaConfig = field(default_factory=ReplicaConfig)
+
+    # Identity.
+    cluster_name: str = option(
+        "brokerClusterName",
+        "DefaultCluster",
+        help="name of the cluster",
+        effect="registration; a topic of that name",
+    )
+    name: str = option(
+        "brokerName",
+        "",
+        help="name of the group of this broker and its replicas; the host's name where it is empty",
+        effect="registration; a topic of that name",
+    )
+    broker_id: int = option(
+        "brokerId",
+        0,
+        low=-1,
+        high=INT64_MAX,
+        help="id of a slave in its group, above 0; a master has 0, and with enableControllerMode "
+        "the controller assigns it",
+        effect="registration, with brokerRole SLAVE",
+    )
+    host: str = option(
+        "brokerIP1",
+        "",
+        help="address that clients connect to; where it is empty, that of bindAddress, or one of "
+        "this machine",
+        effect="registration; records and message ids",
+    )
+    listen_port: int = option(
+        "listenPort",
+        10911,
+        high=65535,
+        help="port that clients connect to, with a second one two below it; 0 for any free ports",
+        effect="start; registration",
+    )
+    bind_address: str = option(
+        "bindAddress",
+        "0.0.0.0",
+        help="address of the network interface to listen at, for clients and slaves",
+        effect="start",
+    )
+    permission: int = option(
+        "brokerPermission",
+        6,
+        high=7,
+        help="sum of 4 for reading and 2 for writing",
+        effect="sends, pulls and registration",
+    )
+
+    # Nameservers.
+    nameservers: tuple[str, ...] = option(
+        "namesrvAddr",
+        (),
+        help="nameservers to register at, as in 10.0.0.1:9876;10.0.0.2:9876",
+        effect="registration",
+        codec=WORDS,
+    )
+    registration_interval_ms: int = option(
+        "registerNameServerPeriod",
+        30_000,
+        "ms",
+        help="time between two registrations, brought into 10 s to 60 s",
+        effect="registration",
+    )
+    registration_timeout_ms: int = option(
+        "registerBrokerTimeoutMills",
+        24_000,
+        "ms",
+        low=1,
+        help="longest wait for the answer to a registration",
+        effect="registration",
+    )
+    force_register: bool = option(
+        "forceRegister",
+        True,
+        help="register without first comparing versions with the nameserver",
+        effect="registration",
+    )
+    heartbeat_interval_ms: int = option(
+        "brokerHeartbeatInterval",
+        1000,
+        "ms",
+        low=10,
+        help="time between two heartbeats",
+        effect="controllers; nameservers, with enableSlaveActingMaster",
+    )
+    heartbeat_timeout_ms: int = option(
+        "sendHeartbeatTimeoutMillis",
+        1000,
+        "ms",
+        low=1,
+        help="longest wait for a heartbeat to be taken",
+        effect="controllers and nameservers",
+    )
+    not_active_timeout_ms: int = option(
+        "brokerNotActiveTimeoutMillis",
+        10_000,
+        "ms",
+        low=1,
+        help="time without a sign of life after which a nameserver forgets this broker",
+        effect="registration, with enableSlaveActingMaster",
+    )
+    member_group_interval_ms: int = option(
+        "syncBrokerMemberGroupPeriod",
+        1000,
+        "ms",
+        low=10,
+        help="time between two looks at the living members of the group",
+        effect="number of living replicas, with enableSlaveActingMaster",
+    )
+    compatible_with_old_nameserver: bool = option(
+        "compatibleWithOldNameSrv",
+        True,
+        help="use the requests that nameservers before 5.0 know, too",
+        effect="heartbeats and members at nameservers, with enableSlaveActingMaster",
+    )
+
+    # Controllers.
+    controllers: tuple[str, ...] = option(
+        "controllerAddr",
+        (),
+        help="controllers, as in 10.0.0.1:9878;10.0.0.2:9878",
+        effect="with enableControllerMode",
+        codec=WORDS,
+    )
+    identity_path: str = option(
+        "storePathBrokerIdentity",
+        "",
+        help="file of the id that the controller assigned; `brokerIdentity` in the store's "
+        "directory where it is empty",
+        effect="start, with enableControllerMode",
+    )
+    controller_metadata_interval_ms: int = option(
+        "syncControllerMetadataPeriod",
+        10_000,
+        "ms",
+        low=10,
+        help="time between two searches for the leading controller",
+        effect="with enableControllerMode",
+    )
+    group_poll_interval_ms: int = option(
+        "syncBrokerMetadataPeriod",
+        5000,
+        "ms",
+        low=10,
+        help="time between two requests for the master and the sync-state set",
+        effect="with enableControllerMode",
+    )
+    set_check_interval_ms: int = option(
+        "checkSyncStateSetPeriod",
+        5000,
+        "ms",
+        low=10,
+        help="time between two checks of the sync-state set",
+        effect="master, with enableControllerMode",
+    )
+    controller_heartbeat_timeout_ms: int = option(
+        "controllerHeartBeatTimeoutMills",
+        10_000,
+        "ms",
+        low=1,
+        help="time without a heartbeat after which the controller elects another master",
+        effect="heartbeats and lease, with enableControllerMode",
+    )
+    election_priority: int = option(
+        "brokerElectionPriority",
+        2**31 - 1,
+        help="preference in elections; the lowest wins among equal logs",
+        effect="heartbeats, with enableControllerMode",
+    )
+
+    # Topics and groups.
+    create_topics: bool = option(
+        "autoCreateTopicEnable",
+        True,
+        help="make a topic that a message is sent to",
+        effect="sends",
+    )
+    create_groups: bool = option(
+        "autoCreateSubscriptionGroup",
+        True,
+        help="make a group that a consumer names",
+        effect="pulls and heartbeats of consumers",
+    )
+    topic_queue_count: int = option(
+        "defaultTopicQueueNums",
+        8,
+        "queues",
+        low=1,
+        high=65_536,
+        help="queues of a topic that is made for a message, at most",
+        effect="sends",
+    )
+
+    # Reading.
+    slave_reads: bool = option(
+        "slaveReadEnable",
+        False,
+        help="answer pulls while a slave",
+        effect="pulls",
+    )
+    long_polling: bool = option(
+        "longPollingEnable",
+        True,
+        help="hold a pull that finds no message for the time that it names",
+        effect="pulls",
+    )
+    short_polling_ms: int = option(
+        "shortPollingTimeMills",
+        1000,
+        "ms",
+        help="time that a pull that finds no message is held without longPollingEnable",
+        effect="pulls",
+    )
+
+    # Metrics.
+    metrics_exporter: MetricsExporter = same_option(  # noqa: RUF009
+        ControllerConfig, "metrics_exporter"
+    )
+    metrics_host: str = same_option(ControllerConfig, "metrics_host")
+    metrics_port: int = same_option(ControllerConfig, "metrics_port")
+
+    def __post_init__(self) -> None:
+        arguments.instance("store", self.store, StoreConfig)
+        arguments.instance("replica", self.replica, ReplicaConfig)
+        violations = violations_of(self) or _cross_violations(self)
+        if violations:
+            raise ConfigError(violations)
+
+    @property
+    def is_controlled(self) -> bool:
+        """True where a controller assigns id and role."""
+        return self.replica.controller_mode_enable
+
+    @property
+    def is_slave(self) -> bool:
+        """True for a slave by brokerRole, which counts without a controller only."""
+        return self.store.broker_role is BrokerRole.SLAVE and not self.is_controlled
+
+    @classmethod
+    def options(cls) -> Mapping[str, Option]:
+        """Return the RocketMQ side of every field that is not of the store or the replica, by field
+        name."""
+        return options_of(cls)
+
+    @classmethod
+    def every_option(cls) -> Mapping[str, Option]:
+        """Return the RocketMQ side of every field, with those of the store and the replica."""
+        others = {**StoreConfig.options(), **ReplicaConfig.options()}
+        return {
+            **{name: about for name, about in others.items() if name not in _HIDDEN_NAMES},
+            **cls.options(),
+        }
+
+    @classmethod
+    def from_properties(cls, path_or_text: str | os.PathLike[str]) -> BrokerConfig:
+        """Return the settings of RocketMQ's broker.conf: a path, or text with a line break or `=`.
+
+        Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
+        one; keys of RocketMQ without an effect on a broker are named in one warning.
+        """
+        text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
+        options = cls.every_option()
+        settings = sources.from_properties(text, options)
+        own = {each: settings.values[each] for each in settings.values if each in cls.options()}
+        store, replica = StoreConfig(), ReplicaConfig()
+        violations: list[str] = []
+        try:
+            store, replica = sources.build(settings, (StoreConfig, ReplicaConfig), source=name)
+        except ConfigError as error:
+            violations += error.violations
+        try:
+            config = cls(store=store, replica=replica, **own)
+        except ConfigError as error:
+            violations += error.violations
+        if violations:
+            raise ConfigError(violations, source=name)
+        sources.warn(settings, name, used=options)
+        return config
+
+    def to_properties(self) -> str:
+        """Return every setting as a broker.conf; from_properties reads the same value back."""
+        return sources.to_properties(self.store, self.replica, self, without=_HIDDEN_NAMES)
+
+    def replace(self, **changes: Any) -> BrokerConfig:
+        """Return a copy with *changes* by field name, of the store and the replica too. Raises
+        ConfigError for unknown names and bad values."""
+        sources.check_names(changes, self.every_option())
+        own = {each: changes.pop(each) for each in self.options() if each in changes}
+        violations: list[str] = []
+        for name in ("store", "replica"):
+            part = getattr(self, name)
+            of_part = {each: changes[each] for each in part.options() if each in changes}
+            try:
+                own[name] = replace(part, **of_part)
+            except ConfigError as error:
+                violations += error.violations
+        if violations:
+            raise ConfigError(violations)
+        return replace(self, **own)
+
+
+_OWN_KEYS = frozenset(about.key for about in options_of(BrokerConfig).values())
+_HIDDEN_NAMES = frozenset(
+    name for name, about in StoreConfig.options().items() if about.key in _OWN_KEYS
+)
+"""Fields of the store whose keys fill fields of the broker, which decide."""
+
+
+def _cross_violations(config: BrokerConfig) -> list[str]:
+    violations: list[str] = []
+    if config.is_slave and config.broker_id <= 0:
+        violations.append(
+            f"brokerId (broker_id): {config.broker_id} is not the id of a slave, and brokerRole is "
+            "SLAVE; give an id above 0"
+        )
+    if config.is_controlled and not config.controllers:
+        violations.append(
+            "controllerAddr (controllers): it is empty, and enableControllerMode is true; name the "
+            "controllers, as in 10.0.0.1:9878;10.0.0.2:9878"
+        )
+    return violations
