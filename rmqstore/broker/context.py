@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
@@ -56,8 +56,11 @@ class Context(Protocol):
     async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
         """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
 
-    def registration_due(self, topics: Collection[str] = ()) -> None:
-        """Register at the nameservers soon: *topics*, or the tables, have changed."""
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings by RocketMQ key, in the file first. Raises ConfigError and DiskError."""
+
+    def registration_due(self) -> None:
+        """Register at the nameservers soon: the topics have changed."""
 
     async def registered(self) -> None:
         """Return when every nameserver that answers has what this broker is now."""

@@ -12,17 +12,24 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.nameserver_link import NameserverLink
+from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
-from rmqstore.config import BrokerConfig, Configuration
-from rmqstore.errors import ArgumentError, StoreClosedError
-from rmqstore.net.addresses import Address, format_address
+from rmqstore.config import (
+    BrokerConfig,
+    Configuration,
+    format_properties,
+    parse_properties,
+)
+from rmqstore.errors import ArgumentError, ConfigError, StoreClosedError
+from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.own_address import own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
@@ -31,14 +38,20 @@ from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
+from rmqstore.store.server_files import change_properties
 
 __all__ = ["Broker", "BrokerStatus"]
 
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 """Requests that the fast port does not serve."""
+_RUNNING_KEYS = frozenset(
+    about.key for about in BrokerConfig.options().values() if not about.effect.startswith("start")
+)
+"""Keys that may change while a broker runs; its store and replica keep theirs until a start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +64,8 @@ class BrokerStatus:
     role: Role
     replica: Status | None
     """None in controller mode until the id is known."""
+    nameservers: Mapping[str, str]
+    """Why each nameserver does not know this broker, by address; "" for one that does."""
     connections: int
     task_failures: tuple[TaskFailure, ...]
 
@@ -91,7 +106,13 @@ class Broker:
         self._store: AsyncStore | None = None
         self._replica: Replica | None = None
         self._role = Role()
+        self._nameservers: NameserverLink | None = None
+        self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
+        """What nameservers get of the topics, and the version and permission that it is of."""
+        self._followed: str | None = None
+        """The HA address of the master of this slave."""
         self._role_waiters: set[asyncio.Future[None]] = set()
+        self._files = asyncio.Lock()
         self._is_closing = False
 
     @classmethod
@@ -126,24 +147,26 @@ class Broker:
         await self._stack.enter_async_context(store)
         self._store = store
         self._stack.push_async_callback(self._close_replica)
-        self._client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
+        client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
+        self._client = client
         self._stack.push_async_callback(self._tasks.close)
         if not self.config.is_controlled:
             await self._take_fixed_role()
 
         self._stack.push_async_callback(server.close)
         server.start()
+        self._nameservers = NameserverLink(self, client, log=self.log)
+        self._stack.push_async_callback(self._nameservers.close)
+        self._nameservers.start()
         self.log.info("started as %s", self._role.name or "member of a group with a controller")
 
     async def close(self) -> None:
-        """Answer the requests in hand, close all connections, the replica and the store. Twice is
-        harmless."""
+        """Leave the nameservers, answer the requests in hand, close all connections, the replica
+        and the store. Twice is harmless."""
         if self._is_closing:
             return
         self._is_closing = True
         self._wake_role_waiters()
-        if self._server is not None:
-            await self._server.close()
         await self._stack.aclose()
         self.log.info("closed")
 
@@ -153,6 +176,7 @@ class Broker:
         place = (self.config.bind_address, self.config.listen_port)
         server = RemotingServer(place, handlers, fast_handlers=fast, tls=self._tls)
         server.bind()
+        self._stack.push_async_callback(server.close)
         self._server = server
         return server
 
@@ -188,8 +212,9 @@ class Broker:
         """Take the role that the file names."""
         if self.config.is_slave:
             replica = await self.open_replica(self.config.broker_id)
-            if self.config.replica.ha_master_address:
-                await replica.become_slave(self.config.replica.ha_master_address)
+            self._followed = self.config.replica.ha_master_address or None
+            if self._followed:
+                await replica.become_slave(self._followed)
             self.set_role(Role(name="slave", broker_id=self.config.broker_id))
             return
         replica = await self.open_replica(0)
@@ -276,11 +301,95 @@ class Broker:
             raise StoreClosedError("the broker is not started; use `async with`")
         return await self._client.call(address, frame, timeout)
 
-    def registration_due(self, topics: Collection[str] = ()) -> None:
-        """Register at the nameservers soon: *topics*, or the tables, have changed."""
+    def registration_due(self) -> None:
+        """Register at the nameservers soon: the topics have changed."""
+        if self._nameservers is not None:
+            self._nameservers.due()
 
     async def registered(self) -> None:
         """Return when every nameserver that answers has what this broker is now."""
+        if self._nameservers is not None:
+            await self._nameservers.registered()
+
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings by RocketMQ key, in the file first.
+
+        Raises ConfigError for unknown keys, bad values, and keys that take effect at a start only;
+        DiskError. Nothing has changed then.
+        """
+        former = parse_properties(self.config.to_properties())
+        changed = BrokerConfig.from_properties(format_properties({**former, **changes}))
+        at_start = [key for key in sorted(changes) if key not in _RUNNING_KEYS]
+        if at_start:
+            raise ConfigError(
+                [
+                    f"{', '.join(at_start)}: a new value takes effect at a start only; change it "
+                    "in the file of the broker and start it again"
+                ]
+            )
+        async with self._files:
+            if self._config_file is not None:
+                await asyncio.to_thread(change_properties, self._config_file, changes)
+            self.config = changed
+        self.log.info("configuration changed: %s", ", ".join(sorted(changes)))
+        if self._nameservers is not None:
+            self._nameservers.update()
+            self._nameservers.due()
+
+    # ---- used by the link to the nameservers
+
+    def announcement(self) -> Announcement | None:
+        """Return what nameservers are to know; None while the role is not known."""
+        config, ha_address = self.config, self.ha_address
+        if self._role.name is None or ha_address is None:
+            return None
+        topics = self.store.store.topics
+        known = topics.data_version, config.permission
+        if self._bodies is None or self._bodies[0] != known:
+            self._bodies = known, bodies_of(topics, permission=config.permission)
+        body, version = self._bodies[1]
+        is_acting = config.replica.acting_master_enable
+        return Announcement(
+            cluster_name=config.cluster_name,
+            name=config.name,
+            broker_id=self._role.registered_id,
+            address=format_address(self.address),
+            ha_address=format_address(ha_address),
+            acting_master=is_acting,
+            timeout_ms=config.not_active_timeout_ms if is_acting else None,
+            body=body,
+            version=version,
+        )
+
+    def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
+        """Follow the master that a nameserver names, where the file names none and no controller
+        gives orders."""
+        if self.config.is_controlled or not answer.master_address:
+            return
+        found = parse_address(answer.master_address)
+        if self._role.name == "slave" and found != self._role.master_address:
+            self.set_role(replace(self._role, master_address=found))
+        if answer.ha_address and not self.config.replica.ha_master_address:
+            self._follow_soon(answer.ha_address)
+
+    def _follow_soon(self, ha_address: str) -> None:
+        if ha_address == self._followed or self._role.name != "slave":
+            return
+        self._followed = ha_address
+        self._tasks.start(self._follow(ha_address), name=f"following {ha_address}")
+
+    async def _follow(self, ha_address: str) -> None:
+        assert self._replica is not None, "a slave has a replica"
+        try:
+            await self._replica.become_slave(ha_address)
+        except BaseException:
+            self._followed = None  # The next answer of a nameserver names it again.
+            raise
+
+    def learn_alive(self, count: int) -> None:
+        """Take how many replicas of the group are alive."""
+        if self._replica is not None:
+            self._replica.set_alive_replicas(count)
 
     def status(self) -> BrokerStatus:
         """Return the present state of the broker."""
@@ -292,6 +401,7 @@ class Broker:
             address=self.address,
             role=self._role,
             replica=None if self._replica is None else self._replica.status(),
+            nameservers={} if self._nameservers is None else self._nameservers.states,
             connections=server.connections,
             task_failures=(*self._tasks.failures, *server.task_failures),
         )

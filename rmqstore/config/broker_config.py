@@ -46,13 +46,13 @@ class BrokerConfig:
         "brokerClusterName",
         "DefaultCluster",
         help="name of the cluster",
-        effect="registration; a topic of that name",
+        effect="start; registration; a topic of that name",
     )
     name: str = option(
         "brokerName",
         "",
         help="name of the group of this broker and its replicas; the host's name where it is empty",
-        effect="registration; a topic of that name",
+        effect="start; registration; a topic of that name",
     )
     broker_id: int = option(
         "brokerId",
@@ -61,14 +61,14 @@ class BrokerConfig:
         high=INT64_MAX,
         help="id of a slave in its group, above 0; a master has 0, and with enableControllerMode "
         "the controller assigns it",
-        effect="registration, with brokerRole SLAVE",
+        effect="start; registration, with brokerRole SLAVE",
     )
     host: str = option(
         "brokerIP1",
         "",
         help="address that clients connect to; where it is empty, that of bindAddress, or one of "
         "this machine",
-        effect="registration; records and message ids",
+        effect="start; registration; records and message ids",
     )
     listen_port: int = option(
         "listenPort",

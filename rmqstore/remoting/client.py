@@ -104,6 +104,10 @@ class RemotingClient:
         connection = await self._connected(address, request, timeout)
         await connection.send_one_way(request, timeout=max(0.0, deadline - loop.time()))
 
+    def connection_to(self, address: str | Address) -> RemotingConnection | None:
+        """Return the open connection to *address*, None without one."""
+        return self._connections.get(parse_address(address))
+
     def disconnect(self, address: str | Address) -> None:
         """Close the connection to *address*, if there is one; the next call opens another."""
         connection = self._connections.pop(parse_address(address), None)

@@ -275,6 +275,17 @@ class ReplicatedStore:
         """
         self._call(lambda: self._replica.renew_lease(asked_ms))
 
+    def set_alive_replicas(self, count: int) -> None:
+        """Take how many replicas of the group are alive, this one included, as a nameserver or a
+        controller reports it.
+
+        In acting-master mode (`Mode.ACTING_MASTER`) no more replicas than this are taken to be in
+        sync, whatever connections show: with fewer than a put needs it is refused, or needs fewer
+        copies with *auto_in_sync*. Until the first call the number is `Quorum.total`. It holds for
+        later roles, too.
+        """
+        self._call(lambda: self._replica.set_alive_replicas(count))
+
     # ---- state
 
     @property

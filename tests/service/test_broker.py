@@ -9,8 +9,8 @@ import pytest
 
 import rmqstore
 from rmqstore.broker.node import Broker
-from rmqstore.config import BrokerRole
-from rmqstore.errors import ArgumentError, NotWritable, StoreLockedError
+from rmqstore.config import BrokerConfig, BrokerRole
+from rmqstore.errors import ArgumentError, ConfigError, NotWritable, StoreLockedError
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -114,3 +114,22 @@ async def test_roles_are_iterated_over_until_the_broker_closes(tmp_path: Path) -
     await broker.close()
     await watching
     assert seen == ["master"]
+
+
+@on_loop
+async def test_changes_of_the_configuration_are_in_the_file_first(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    config = broker_config(tmp_path / "store")
+    path.write_text(config.to_properties())
+    async with Broker.from_file(path) as broker:
+        await broker.configure({"brokerPermission": "4"})
+        assert broker.config.permission == 4
+        for changes, reason in (
+            ({"brokerPermission": "9"}, "above the limit of 7"),
+            ({"brokerPermision": "4"}, "did you mean brokerPermission"),
+            ({"listenPort": "1234"}, "takes effect at a start only"),
+            ({"inSyncReplicas": "2"}, "takes effect at a start only"),
+        ):
+            with pytest.raises(ConfigError, match=reason):
+                await broker.configure(changes)
+    assert BrokerConfig.from_properties(path) == config.replace(permission=4)

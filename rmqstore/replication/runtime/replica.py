@@ -352,6 +352,10 @@ class Replica:
             lambda group, now: group.policy.lease.renewed(asked_ms=asked_ms)
         )
 
+    def set_alive_replicas(self, count: int) -> None:
+        """Take how many replicas are alive; see `ReplicatedStore.set_alive_replicas`."""
+        self._opened().set_alive_replicas(arguments.integer("count", count, low=1))
+
     # ---- state
 
     @property

@@ -114,6 +114,7 @@ class Roles:
         self._waits = Waits(loop)
         self._refreshing: asyncio.TimerHandle | None = None
         self._refusals = Seldom()
+        self._alive_replicas: int | None = None
 
     @property
     def role(self) -> Literal["master", "slave"] | None:
@@ -298,6 +299,8 @@ class Roles:
                 lease=settings.lease,
                 is_gated=settings.is_gated,
             )
+            if self._alive_replicas is not None:
+                group.policy.alive_replicas = self._alive_replicas
             node = MasterNode(
                 self._log,
                 group,
@@ -396,6 +399,16 @@ class Roles:
                 )
             return
         side.change(lambda group, now: group.confirm_set(members, set_epoch=set_epoch, now_ms=now))
+
+    def set_alive_replicas(self, count: int) -> None:
+        """Take how many replicas of the group are alive, for this role and the next ones."""
+        self._alive_replicas = count
+        if self.role == "master":
+
+            def take(group: MasterGroup, now_ms: int) -> None:
+                group.policy.alive_replicas = count
+
+            self.of_master().change(take)
 
     def known_set(self) -> tuple[frozenset[int] | None, int, tuple[Proposal, ...]]:
         """Return the set confirmed last, its version, and what is proposed."""
