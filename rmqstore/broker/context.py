@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig
 from rmqstore.net.addresses import Address
@@ -30,6 +31,10 @@ class Context(Protocol):
     @property
     def store(self) -> AsyncStore:
         """The store, open."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Topics, groups and offsets."""
 
     @property
     def role(self) -> Role:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
@@ -105,6 +106,8 @@ class Broker:
         self._client: RemotingClient | None = None
         self._store: AsyncStore | None = None
         self._replica: Replica | None = None
+        self.metadata = Metadata(self)
+        """Topics, groups and offsets."""
         self._role = Role()
         self._nameservers: NameserverLink | None = None
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
@@ -146,6 +149,7 @@ class Broker:
         store = self._store_of(self.config)
         await self._stack.enter_async_context(store)
         self._store = store
+        await self._stack.enter_async_context(self.metadata)
         self._stack.push_async_callback(self._close_replica)
         client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
         self._client = client
@@ -231,6 +235,7 @@ class Broker:
         if role == self._role:
             return
         self._role = role
+        self.metadata.take_role(role)
         self.log.info("role: %s", role)
         self._wake_role_waiters()
         self.registration_due()
@@ -343,7 +348,7 @@ class Broker:
         config, ha_address = self.config, self.ha_address
         if self._role.name is None or ha_address is None:
             return None
-        topics = self.store.store.topics
+        topics = self.metadata.tables.topic_table()
         known = topics.data_version, config.permission
         if self._bodies is None or self._bodies[0] != known:
             self._bodies = known, bodies_of(topics, permission=config.permission)

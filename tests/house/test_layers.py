@@ -54,6 +54,7 @@ PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
     r"|rmqstore\.broker\.(roles|registration)"
+    r"|rmqstore\.broker\.metadata\.(topics|groups|changes|tables|spreading|change_body)"
     r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"
     r"|rmqstore\.remoting(?!\.(client|connection|server)$)(\..+)?"
 )

@@ -20,7 +20,12 @@ from __future__ import annotations
 
 from rmqstore.store.metadata.groups import FORBIDDEN_READ, GroupConfig, GroupTable
 from rmqstore.store.metadata.offset_table import OffsetTable
-from rmqstore.store.metadata.offsets import ConsumerOffsets, DelayOffsets, offsets_key
+from rmqstore.store.metadata.offsets import (
+    ConsumerOffsets,
+    DelayOffsets,
+    load_consumer_offsets,
+    offsets_key,
+)
 from rmqstore.store.metadata.request_modes import RequestMode, RequestModes
 from rmqstore.store.metadata.topics import TopicConfig, TopicTable, batch_queue_count
 from rmqstore.store.metadata.version import DataVersion
@@ -38,5 +43,6 @@ __all__ = [
     "TopicConfig",
     "TopicTable",
     "batch_queue_count",
+    "load_consumer_offsets",
     "offsets_key",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,7 +11,7 @@ from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import DataVersion, version_members, version_of
 
-__all__ = ["ConsumerOffsets", "DelayOffsets", "offsets_key"]
+__all__ = ["ConsumerOffsets", "DelayOffsets", "load_consumer_offsets", "offsets_key"]
 
 _TOPIC_GROUP_SEPARATOR = "@"
 
@@ -72,3 +73,20 @@ class DelayOffsets(Table):
     def _members(self) -> dict[str, Any]:
         version = version_members(self.data_version)
         return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
+
+
+@dataclass(frozen=True, slots=True)
+class _LightConsumerOffsets(ConsumerOffsets):
+    """config/lmqConsumerOffset.json, which RocketMQ writes instead with enableLmq."""
+
+    FILE_NAME = "lmqConsumerOffset.json"
+
+
+def load_consumer_offsets(root: str | os.PathLike[str]) -> ConsumerOffsets:
+    """Return the offsets of the store at *root*, of the file that a broker with light queues
+    writes where there is no consumerOffset.json. Raises as `Table.load`."""
+    found = ConsumerOffsets.load(root)
+    if found != ConsumerOffsets():
+        return found
+    light = _LightConsumerOffsets.load(root)
+    return ConsumerOffsets(light.offsets, light.data_version, light.others)

@@ -1,0 +1,72 @@
+"""The metadata files of a broker: when they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqstore.net.work_thread import WorkThread
+from rmqstore.regular_file import read_regular
+from rmqstore.store.durable_files import replace_durably
+from rmqstore.store.metadata.table import Table
+
+__all__ = ["SavedTable", "TimerFiles"]
+
+
+class SavedTable:
+    """One file, written on a thread. Saves that are requested while one runs share the next one."""
+
+    def __init__(self, root: Path, read: Callable[[], Table], work: WorkThread) -> None:
+        self._root = root
+        self._read = read
+        self._work = work
+        self._lock = asyncio.Lock()
+        self._requested = 0
+        self._done = 0
+        self._written: Table | None = None
+
+    async def save(self) -> None:
+        """Return when the file holds the table, as it is now or later, durably. Raises
+        DiskError."""
+        self._requested += 1
+        own = self._requested
+        async with self._lock:
+            if self._done >= own:
+                return
+            covered, table = self._requested, self._read()
+            if table != self._written:
+                await self._work.run(lambda: table.save(self._root))
+            self._written, self._done = table, covered
+
+
+class TimerFiles:
+    """timercheck and timermetrics of a master of RocketMQ, kept for the day it takes them back."""
+
+    _CHECKPOINT_SIZE = 56
+    _FILE_SIZE = 4096
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "config"
+
+    def checkpoint(self) -> bytes:
+        """Return the body of GET_TIMER_CHECK_POINT, empty without a file. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            return read_regular(self._folder / "timercheck")[: self._CHECKPOINT_SIZE]
+        return b""
+
+    def metrics(self) -> bytes:
+        """Return the body of GET_TIMER_METRICS, empty without a file. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            return read_regular(self._folder / "timermetrics")
+        return b""
+
+    def save(self, checkpoint: bytes, metrics: bytes) -> None:
+        """Write both, empty ones not; durable on return. Raises OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if checkpoint:
+            content = checkpoint[: self._CHECKPOINT_SIZE].ljust(self._FILE_SIZE, b"\0")
+            replace_durably(self._folder / "timercheck", content)
+        if metrics:
+            replace_durably(self._folder / "timermetrics", metrics)

@@ -1,0 +1,64 @@
+"""What each member of a group holds of the changes of its master.
+
+A slave that asks for the changes after a number holds all changes up to that number. Numbers count
+from a start of the master's rule, which has an id; another id means other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+__all__ = ["Holders", "Spread"]
+
+_ASKS_EVERY_MS = 10_000
+"""A slave that has not asked for this long is not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """On how many members of the sync-state set a change is, the master among them."""
+
+    held: int = 1
+    members: int = 1
+    missing: tuple[int, ...] = ()
+    """Broker ids of the members that are not known to hold it."""
+
+    @property
+    def remark(self) -> str | None:
+        """The remark of an answer: None when every member holds the change."""
+        if not self.missing:
+            return None
+        return (
+            f"stored on {self.held} of {self.members} members of the sync-state set; not yet "
+            f"reported by broker ids {', '.join(map(str, self.missing))}"
+        )
+
+
+class Holders:
+    """The reports of the slaves of one master, for one id."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[int, int]] = {}
+
+    def report(self, broker_id: int, number: int, *, now_ms: int) -> None:
+        """Record that a slave holds all changes up to *number*."""
+        self._held[broker_id] = (number, now_ms)
+
+    def forget(self) -> None:
+        """Forget all reports: another id begins."""
+        self._held.clear()
+
+    def spread(self, number: int, others: Collection[int]) -> Spread:
+        """Return where the change *number* is, of the members *others* than the master."""
+        missing = tuple(
+            sorted(each for each in others if self._held.get(each, (-1, 0))[0] < number)
+        )
+        return Spread(1 + len(others) - len(missing), 1 + len(others), missing)
+
+    def is_awaited(self, spread: Spread, *, now_ms: int) -> bool:
+        """Whether a slave that asks regularly lacks the change. RocketMQ's slaves never report."""
+        return any(
+            each in self._held and now_ms - self._held[each][1] <= _ASKS_EVERY_MS
+            for each in spread.missing
+        )

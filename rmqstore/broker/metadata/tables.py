@@ -1,0 +1,342 @@
+"""The tables of a broker in memory, changed in place; each change is noted for the slaves.
+
+Nothing here reads a clock or a file: `keeper.py` saves the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rmqstore.broker.metadata.changes import ChangeLog, Entry
+from rmqstore.store.metadata import (
+    FORBIDDEN_READ,
+    ConsumerOffsets,
+    DataVersion,
+    DelayOffsets,
+    GroupConfig,
+    GroupTable,
+    OffsetTable,
+    RequestMode,
+    RequestModes,
+    TopicConfig,
+    TopicTable,
+    offsets_key,
+)
+from rmqstore.store.metadata.members import Members
+
+__all__ = ["COMMITS_PER_VERSION", "DELAYS_PER_VERSION", "Offsets", "Tables"]
+
+COMMITS_PER_VERSION = 500
+"""Offset commits from one version of the offsets to the next."""
+DELAYS_PER_VERSION = 200
+"""Steps of delayed delivery from one version of their offsets to the next."""
+
+_TOPIC, _GROUP, _FORBIDDEN, _MODE, _OFFSET, _DELAY = (
+    "topic",
+    "group",
+    "forbidden",
+    "mode",
+    "offset",
+    "delay",
+)
+_SEPARATOR = "@"
+
+
+class Offsets:
+    """The consumer offsets of a broker."""
+
+    def __init__(self, table: OffsetTable, log: ChangeLog, wall_ms: Callable[[], int]) -> None:
+        self.table = table
+        self._log = log
+        self._wall_ms = wall_ms
+        self._pulled: dict[tuple[str, int], int] = {}
+
+    def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
+        """Set the next offset that a group consumes of a queue."""
+        key = offsets_key(topic, group)
+        self.table.commit(key, queue, offset, now_ms=self._wall_ms())
+        self._log.note(_OFFSET, key)
+
+    def query(self, topic: str, group: str, queue: int) -> int | None:
+        """Return the next offset that a group consumes of a queue, None when there is none."""
+        return self.table.of(topic, group).get(queue)
+
+    def pulled(self, topic: str, group: str, queue: int, offset: int) -> None:
+        """Record the offset past the last message that a pull of a group returned."""
+        self._pulled[offsets_key(topic, group), queue] = offset
+
+    def last_pulled(self, topic: str, group: str, queue: int) -> int | None:
+        """Return what `pulled` recorded last, since the start."""
+        return self._pulled.get((offsets_key(topic, group), queue))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets on a topic, sorted."""
+        return sorted(
+            group for known, group in map(_split, self.table.keys()) if known == topic and group
+        )
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that a group has offsets on, sorted."""
+        return sorted(topic for topic, known in map(_split, self.table.keys()) if known == group)
+
+    def remove(self, is_meant: Callable[[str, str], bool]) -> None:
+        """Remove the offsets of every topic and group that *is_meant* returns True for."""
+        keys = tuple(key for key in self.table.keys() if is_meant(*_split(key)))
+        if keys:
+            self.table.remove(keys, now_ms=self._wall_ms())
+        for key in keys:
+            self._log.note(_OFFSET, key, is_removed=True)
+        for key, queue in [each for each in self._pulled if is_meant(*_split(each[0]))]:
+            del self._pulled[key, queue]
+
+
+class Tables:
+    """Topics, groups, offsets and request modes of one broker.
+
+    *urgent* changes of the log are those that a request waits for: all but offsets.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        delays: DelayOffsets,
+        modes: RequestModes,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.log = ChangeLog(frozenset({_TOPIC, _GROUP, _FORBIDDEN, _MODE}))
+        self._wall_ms = wall_ms
+        self._state_version = 0
+        table = OffsetTable(offsets, commits_per_version=COMMITS_PER_VERSION)
+        self.offsets = Offsets(table, self.log, wall_ms)
+        self.take_topics(topics)
+        self.take_groups(groups)
+        self.take_delays(delays)
+        self.take_modes(modes)
+
+    # -- whole tables
+
+    def topic_table(self) -> TopicTable:
+        """Return the topics of this moment, as topics.json holds them."""
+        return TopicTable(dict(self.topics), self.topics_version, self._topic_others)
+
+    def group_table(self) -> GroupTable:
+        """Return the groups of this moment, as subscriptionGroup.json holds them."""
+        forbidden = {group: dict(topics) for group, topics in self.forbidden.items()}
+        return GroupTable(dict(self.groups), forbidden, self.groups_version, self._group_others)
+
+    def mode_table(self) -> RequestModes:
+        """Return the request modes of this moment, as messageRequestMode.json holds them."""
+        modes = {topic: dict(groups) for topic, groups in self.modes.items()}
+        return RequestModes(modes, self._mode_others)
+
+    def delay_table(self) -> DelayOffsets:
+        """Return the delay offsets of this moment, as delayOffset.json holds them."""
+        return DelayOffsets(dict(self._delays), self._delays_version, self._delay_others)
+
+    def take_topics(self, table: TopicTable) -> None:
+        """Have exactly the topics and the version of *table*."""
+        self.topics: dict[str, TopicConfig] = dict(table.topics)
+        self.topics_version = table.data_version
+        self._topic_others = table.others
+
+    def take_groups(self, table: GroupTable) -> None:
+        """Have exactly the groups, the forbidden topics and the version of *table*."""
+        self.groups: dict[str, GroupConfig] = dict(table.groups)
+        self.forbidden: dict[str, dict[str, int]] = {
+            group: dict(topics) for group, topics in table.forbidden.items()
+        }
+        self.groups_version = table.data_version
+        self._group_others = table.others
+
+    def take_modes(self, table: RequestModes) -> None:
+        """Have exactly the request modes of *table*."""
+        self.modes: dict[str, dict[str, RequestMode]] = {
+            topic: dict(groups) for topic, groups in table.modes.items()
+        }
+        self._mode_others = table.others
+
+    def take_delays(self, table: DelayOffsets) -> None:
+        """Have exactly the delay offsets and the version of *table*."""
+        self._delays = dict(table.offsets)
+        self._delays_version = table.data_version
+        self._delay_others = table.others
+        self._delay_steps = 0
+
+    def add_system(
+        self, topics: Mapping[str, TopicConfig], groups: Mapping[str, GroupConfig]
+    ) -> None:
+        """Add topics and groups that are not there yet. The versions stay."""
+        self.topics = {**topics, **self.topics}
+        self.groups = {**groups, **self.groups}
+
+    def lead(self, state_version: int) -> None:
+        """Step all versions into *state_version*, the epoch of a new master; versions that are
+        there already stay."""
+        self._state_version = state_version
+        self.offsets.table.lead(state_version)
+        if self.topics_version.state_version != state_version:
+            self.topics_version = self._next(self.topics_version)
+        if self.groups_version.state_version != state_version:
+            self.groups_version = self._next(self.groups_version)
+
+    # -- single changes, each of which returns its number in the log
+
+    def set_topic(self, topic: TopicConfig) -> int:
+        """Add or replace a topic."""
+        self.topics[topic.name] = topic
+        self.topics_version = self._next(self.topics_version)
+        return self.log.note(_TOPIC, topic.name)
+
+    def remove_topic(self, name: str) -> int:
+        """Remove a topic, and the offsets of all groups on it."""
+        self.topics.pop(name, None)
+        self.topics_version = self._next(self.topics_version)
+        self.offsets.remove(lambda topic, _: topic == name)
+        return self.log.note(_TOPIC, name, is_removed=True)
+
+    def set_group(self, group: GroupConfig) -> int:
+        """Add or replace a group."""
+        self.groups[group.name] = group
+        self.groups_version = self._next(self.groups_version)
+        return self.log.note(_GROUP, group.name)
+
+    def remove_group(self, name: str, *, with_offsets: bool) -> int:
+        """Remove a group with its forbidden topics, and its offsets if *with_offsets*."""
+        self.groups.pop(name, None)
+        self.forbidden.pop(name, None)
+        self.groups_version = self._next(self.groups_version)
+        if with_offsets:
+            self.offsets.remove(lambda _, group: group == name)
+        self.log.note(_FORBIDDEN, name, is_removed=True)
+        return self.log.note(_GROUP, name, is_removed=True)
+
+    def forbid(self, group: str, topic: str, bits: int) -> int:
+        """Set the forbidden bits of a group on a topic; 0 removes this topic and no other."""
+        topics = self.forbidden.setdefault(group, {})
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self.forbidden[group]
+        self.groups_version = self._next(self.groups_version)
+        return self.log.note(_FORBIDDEN, group)
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether a group may not read a topic."""
+        return bool(self.forbidden.get(group, {}).get(topic, 0) & FORBIDDEN_READ)
+
+    def set_mode(self, mode: RequestMode) -> int:
+        """Add or replace the request mode of a group on a topic."""
+        self.modes.setdefault(mode.topic, {})[mode.group] = mode
+        return self.log.note(_MODE, mode.topic)
+
+    def set_delay(self, level: int, offset: int) -> None:
+        """Set the next offset to deliver of a delay level."""
+        self._delays[level] = offset
+        self._delay_steps += 1
+        if self._delay_steps >= DELAYS_PER_VERSION:
+            self._delay_steps = 0
+            self._delays_version = self._next(self._delays_version)
+        self.log.note(_DELAY, str(level))
+
+    def _next(self, version: DataVersion) -> DataVersion:
+        return version.next(now_ms=self._wall_ms(), state_version=self._state_version)
+
+    # -- entries and versions, as they travel from a master to its slaves
+
+    def versions(self) -> dict[str, DataVersion]:
+        """Return the version of each table that has one."""
+        return {
+            "topics": self.topics_version,
+            "groups": self.groups_version,
+            "offsets": self.offsets.table.version,
+            "delays": self._delays_version,
+        }
+
+    def take_versions(self, versions: Mapping[str, DataVersion]) -> None:
+        """Have the *versions* of a master whose entries are all here."""
+        self.topics_version = versions["topics"]
+        self.groups_version = versions["groups"]
+        self._delays_version = versions["delays"]
+        self.offsets.table.version = versions["offsets"]
+
+    def value_of(self, entry: Entry) -> Any:
+        """Return the JSON value of an entry, None for one that is not there."""
+        key = entry.key
+        if entry.table == _TOPIC:
+            topic = self.topics.get(key)
+            return topic and topic.members()
+        if entry.table == _GROUP:
+            group = self.groups.get(key)
+            return group and group.members()
+        if entry.table == _FORBIDDEN:
+            return self.forbidden.get(key)
+        if entry.table == _MODE:
+            modes = self.modes.get(key)
+            return modes and {group: each.members() for group, each in modes.items()}
+        if entry.table == _DELAY:
+            return self._delays.get(int(key))
+        assert entry.table == _OFFSET, "every table has its values"
+        return dict(self.offsets.table.at(key)) or None
+
+    def take_entries(self, entries: Iterable[tuple[Entry, Any]]) -> frozenset[str]:
+        """Set or, for None, remove entries; return the names of their tables. All or none: raises
+        ValueError for a value that is not one of its table, and changes nothing then."""
+        read = [(entry, _read(entry, value)) for entry, value in entries]
+        for entry, value in read:
+            self._take(entry, value)
+        return frozenset(entry.table for entry, _ in read)
+
+    def _take(self, entry: Entry, value: Any) -> None:
+        if entry.table == _OFFSET:
+            self.offsets.table.set_key(entry.key, value or {})
+            return
+        targets: dict[str, dict[Any, Any]] = {
+            _TOPIC: self.topics,
+            _GROUP: self.groups,
+            _FORBIDDEN: self.forbidden,
+            _MODE: self.modes,
+            _DELAY: self._delays,
+        }
+        target = targets[entry.table]
+        key: str | int = int(entry.key) if entry.table == _DELAY else entry.key
+        if value is None:
+            target.pop(key, None)
+        else:
+            target[key] = value
+
+
+def _read(entry: Entry, value: Any) -> Any:
+    """Returns the value of an entry as the tables hold it. Raises ValueError."""
+    if entry.table == _DELAY:
+        int(entry.key)
+        if value is not None and type(value) is not int:
+            raise ValueError(f"delay level {entry.key} has the offset {value!r}")
+        return value
+    if value is None:
+        return None
+    members = Members(value, f"{entry.table} {entry.key}")
+    if entry.table == _TOPIC:
+        return TopicConfig.of(members, entry.key)
+    if entry.table == _GROUP:
+        return GroupConfig.of(members, entry.key)
+    if entry.table == _FORBIDDEN:
+        return members.table_of(0)
+    if entry.table == _MODE:
+        return {
+            group: RequestMode.of(each, topic=entry.key, group=group)
+            for group, each in members.objects()
+        }
+    if entry.table == _OFFSET:
+        return members.int_table()
+    raise ValueError(f"there is no table {entry.table!r}")
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(_SEPARATOR)
+    return topic, group
