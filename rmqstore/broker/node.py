@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.metadata.keeper import Metadata
+from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
@@ -108,6 +110,7 @@ class Broker:
         self._replica: Replica | None = None
         self.metadata = Metadata(self)
         """Topics, groups and offsets."""
+        self._metadata_link = MetadataLink(self)
         self._role = Role()
         self._nameservers: NameserverLink | None = None
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
@@ -154,6 +157,7 @@ class Broker:
         client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
         self._client = client
         self._stack.push_async_callback(self._tasks.close)
+        self._stack.push_async_callback(self._metadata_link.close)
         if not self.config.is_controlled:
             await self._take_fixed_role()
 
@@ -186,7 +190,7 @@ class Broker:
 
     def _handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        return {}
+        return MetadataRequests(self).handlers()
 
     def _store_of(self, config: BrokerConfig) -> AsyncStore:
         host, port = self.address
@@ -236,6 +240,7 @@ class Broker:
             return
         self._role = role
         self.metadata.take_role(role)
+        self._metadata_link.take_role(role)
         self.log.info("role: %s", role)
         self._wake_role_waiters()
         self.registration_due()

@@ -63,10 +63,12 @@ class TimerFiles:
         return b""
 
     def save(self, checkpoint: bytes, metrics: bytes) -> None:
-        """Write both, empty ones not; durable on return. Raises OSError."""
+        """Write those that differ from the files, empty ones not; durable on return. Raises
+        OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if checkpoint:
-            content = checkpoint[: self._CHECKPOINT_SIZE].ljust(self._FILE_SIZE, b"\0")
+        checkpoint = checkpoint[: self._CHECKPOINT_SIZE]
+        if checkpoint and checkpoint != self.checkpoint():
+            content = checkpoint.ljust(self._FILE_SIZE, b"\0")
             replace_durably(self._folder / "timercheck", content)
-        if metrics:
+        if metrics and metrics != self.metrics():
             replace_durably(self._folder / "timermetrics", metrics)

@@ -22,7 +22,6 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.headers.metadata import ChangesRequestHeader, ChangesResponseHeader
-from rmqstore.store.broker_view import BrokerView
 from rmqstore.store.metadata import (
     DelayOffsets,
     GroupConfig,
@@ -33,6 +32,7 @@ from rmqstore.store.metadata import (
     TopicTable,
     load_consumer_offsets,
 )
+from rmqstore.store.topic_queues import declare_queues
 
 __all__ = ["Host", "Metadata"]
 
@@ -93,6 +93,8 @@ class Metadata:
         )
         self._holders = Holders()
         self._changes_id = ""
+        self._led_epoch: int | None = None
+        """The epoch that this broker is master of, 0 without a controller."""
         self._changed = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
 
@@ -108,7 +110,7 @@ class Metadata:
         store = self._host.store.store
         root = Path(store.path)
         self._work = WorkThread(asyncio.get_running_loop(), "rmqstore-broker-files")
-        self._view = BrokerView(store)
+        self._store = store
         self.timer_files = TimerFiles(root)
         self.tables = await self._work.run(lambda: self._load(root))
         self.offsets: Offsets = self.tables.offsets
@@ -151,16 +153,16 @@ class Metadata:
         self._work.stop()
 
     def take_role(self, role: Role) -> None:
-        """Begin numbers of its own as a master, end them otherwise."""
-        self._holders.forget()
-        self._changes_id = ""
-        if role.name == "master":
-            self.tables.lead(max(role.epoch, 0))
-            self._changes_id = f"{max(role.epoch, 0)}-{self._host.wall_ms()}-{id(self):x}"
-        self._wake()
-
-    def take_set(self) -> None:
-        """Look at the sync-state set again: it changed."""
+        """Begin numbers of its own as the master of an epoch, end them otherwise."""
+        epoch = max(role.epoch, 0) if role.name == "master" else None
+        if epoch != self._led_epoch:
+            self._led_epoch = epoch
+            self._holders.forget()
+            self._changes_id = ""
+            if epoch is not None:
+                self.tables.lead(epoch)
+                self._changes_id = f"{epoch}-{self._host.wall_ms()}-{id(self):x}"
+        # The sync-state set may be another one.
         self._wake()
 
     # -- reads
@@ -234,7 +236,7 @@ class Metadata:
     async def change_topic(self, topic: TopicConfig) -> Spread:
         """Add or replace a topic."""
         self._refuse_slave()
-        self._view.declare(topic)
+        declare_queues(self._store, topic)
         number = self.tables.set_topic(topic)
         self._host.registration_due((topic.name,))
         return await self._keep(number, "topic")
@@ -363,7 +365,7 @@ class Metadata:
         """Save tables that were taken from a master. Raises DiskError."""
         by_table = {"forbidden": "group"}
         for topic in self.tables.topics.values() if "topic" in names else ():
-            self._view.declare(topic)
+            declare_queues(self._store, topic)
         files = {by_table.get(name, name) for name in names}
         # Offsets may be as old as their last regular save on a master, too.
         await self._save(*sorted(files - {"offset", "delay"}))

@@ -1,0 +1,1 @@
+"""The requests that a broker answers: one class for each family."""

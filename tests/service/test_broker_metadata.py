@@ -1,0 +1,210 @@
+"""The metadata of brokers: saved, spread to slaves by changes, taken over whole
+(spec/acting-master.md 12, spec/changes-5.5.md 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqstore.broker.metadata.takeover import take_tables
+from rmqstore.broker.node import Broker
+from rmqstore.broker.roles import Role
+from rmqstore.config import BrokerRole
+from rmqstore.errors import RemotingFrameError, RequestRefused
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.store.metadata import (
+    ConsumerOffsets,
+    GroupConfig,
+    GroupTable,
+    RequestMode,
+    TopicConfig,
+    TopicTable,
+)
+from tests.service.remoting_peers import on_loop
+from tests.support.brokers import broker_config
+
+PATIENCE_S = 60.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def is_equal(one: Broker, other: Broker) -> bool:
+    mine, its = one.metadata.tables, other.metadata.tables
+    return (
+        mine.topic_table() == its.topic_table()
+        and mine.group_table() == its.group_table()
+        and mine.mode_table() == its.mode_table()
+        and mine.offsets.table.snapshot() == its.offsets.table.snapshot()
+    )
+
+
+@asynccontextmanager
+async def master_and_slave(root: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    async with AsyncExitStack() as stack:
+        master = await stack.enter_async_context(Broker(broker_config(root / "master")))
+        config = broker_config(root / "slave", broker_role=BrokerRole.SLAVE, broker_id=1)
+        slave = await stack.enter_async_context(Broker(config))
+        slave.set_role(Role(name="slave", broker_id=1, master_address=master.address))
+        yield master, slave
+
+
+@on_loop
+async def test_changes_are_in_the_files_when_they_are_answered(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        await broker.metadata.change_topic(TopicConfig("T", 3, 3))
+        await broker.metadata.change_group(GroupConfig("g", retries_max=2))
+        assert TopicTable.load(tmp_path).topics["T"] == TopicConfig("T", 3, 3)
+        assert GroupTable.load(tmp_path).groups["g"].retries_max == 2
+        await broker.metadata.delete_topic("T")
+        assert "T" not in TopicTable.load(tmp_path).topics
+        broker.metadata.offsets.commit("U", "g", 0, 9)
+    assert ConsumerOffsets.load(tmp_path).of("U", "g") == {0: 9}
+    async with Broker(broker_config(tmp_path)) as broker:
+        assert broker.metadata.offsets.query("U", "g", 0) == 9
+
+
+@on_loop
+async def test_topics_and_groups_are_made_by_use(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        made = await broker.metadata.topic_for_send("T", queues=4)
+        assert made == TopicConfig("T", 4, 4)
+        assert await broker.metadata.topic_for_send("U", default_topic="none") is None
+        group = await broker.metadata.group_for("g")
+        assert group == GroupConfig("g")
+        retry = await broker.metadata.retry_topic("g", order=True)
+        assert retry == TopicConfig("%RETRY%g", 1, 1, order=True)
+        assert await broker.metadata.group_for("g@h") is None
+        with pytest.raises(RequestRefused, match="illegal characters"):
+            await broker.metadata.topic_for_send("a b")
+
+
+@on_loop
+async def test_slave_follows_every_change_of_its_master(tmp_path: Path) -> None:
+    async with master_and_slave(tmp_path) as (master, slave):
+        await until(lambda: is_equal(master, slave))
+        await master.metadata.change_topic(TopicConfig("T", attributes={"message.type": "FIFO"}))
+        await master.metadata.change_group(GroupConfig("g"))
+        await master.metadata.set_mode(RequestMode("T", "g", "POP", 1))
+        master.metadata.offsets.commit("T", "g", 0, 4)
+        await until(lambda: is_equal(master, slave))
+        await master.metadata.delete_topic("T")
+        await until(lambda: is_equal(master, slave))
+        assert slave.metadata.offsets.query("T", "g", 0) is None
+        assert "T" not in TopicTable.load(tmp_path / "slave").topics
+
+
+@on_loop
+async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: Path) -> None:
+    async with master_and_slave(tmp_path) as (master, slave):
+        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+        async with asyncio.timeout(PATIENCE_S):
+            # Before its first report nobody waits for the slave.
+            while (spread := await master.metadata.change_topic(TopicConfig("T"))).missing:
+                await asyncio.sleep(0.005)
+        assert (spread.held, spread.members, spread.remark) == (2, 2, None)
+        # Durable on the slave, too.
+        assert TopicTable.load(tmp_path / "slave").topics["T"] == TopicConfig("T")
+
+
+@on_loop
+async def test_change_names_the_members_that_do_not_report(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        broker.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2, 5})))
+        spread = await broker.metadata.change_group(GroupConfig("g"))
+        assert spread.remark is not None
+        assert spread.remark.startswith("stored on 1 of 3 members")
+        assert "broker ids 2, 5" in spread.remark
+
+
+@on_loop
+async def test_slave_changes_no_topic_by_itself(tmp_path: Path) -> None:
+    async with master_and_slave(tmp_path) as (_, slave):
+        with pytest.raises(RequestRefused, match="from slave broker"):
+            await slave.metadata.change_topic(TopicConfig("T"))
+        assert slave.metadata.topic("T") is None
+
+
+@on_loop
+async def test_version_of_topics_has_the_epoch_of_the_master(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        broker.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1})))
+        assert broker.metadata.tables.topics_version.state_version == 4
+        before = broker.metadata.tables.topics_version
+        broker.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1, 2})))
+        assert broker.metadata.tables.topics_version == before
+
+
+# -- whole tables of masters of RocketMQ
+
+
+class JavaMaster:
+    """Answers as 5.5.0 does, in pages of two topics."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"T{number}" for number in range(count)]
+        self.counter = 1
+        self.pages = 0
+
+    async def call(self, request: Frame) -> Frame:
+        if request.code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            return self.topics(request)
+        bodies = {
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: b'{"subscriptionGroupTable":{"g":{}}}',
+            RequestCode.GET_ALL_CONSUMER_OFFSET: (
+                b'{"dataVersion":{"counter":3},"groupTopicMap":{"g":["T0"]},'
+                b'"offsetTable":{"T0@g":{0:10,1:20}},"pullOffsetTable":{}}'
+            ),
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
+        }
+        if request.code in bodies:
+            return request.respond(ResponseCode.SUCCESS, body=bodies[RequestCode(request.code)])
+        return request.respond(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+
+    def topics(self, request: Frame) -> Frame:
+        self.pages += 1
+        start = int(request.ext_fields["topicSeq"])
+        known = request.ext_fields["dataVersion"]
+        if self.pages == 2:
+            self.counter += 1  # The table changes between two pages.
+        if known and json.loads(known)["counter"] != self.counter:
+            start = 0
+        page = {name: {"topicName": name} for name in self.names[start : start + 2]}
+        body = json.dumps(
+            {"dataVersion": {"counter": self.counter}, "topicConfigTable": page}
+        ).encode()
+        fields = {"totalTopicNum": str(len(self.names))}
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
+def test_pages_of_5_5_0_are_taken_to_the_last_topic(count: int) -> None:
+    master = JavaMaster(count)
+    taken = asyncio.run(take_tables(master.call, with_timer=True))
+    assert sorted(taken.topics.topics) == master.names
+    assert taken.topics.data_version.counter == master.counter
+    assert taken.offsets.of("T0", "g") == {0: 10, 1: 20}
+    assert taken.offsets.others == {}
+    assert taken.delays is None
+    assert not taken.has_forbidden
+
+
+def test_master_with_one_table_that_cannot_be_read_changes_nothing() -> None:
+    master = JavaMaster(2)
+
+    async def call(request: Frame) -> Frame:
+        if request.code == RequestCode.GET_ALL_MESSAGE_REQUEST_MODE:
+            return request.respond(ResponseCode.SUCCESS, body=b"{not json")
+        return await master.call(request)
+
+    with pytest.raises(RemotingFrameError, match=r"messageRequestMode\.json"):
+        asyncio.run(take_tables(call, with_timer=False))
