@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -28,14 +28,9 @@ from rmqstore.store.metadata import (
 )
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.waiting import until
 
 PATIENCE_S = 60.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def is_equal(one: Broker, other: Broker) -> bool:
@@ -91,21 +86,21 @@ async def test_topics_and_groups_are_made_by_use(tmp_path: Path) -> None:
 @on_loop
 async def test_slave_follows_every_change_of_its_master(tmp_path: Path) -> None:
     async with master_and_slave(tmp_path) as (master, slave):
-        await until(lambda: is_equal(master, slave))
+        await until(lambda: is_equal(master, slave), "the slave has what the master has")
         await master.metadata.change_topic(TopicConfig("T", attributes={"message.type": "FIFO"}))
         await master.metadata.change_group(GroupConfig("g"))
         await master.metadata.set_mode(RequestMode("T", "g", "POP", 1))
         master.metadata.offsets.commit("T", "g", 0, 4)
-        await until(lambda: is_equal(master, slave))
+        await until(lambda: is_equal(master, slave), "the slave has what the master has")
         await master.metadata.delete_topic("T")
-        await until(lambda: is_equal(master, slave))
+        await until(lambda: is_equal(master, slave), "the slave has what the master has")
         assert slave.metadata.offsets.query("T", "g", 0) is None
         assert "T" not in TopicTable.load(tmp_path / "slave").topics
 
 
 @on_loop
 async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: Path) -> None:
-    async with master_and_slave(tmp_path) as (master, slave):
+    async with master_and_slave(tmp_path) as (master, _):
         master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
         async with asyncio.timeout(PATIENCE_S):
             # Before its first report nobody waits for the slave.

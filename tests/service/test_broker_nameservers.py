@@ -18,6 +18,7 @@ from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.server import RemotingServer
+from rmqstore.store.metadata import TopicConfig
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
 from tests.support.ports import reserved
@@ -45,9 +46,8 @@ async def test_master_is_known_everywhere_with_its_topics_and_leaves_at_the_end(
     async with nameserver() as one, nameserver() as two, RemotingClient() as client:
         config = broker_config(tmp_path, nameservers=at(one, two))
         async with Broker(config) as broker:
-            store = broker.store.store
-            store.create_topic("orders", write_queue_count=4, read_queue_count=4)
-            store.create_topic("payments")
+            await broker.metadata.change_topic(TopicConfig("orders", 4, 4))
+            await broker.metadata.change_topic(TopicConfig("payments"))
             await broker.registered()
             assert broker.status().nameservers == dict.fromkeys(at(one, two), "")
             for server in (one, two):
@@ -67,7 +67,7 @@ async def test_topics_allow_no_more_than_the_broker(tmp_path: Path) -> None:
         config = broker_config(tmp_path, nameservers=at(server), permission=4)
         async with Broker(config) as broker:
             for topic in ("orders", "payments"):
-                broker.store.store.create_topic(topic)
+                await broker.metadata.change_topic(TopicConfig(topic))
             await broker.registered()
             answer = await client.call(
                 server.address,

@@ -71,8 +71,8 @@ class Host(Protocol):
     def now_ms(self) -> int:
         """Return the time of the monotonic clock."""
 
-    def registration_due(self, topics: Collection[str] = ()) -> None:
-        """Register at the nameservers soon: *topics*, or the tables, have changed."""
+    def registration_due(self) -> None:
+        """Register at the nameservers soon: the topics have changed."""
 
 
 class Metadata:
@@ -238,7 +238,7 @@ class Metadata:
         self._refuse_slave()
         declare_queues(self._store, topic)
         number = self.tables.set_topic(topic)
-        self._host.registration_due((topic.name,))
+        self._host.registration_due()
         return await self._keep(number, "topic")
 
     async def delete_topic(self, name: str) -> Spread:

@@ -1,7 +1,7 @@
 """Whole tables of a master, RocketMQ's or of this library, taken over by a slave.
 
 Every table is requested and read before the first one is put in place, so a slave has the tables
-of one master, or those of before.
+of one master, or its previous ones.
 """
 
 from __future__ import annotations
