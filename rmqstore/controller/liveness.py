@@ -83,7 +83,7 @@ class Liveness:
         The newest report is taken as it is: a log that was cut is shorter than before. RocketMQ
         keeps the larger offset.
         """
-        key = (beat.group, beat.broker_id)
+        key = _key(beat)
         known = self._reports.get(key)
         if known is not None and beat.life is not None and known.beat.life is not None:
             if (beat.life, beat.number) <= (known.beat.life, known.beat.number):
@@ -96,6 +96,15 @@ class Liveness:
         refused_ms = known.refused_ms if known is not None and is_known_refusal else now_ms
         self._reports[key] = Report(beat, connection, now_ms, as_of_ms, refused_ms=refused_ms)
         return True
+
+    def later_life(self, beat: Heartbeat, now_ms: int) -> Heartbeat | None:
+        """Return the last heartbeat of a later process of the same broker that is alive; None
+        where there is no such process."""
+        known = self._reports.get(_key(beat))
+        if known is None or beat.life is None or known.beat.life is None:
+            return None
+        is_later = known.beat.life > beat.life
+        return known.beat if is_later and self.is_alive(*_key(beat), now_ms) else None
 
     def closed(self, connection: Hashable, now_ms: int) -> list[tuple[str, int]]:
         """Record that a connection closed; return the brokers that ended with it.
@@ -143,6 +152,10 @@ class Liveness:
     def count(self, now_ms: int) -> int:
         """Return how many brokers are alive."""
         return sum(self.is_alive(group, number, now_ms) for group, number in self._reports)
+
+
+def _key(beat: Heartbeat) -> tuple[str, int]:
+    return beat.group, beat.broker_id
 
 
 class Leases:

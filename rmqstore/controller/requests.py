@@ -379,6 +379,14 @@ class Requests:
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
                 f"broker group {group.name} is in cluster {group.cluster}",
             )
+        later = self._host.liveness.later_life(beat, self._host.now_ms())
+        if later is not None:
+            return request.respond(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"another process of broker {beat.broker_id} of {beat.group}, at {later.address}, "
+                "began later and sends heartbeats: two brokers use one identity",
+                fields={"brokerLife": str(later.life)},
+            )
         self._host.liveness.record(beat, connection, self._host.now_ms())
         self._host.watch(connection)
         self._host.review(beat.group)

@@ -428,7 +428,12 @@ class Checker:
     def _outlived(self, promise: Promise) -> None:
         """Look at a put that a master acknowledged after another was elected."""
         view = self._view()
-        elected = self._replicas[view.master]
+        elected = self._replicas.get(view.master)
+        if elected is None:
+            # The election found no replica fit to be master.
+            if promise.is_of_all:
+                self._promises.add(promise)
+            return
         if not (elected.is_up and elected.master_node is not None and self._reigns(elected)):
             return
         is_bound = promise.is_of_all or promise.binds(self._trusted)

@@ -243,7 +243,7 @@ class ServedNode(Node):
     # ---- what the handlers use
 
     def metadata(self) -> Mapping[str, str]:
-        """Return nothing: no replica of the simulator requests it."""
+        """Return nothing: replicas learn who leads from the answers to heartbeats."""
         return {}
 
     def watch(self, connection: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore._native.core import Admission
+from rmqstore.broker.orders import Orders
 from rmqstore.replication.group.node import MasterNode, SlaveNode
 from rmqstore.replication.group.roles import Change, RoleMachine
 from rmqstore.replication.protocol.frames import (
@@ -71,8 +72,8 @@ class Process:
     disk_waits: list[DiskWait] = field(default_factory=list)
     client: ControllerClient | None = None
     """Where controllers elect the master."""
-    refused_epoch: int = -1
-    """The last epoch that it was elected for and refuses, because it was started again since."""
+    orders: Orders | None = None
+    """With *client*."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None

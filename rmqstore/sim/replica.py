@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rmqstore.broker.orders import Decision, Orders, RoleOrder
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.message import PutStatus
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
@@ -40,7 +41,7 @@ from rmqstore.replication.protocol.events import (
 )
 from rmqstore.sim import messages
 from rmqstore.sim.board import VirtualBoard
-from rmqstore.sim.controller_client import ControllerClient, SetAnswer
+from rmqstore.sim.controller_client import ControllerClient, place_of
 from rmqstore.sim.disk import DiskError
 from rmqstore.sim.messages import Answer, Ask, Heartbeat, Message, Order
 from rmqstore.sim.operator import OPERATOR
@@ -69,7 +70,10 @@ class Replica(Service):
     def _begin(self) -> None:
         if self._shape.has_set:
             send = partial(self._network.send, self.number)
-            self._now.client = ControllerClient(self.number, self.life, send)
+            self._now.client = ControllerClient(
+                self.number, self.life, send, is_learner=self.is_learner
+            )
+            self._now.orders = Orders(self.number)
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
 
@@ -90,6 +94,7 @@ class Replica(Service):
     def _beat(self, **fields: Any) -> ControllerHeartbeatRequestHeader:
         """Return a heartbeat to a controller."""
         log, node, quorum = self.log, self.master_node, self._shape.quorum
+        assert self._now.orders is not None, "a client has orders"
         # The confirm offset is what all members hold, unless masters confirm their own end.
         is_all = node is not None and self._shape.is_confirming
         return ControllerHeartbeatRequestHeader(
@@ -98,7 +103,7 @@ class Replica(Service):
             confirm_offset=log.confirm_offset if is_all else -1,
             heartbeat_timeout_ms=self._shape.patience_ms,
             role_epoch=-1 if node is None else self.epoch,
-            refused_epoch=self._now.refused_epoch,
+            refused_epoch=self._now.orders.refused_epoch,
             sync_state_set_epoch=-1 if node is None else node.group.sync_state_set.set_epoch,
             is_learner=self.is_learner or self.is_withheld,
             in_sync=quorum.in_sync,
@@ -128,57 +133,71 @@ class Replica(Service):
     def _hear(self, source: int, data: bytes) -> None:
         client = self._now.client
         assert client is not None, "each life begins with one"
-        heard = client.receive(source, data)
-        if isinstance(heard, View):
-            self._follow_view(heard)
+        heard = client.receive(data)
+        if isinstance(heard, Decision):
+            self._heed(heard)
         elif heard is not None:
             self._take_set(heard)
 
-    def _take_set(self, answer: SetAnswer) -> None:
-        """Take the answer to a proposal of the present role."""
-        node = self._now.node
-        if not isinstance(node, MasterNode) or answer.epoch != self.epoch:
+    def _heed(self, decision: Decision) -> None:
+        """Take a decision of the controllers, and carry out the order that is due."""
+        process = self._now
+        orders, node = process.orders, process.node
+        assert orders is not None, "each life begins with them"
+        orders.take(decision, known_epoch=process.roles.known_epoch)
+        role_epoch = self.epoch if isinstance(node, MasterNode) else -1
+
+        if process.change is None:
+            order = orders.next(self.clock.monotonic_ms())
+            if order is not None:
+                self._obey_order(orders, order)
+            elif isinstance(node, MasterNode) and orders.takes_set(
+                decision, role_epoch=role_epoch, set_epoch=node.group.sync_state_set.set_epoch
+            ):
+                self._change_group(
+                    lambda group, now_ms: group.confirm_set(
+                        decision.members, set_epoch=decision.set_epoch, now_ms=now_ms
+                    )
+                )
+        node = process.node
+        if isinstance(node, MasterNode) and orders.renews_lease(decision, role_epoch=self.epoch):
+            node.group.policy.lease.renewed(asked_ms=decision.lease_asked_ms)
+            self._change_group(lambda group, now_ms: [])
+
+    def _obey_order(self, orders: Orders, order: RoleOrder) -> None:
+        try:
+            if orders.is_own(order):
+                change = self._now.roles.become_master(
+                    order.epoch, members=order.members, set_epoch=order.set_epoch
+                )
+            else:
+                change = self._way_to_slave(place_of(order.master_address), order.epoch)
+        except Fenced as error:
+            self._witness.say(f"replica {self.number} is fenced: {error}")
+            orders.refused(order)
             return
-        if answer.is_refused:
-            self._change_group(lambda group, now_ms: group.refuse_proposal(answer.number, now_ms))
-        elif answer.is_lost:
-            self._change_group(lambda group, now_ms: group.lose_proposal(answer.number, now_ms))
-        elif answer.now is not None:
-            members, set_epoch = answer.now.members, answer.now.epoch
-            self._change_group(
-                lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
-            )
+
+        def done() -> None:
+            orders.done(order)
+            self._witness.on_obeyed(self, order.epoch)
+
+        self._change(change, done, failed=lambda: orders.failed(order, self.clock.monotonic_ms()))
 
     def _follow_view(self, view: View) -> None:
+        """Take a decision of the operator."""
         process = self._now
         if view.master == 0 or view.epoch < max(process.roles.known_epoch, self.asked_for):
             return
         if process.change is None:
-            # Otherwise it waits until the controller says it again.
-            self._heed(view)
+            # Otherwise it waits until the operator says it again.
+            self.asked_for = -1
+            is_other = (view.epoch, view.master) != (process.epoch, process.master)
+            if view.order > process.order and is_other:
+                self._obey(view)
         node = process.node
         if isinstance(node, MasterNode) and view.asked_ms >= 0 and view.epoch == self.epoch:
             node.group.policy.lease.renewed(asked_ms=view.asked_ms)
             self._change_group(lambda group, now_ms: [])
-
-    def _heed(self, view: View) -> None:
-        process = self._now
-        self.asked_for = -1
-        node = process.node
-        is_other = (view.epoch, view.master) != (process.epoch, process.master)
-
-        if view.order > process.order and is_other:
-            self._obey(view)
-        elif (
-            self._shape.has_set
-            and isinstance(node, MasterNode)
-            and view.set_epoch > node.group.sync_state_set.set_epoch
-        ):
-            self._change_group(
-                lambda group, now_ms: group.confirm_set(
-                    view.members, set_epoch=view.set_epoch, now_ms=now_ms
-                )
-            )
 
     def _compare(self, ballot: int, ends_masters: bool) -> None:
         process = self._now
@@ -215,32 +234,25 @@ class Replica(Service):
         return True
 
     def _obey(self, view: View) -> None:
-        process = self._now
-        roles, node = process.roles, process.node
-
         try:
             if view.master == self.number:
-                change = roles.become_master(
-                    view.epoch, members=view.members, set_epoch=view.set_epoch, others_asked=True
-                )
+                change = self._now.roles.become_master(view.epoch, others_asked=True)
             else:
-                change = roles.become_slave(
-                    view.master,
-                    view.epoch,
-                    may_begin_anew=True,
-                    is_halted=isinstance(node, SlaveNode) and node.halt_reason is not None,
-                )
+                change = self._way_to_slave(view.master, view.epoch)
         except Fenced as error:
             self._witness.say(f"replica {self.number} is fenced: {error}")
-            if view.master == self.number:
-                process.refused_epoch = view.epoch
             return
 
-        self._change(change, partial(self._obeyed, view))
+        def done() -> None:
+            self._now.order = view.order
+            self._witness.on_obeyed(self, view.epoch)
 
-    def _obeyed(self, view: View) -> None:
-        self._now.order = view.order
-        self._witness.on_obeyed(self, view.epoch)
+        self._change(change, done)
+
+    def _way_to_slave(self, master: int, epoch: int) -> Change[int]:
+        node = self._now.node
+        is_halted = isinstance(node, SlaveNode) and node.halt_reason is not None
+        return self._now.roles.become_slave(master, epoch, may_begin_anew=True, is_halted=is_halted)
 
     def _change(
         self,

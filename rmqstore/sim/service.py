@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from rmqstore._native.core import Admission
+from rmqstore.broker.controller_calls import Outcome, SetAnswer
 from rmqstore.errors import PutError
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.group.board import Step
@@ -291,7 +292,26 @@ class Service(Host):
     def _propose(self, proposal: Proposal) -> None:
         client = self._now.client
         assert client is not None, "a group with a set has controllers"
-        client.propose(proposal, self.epoch)
+        answer = client.propose(proposal, self.epoch, self.clock.monotonic_ms())
+        if answer is not None:
+            self._timeline.after(0, self._enter, self.life, self._take_set, answer)
+
+    def _take_set(self, answer: SetAnswer) -> None:
+        """Take the answer to a proposal of the present role."""
+        node = self._now.node
+        if not isinstance(node, MasterNode) or answer.epoch != self.epoch:
+            return
+        number, now = answer.number, answer.now
+        if now is not None:
+            self._change_group(
+                lambda group, now_ms: group.confirm_set(
+                    now.members, set_epoch=now.epoch, now_ms=now_ms
+                )
+            )
+        if answer.outcome is Outcome.REFUSED:
+            self._change_group(lambda group, now_ms: group.refuse_proposal(number, now_ms))
+        elif answer.outcome is Outcome.LOST:
+            self._change_group(lambda group, now_ms: group.lose_proposal(number, now_ms))
 
     def _to_slave(self, connection: int, effect: Effect) -> None:
         link = self._now.links.get(connection)

@@ -154,6 +154,21 @@ async def master_after(
 
 
 @on_loop
+async def test_of_two_processes_with_one_identity_the_later_one_is_heard(tmp_path: Path) -> None:
+    async with Controller(config_of(tmp_path)) as controller:
+        async with brokers_of(controller, 1) as (one,):
+            (await one.register()).raise_for_code()
+            await one.beat_ours(brokerLife="8")
+            refused = await one.beat(brokerLife="7", heartbeatNumber="99", epoch="50")
+            assert refused.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+            assert refused.ext_fields["brokerLife"] == "8"
+            assert "two brokers use one identity" in (refused.remark or "")
+            report = controller.liveness.report("b", 1)
+            assert report is not None
+            assert (report.beat.life, report.beat.rank.last_epoch) == (8, 0)
+
+
+@on_loop
 async def test_state_survives_a_restart(tmp_path: Path) -> None:
     async with Controller(config_of(tmp_path / "log")) as first, brokers_of(first, 1, 2) as brokers:
         await java_group(brokers)

@@ -1,0 +1,156 @@
+"""Orders for a broker: from the decisions of controllers to changes of its role.
+
+A decision may arrive late, twice, or after a later one. Only a later epoch than that of the last
+order makes another order. An order stays due until it is carried out: one that failed half-way is
+given again for the same epoch. An epoch that the log is beyond is refused and reported; it never
+overrides the log.
+
+`rmqstore.broker.role_keeper` carries the orders out on a replica, `rmqstore.sim` in virtual time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Decision", "RoleOrder", "Orders"]
+
+_RETRY_MS = 500
+_RETRY_MS_MAX = 8000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a controller has decided about the group, from whichever message it comes."""
+
+    epoch: int
+    master_id: int | None
+    """None where the group has no master."""
+    master_address: str = ""
+    """Where the master serves its clients."""
+    members: frozenset[int] = frozenset()
+    set_epoch: int = -1
+    """The version of the set *members*."""
+    lease_asked_ms: int = -1
+    """When the request was sent whose answer renews the lease of the master; -1 for no renewal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOrder:
+    """Become the master of *epoch*, or follow that master."""
+
+    epoch: int
+    master_id: int
+    master_address: str
+    members: frozenset[int]
+    set_epoch: int
+
+
+class Orders:
+    """The orders of the broker *broker_id*, from one life of its process."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._due: RoleOrder | None = None
+        self._kept: RoleOrder | None = None
+        """The order that was carried out last; None when its role has ended."""
+        self._retry_at_ms: int | None = None
+        self._failures = 0
+        self.refused_epoch = -1
+        """The highest epoch in which this broker was elected and will not be master."""
+
+    @property
+    def latest(self) -> RoleOrder | None:
+        """The order that is due or, without one, the order carried out last."""
+        return self._due or self._kept
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When the order that is due may be given again; None where it need not wait."""
+        return None if self._due is None else self._retry_at_ms
+
+    def is_own(self, order: RoleOrder) -> bool:
+        """Return whether this broker is the master that *order* names."""
+        return order.master_id == self._broker_id
+
+    def take(self, decision: Decision, *, known_epoch: int) -> None:
+        """Take a decision into account. *known_epoch* is the highest one that the replica knows."""
+        if decision.master_id is None:
+            return
+        order = RoleOrder(
+            epoch=decision.epoch,
+            master_id=decision.master_id,
+            master_address=decision.master_address,
+            members=decision.members,
+            set_epoch=decision.set_epoch,
+        )
+        if order.epoch < known_epoch:
+            if self.is_own(order):
+                self.refused_epoch = max(self.refused_epoch, order.epoch)
+            return
+        if self.is_own(order) and not self._may_lead(order):
+            return
+        latest = self.latest
+        if latest is None or self._replaces(order, latest):
+            self._due, self._retry_at_ms, self._failures = order, None, 0
+
+    def _may_lead(self, order: RoleOrder) -> bool:
+        # A set without its master belongs to another epoch.
+        return self._broker_id in order.members and order.epoch > self.refused_epoch
+
+    def _replaces(self, order: RoleOrder, latest: RoleOrder) -> bool:
+        if order.epoch != latest.epoch:
+            return order.epoch > latest.epoch
+        if order.master_id != latest.master_id:
+            # Two masters of one epoch: the controllers have lost their state. The first stays.
+            return False
+        if self.is_own(order):
+            return self._due is not None and order.set_epoch > latest.set_epoch
+        # The master was started again at another address.
+        return order.master_address != latest.master_address
+
+    def next(self, now_ms: int) -> RoleOrder | None:
+        """Return the order to carry out now."""
+        if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
+            return None
+        return self._due
+
+    def done(self, order: RoleOrder) -> None:
+        """Record that *order* was carried out."""
+        self._kept = order
+        if self._due == order:
+            self._due, self._retry_at_ms, self._failures = None, None, 0
+
+    def failed(self, order: RoleOrder, now_ms: int) -> None:
+        """Record that *order* was not carried out, and left no role; it stays due."""
+        self._kept = None
+        if self._due == order:
+            self._failures += 1
+            pause_ms = min(_RETRY_MS << min(self._failures - 1, 8), _RETRY_MS_MAX)
+            self._retry_at_ms = now_ms + pause_ms
+
+    def refused(self, order: RoleOrder) -> None:
+        """Record that the replica refused *order*, because its epoch is over there."""
+        if self.is_own(order):
+            self.refused_epoch = max(self.refused_epoch, order.epoch)
+        if self._due == order:
+            self._due = None
+
+    def ended(self, now_ms: int) -> None:
+        """Record that the role ended by itself; its order is due again."""
+        if self._kept is None:
+            return
+        if self._due is None:
+            self._due = self._kept
+            self._retry_at_ms = now_ms + _RETRY_MS
+        self._kept = None
+
+    def takes_set(self, decision: Decision, *, role_epoch: int, set_epoch: int) -> bool:
+        """Return whether the master of *role_epoch*, -1 for no master, takes the set of
+        *decision* in place of version *set_epoch*."""
+        is_present = decision.epoch == role_epoch and decision.master_id == self._broker_id
+        return is_present and decision.set_epoch > set_epoch
+
+    def renews_lease(self, decision: Decision, *, role_epoch: int) -> bool:
+        """Return whether *decision* renews the lease of the master of *role_epoch*."""
+        is_present = decision.epoch == role_epoch and decision.master_id == self._broker_id
+        return is_present and decision.lease_asked_ms >= 0
