@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.handlers.admin import AdminRequests
+from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
+from rmqstore.broker.handlers.offsets import OffsetRequests
+from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.nameserver_link import NameserverLink
@@ -190,7 +194,11 @@ class Broker:
 
     def _handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        return MetadataRequests(self).handlers()
+        families = (MetadataRequests, TopicRequests, GroupRequests, OffsetRequests, AdminRequests)
+        handlers: dict[int, Handler] = {}
+        for family in families:
+            handlers |= family(self).handlers()
+        return handlers
 
     def _store_of(self, config: BrokerConfig) -> AsyncStore:
         host, port = self.address

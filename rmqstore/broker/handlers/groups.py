@@ -1,0 +1,116 @@
+"""Requests about consumer groups: make, change, delete, show, and their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmqstore.broker.context import Context
+from rmqstore.broker.handlers.bodies import members_of, read_body
+from rmqstore.broker.metadata import groups as rules
+from rmqstore.broker.metadata.topics import RETRY_PREFIX
+from rmqstore.errors import NotFoundError, OffsetOutOfRange, RequestRefused
+from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.statistics import ConsumeStats, QueueName, QueueProgress
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.connection import Handler
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.administration import (
+    ConsumeStatsRequestHeader,
+    DeleteGroupRequestHeader,
+    GroupRequestHeader,
+)
+from rmqstore.store.metadata import GroupConfig, RequestMode
+
+__all__ = ["GroupRequests"]
+
+
+class GroupRequests:
+    """Answers requests about groups; changes as `TopicRequests` does."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return every handler by request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._config,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
+            RequestCode.GET_CONSUME_STATS: self._stats,
+        }
+
+    async def _create(self, connection: Any, request: Frame) -> Frame:
+        group = read_body(request, lambda body: GroupConfig.of(members_of(body, "group")))
+        rules.check_name(group.name)
+        self._context.log.info("group %s is made or changed by a request", group.name)
+        spread = await self._context.metadata.change_group(group)
+        return request.respond(ResponseCode.SUCCESS, spread.remark)
+
+    async def _delete(self, connection: Any, request: Frame) -> Frame:
+        header = DeleteGroupRequestHeader.from_fields(request.ext_fields)
+        self._context.log.info("group %s is deleted by a request", header.group)
+        spread = await self._context.metadata.delete_group(
+            header.group, with_offsets=header.with_offsets
+        )
+        return request.respond(ResponseCode.SUCCESS, spread.remark)
+
+    def _config(self, connection: Any, request: Frame) -> Frame:
+        name = GroupRequestHeader.from_fields(request.ext_fields).group
+        group = self._context.metadata.group(name)
+        if group is None:
+            raise RequestRefused(
+                f"No group in this broker. group: {name}",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
+
+    async def _set_mode(self, connection: Any, request: Frame) -> Frame:
+        mode = read_body(request, lambda body: RequestMode.of(members_of(body, "mode")))
+        if mode.topic.startswith(RETRY_PREFIX):
+            raise RequestRefused(
+                "retry topic is not allowed to set mode", code=ResponseCode.NO_PERMISSION
+            )
+        if mode.mode not in ("PULL", "POP") or not mode.topic or not mode.group:
+            raise RequestRefused(
+                f"mode {mode.mode!r} of topic {mode.topic!r} and group {mode.group!r}; give a "
+                "topic, a group, and PULL or POP",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        spread = await self._context.metadata.set_mode(mode)
+        return request.respond(ResponseCode.SUCCESS, spread.remark)
+
+    def _stats(self, connection: Any, request: Frame) -> Frame:
+        header = ConsumeStatsRequestHeader.from_fields(request.ext_fields)
+        topics = [each for each in (header.topics or "").split(";") if each]
+        if header.topic:
+            topics = [header.topic]
+        offsets = self._context.metadata.offsets
+        queues: dict[QueueName, QueueProgress] = {}
+        for topic in topics or offsets.topics_of(header.group):
+            queues.update(self._progress(topic, header.group))
+        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(queues).encode())
+
+    def _progress(self, topic: str, group: str) -> Iterator[tuple[QueueName, QueueProgress]]:
+        metadata, store = self._context.metadata, self._context.store.store
+        config = metadata.topic(topic)
+        for number in range(0 if config is None else config.read_queue_count):
+            queue = store.queue(topic, number)
+            committed = metadata.offsets.query(topic, group, number)
+            pulled = metadata.offsets.last_pulled(topic, group, number)
+            consumed_ms = 0
+            if committed is not None and committed > 0:
+                try:
+                    consumed_ms = queue.get(committed - 1).store_timestamp
+                except (NotFoundError, OffsetOutOfRange):
+                    consumed_ms = 0  # The message is deleted, or the offset is past the end.
+            yield (
+                QueueName(topic, self._context.config.name, number),
+                QueueProgress(
+                    queue.end,
+                    -1 if committed is None else committed,
+                    max(pulled or 0, 0),
+                    consumed_ms,
+                ),
+            )

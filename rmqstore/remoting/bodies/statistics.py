@@ -1,0 +1,162 @@
+"""What a broker knows of the queues of a topic, and of a group's way through them.
+
+The keys of both tables are queues, which Java writes as JSON objects:
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":5,...}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.values import integer_at, object_of, text_at, texts_of
+
+__all__ = ["ConsumeStats", "GroupList", "QueueName", "QueueProgress", "QueueStats", "TopicStats"]
+
+
+class QueueName(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """The bounds of a queue."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    updated_ms: int = 0
+    """When its last message was stored, 0 without messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """The queues of one topic on one broker."""
+
+    queues: Mapping[QueueName, QueueStats] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, body: bytes) -> TopicStats:
+        """Return the answer to GET_TOPIC_STATS_INFO. Raises RemotingFrameError."""
+        return cls(
+            {
+                name: QueueStats(
+                    integer_at(each, "minOffset", 0),
+                    integer_at(each, "maxOffset", 0),
+                    integer_at(each, "lastUpdateTimestamp", 0),
+                )
+                for name, each in _queues_of(body, "TopicStatsTable").items()
+            }
+        )
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        table = {
+            name: {
+                "lastUpdateTimestamp": each.updated_ms,
+                "maxOffset": each.max_offset,
+                "minOffset": each.min_offset,
+            }
+            for name, each in self.queues.items()
+        }
+        return b'{"offsetTable":%b,"topicPutTps":0.0}' % _table(table)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in one queue."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    """-1 while the group has committed none."""
+    pull_offset: int = 0
+    consumed_ms: int = 0
+    """When the last consumed message was stored, 0 without one."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that the group has not consumed."""
+        return self.broker_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeStats:
+    """The way of one group through the queues of one broker."""
+
+    queues: Mapping[QueueName, QueueProgress] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, body: bytes) -> ConsumeStats:
+        """Return the answer to GET_CONSUME_STATS. Raises RemotingFrameError."""
+        return cls(
+            {
+                name: QueueProgress(
+                    integer_at(each, "brokerOffset", 0),
+                    integer_at(each, "consumerOffset", 0),
+                    integer_at(each, "pullOffset", 0),
+                    integer_at(each, "lastTimestamp", 0),
+                )
+                for name, each in _queues_of(body, "ConsumeStats").items()
+            }
+        )
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        table = {
+            name: {
+                "brokerOffset": each.broker_offset,
+                "consumerOffset": each.consumer_offset,
+                "lastTimestamp": each.consumed_ms,
+                "pullOffset": each.pull_offset,
+            }
+            for name, each in self.queues.items()
+        }
+        return b'{"consumeTps":0.0,"offsetTable":%b}' % _table(table)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """Names of groups."""
+
+    groups: Sequence[str] = ()
+
+    @classmethod
+    def decode(cls, body: bytes) -> GroupList:
+        """Return the list of a body. Raises RemotingFrameError."""
+        fields = object_of(fastjson.loads(body), "GroupList")
+        return cls(texts_of(fields.get("groupList"), "groupList"))
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return fastjson.dumps({"groupList": list(self.groups)})
+
+
+def _table(table: Mapping[QueueName, Mapping[str, int]]) -> bytes:
+    pairs = (
+        fastjson.dumps(
+            {"brokerName": name.broker_name, "queueId": name.queue_id, "topic": name.topic}
+        )
+        + b":"
+        + fastjson.dumps(each)
+        for name, each in table.items()
+    )
+    return b"{%b}" % b",".join(pairs)
+
+
+def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
+    fields = object_of(fastjson.loads(body), what)
+    found = {}
+    for key, each in object_of(fields.get("offsetTable"), "offsetTable").items():
+        # An object in the place of a key is read as its own JSON text.
+        name = object_of(fastjson.loads(key), "queue")
+        queue = QueueName(
+            text_at(name, "topic"), text_at(name, "brokerName"), integer_at(name, "queueId", 0)
+        )
+        found[queue] = object_of(each, what)
+    return found

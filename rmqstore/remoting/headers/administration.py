@@ -1,0 +1,95 @@
+"""Headers of an operator's requests to a broker, and of those about offsets of groups."""
+
+from __future__ import annotations
+
+from rmqstore.remoting.headers.field import Header, boolean, header, int32, int64, string
+from rmqstore.remoting.headers.rpc import RpcRequestHeader, TopicRequestHeader
+
+__all__ = [
+    "CommitOffsetRequestHeader",
+    "ConfigVersionResponseHeader",
+    "ConsumeStatsRequestHeader",
+    "CreateTopicRequestHeader",
+    "DeleteGroupRequestHeader",
+    "GroupOffsetRequestHeader",
+    "GroupRequestHeader",
+    "OneTopicRequestHeader",
+]
+
+
+@header
+class OneTopicRequestHeader(TopicRequestHeader):
+    """A topic: DELETE_TOPIC_IN_BROKER (215), GET_TOPIC_CONFIG (351), GET_TOPIC_STATS_INFO (202),
+    QUERY_TOPIC_CONSUME_BY_WHO (300)."""
+
+    topic: str = string("topic")
+
+
+@header
+class CreateTopicRequestHeader(TopicRequestHeader):
+    """UPDATE_AND_CREATE_TOPIC (17)."""
+
+    topic: str = string("topic")
+    default_topic: str | None = string("defaultTopic", default=None)
+    read_queues: int = int32("readQueueNums")
+    write_queues: int = int32("writeQueueNums")
+    perm: int = int32("perm")
+    filter_type: str | None = string("topicFilterType", default=None)
+    sys_flag: int | None = int32("topicSysFlag", default=None)
+    order: bool = boolean("order", default=False)
+    attributes: str | None = string("attributes", default=None)
+    """Changes such as +message.type=FIFO,-reserve.time."""
+    force: bool | None = boolean("force", default=None)
+
+
+@header
+class GroupRequestHeader(RpcRequestHeader):
+    """A group: GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+
+    group: str = string("group")
+
+
+@header
+class DeleteGroupRequestHeader(RpcRequestHeader):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group: str = string("groupName")
+    with_offsets: bool = boolean("cleanOffset", default=False)
+
+
+@header
+class ConsumeStatsRequestHeader(TopicRequestHeader):
+    """GET_CONSUME_STATS (208): of all topics of a group, or of some."""
+
+    group: str = string("consumerGroup")
+    topic: str | None = string("topic", default=None)
+    topics: str | None = string("topicList", default=None)
+    """Separated by `;`."""
+
+
+@header
+class GroupOffsetRequestHeader(TopicRequestHeader):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    group: str = string("consumerGroup")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId")
+    zero_if_not_found: bool | None = boolean("setZeroIfNotFound", default=None)
+
+
+@header
+class CommitOffsetRequestHeader(TopicRequestHeader):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    group: str = string("consumerGroup")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId")
+    offset: int = int64("commitOffset")
+
+
+@header
+class ConfigVersionResponseHeader(Header):
+    """The answer to GET_BROKER_CONFIG (26)."""
+
+    version: str | None = string("version", default=None)
+    """DataVersion as JSON."""

@@ -1,0 +1,308 @@
+"""Requests of operators and consumers about topics, groups, offsets and configuration
+(spec/broker.md 5, 26, 34)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqstore.broker.node import Broker
+from rmqstore.broker.roles import Role
+from rmqstore.config import parse_properties
+from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.statistics import (
+    ConsumeStats,
+    GroupList,
+    QueueName,
+    QueueProgress,
+    QueueStats,
+    TopicStats,
+)
+from rmqstore.remoting.bodies.tables import KvTable, TopicList
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, RequestMode, TopicConfig
+from tests.service.remoting_peers import on_loop
+from tests.support.brokers import broker_config
+
+TOPIC = {
+    "topic": "T",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "2",
+    "writeQueueNums": "2",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+}
+
+
+class Operator:
+    """Sends requests to one broker."""
+
+    def __init__(self, broker: Broker, client: RemotingClient) -> None:
+        self.broker = broker
+        self._client = client
+
+    async def ask(
+        self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Frame:
+        request = Frame.request(code, fields, body)
+        return await self._client.call(self.broker.address, request, 60.0)
+
+
+@asynccontextmanager
+async def operated(root: Path) -> AsyncIterator[Operator]:
+    async with Broker(broker_config(root)) as broker, RemotingClient() as client:
+        yield Operator(broker, client)
+
+
+def refused(answer: Frame, code: int, remark: str) -> None:
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+
+
+# -- topics
+
+
+@on_loop
+async def test_topic_is_made_changed_shown_and_deleted(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        tables = operator.broker.metadata.tables
+        attributes = {"attributes": "+message.type=FIFO"}
+        made = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC | attributes)
+        assert (made.code, made.remark) == (ResponseCode.SUCCESS, None)
+        assert tables.topics["T"] == TopicConfig("T", 2, 2, attributes={"message.type": "FIFO"})
+
+        version = tables.topics_version
+        await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+        assert tables.topics_version == version
+        await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC | {"writeQueueNums": "5"})
+        assert tables.topics["T"].attributes == {"message.type": "FIFO"}
+
+        shown = await operator.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+        assert json.loads(shown.body) == tables.topics["T"].members()
+        deleted = await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert deleted.code == ResponseCode.SUCCESS
+        gone = await operator.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+        refused(gone, ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: T")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"topic": "a b"}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ({"topic": "TBW102"}, ResponseCode.INVALID_PARAMETER, "conflict with system topic"),
+        ({"readQueueNums": "-1"}, ResponseCode.INVALID_PARAMETER, "read_queue_count -1"),
+        ({"writeQueueNums": "65537"}, ResponseCode.INVALID_PARAMETER, "write_queue_count 65537"),
+        ({"perm": "8"}, ResponseCode.INVALID_PARAMETER, "perm 8"),
+        ({"perm": "x"}, ResponseCode.INVALID_PARAMETER, "perm"),
+        ({"attributes": "-message.type"}, ResponseCode.SYSTEM_ERROR, "only add attribute"),
+    ],
+)
+@on_loop
+async def test_topic_that_cannot_be_is_refused(
+    tmp_path: Path, changes: dict[str, str], code: int, remark: str
+) -> None:
+    async with operated(tmp_path) as operator:
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC | changes)
+        refused(answer, code, remark)
+        assert operator.broker.metadata.topic("T") is None
+
+
+@on_loop
+async def test_list_of_topics_is_made_whole_past_unchanged_ones(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+        known = {"topicName": "T", "readQueueNums": 2, "writeQueueNums": 2}
+        second = {"topicName": "U", "attributes": {"+message.type": "DELAY"}}
+        body = fastjson.dumps({"topicConfigList": [known, second]})
+        made = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+        assert made.code == ResponseCode.SUCCESS
+        assert operator.broker.metadata.topic("U") == TopicConfig(
+            "U", attributes={"message.type": "DELAY"}
+        )
+        body = fastjson.dumps({"topicConfigList": [{"topicName": "V"}, {"topicName": "a b"}]})
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+        refused(answer, ResponseCode.INVALID_PARAMETER, "illegal characters")
+        assert operator.broker.metadata.topic("V") is None
+
+
+@on_loop
+async def test_system_topics_are_listed_and_never_deleted(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        answer = await operator.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        topics = TopicList.decode(answer.body).topics
+        assert {"TBW102", "DefaultCluster", "broker-a", "SCHEDULE_TOPIC_XXXX"} <= set(topics)
+        answer = await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})
+        refused(answer, ResponseCode.INVALID_PARAMETER, "conflict with system topic")
+        answer = await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": " "})
+        refused(answer, ResponseCode.INVALID_PARAMETER, "blank")
+
+
+@on_loop
+async def test_slave_refuses_changes(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        operator.broker.set_role(Role(name="slave", broker_id=1))
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+        refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
+        answer = await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+        refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
+
+
+# -- groups and offsets
+
+
+@on_loop
+async def test_group_is_made_shown_and_deleted_with_its_offsets(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        metadata = operator.broker.metadata
+        body = fastjson.dumps({"groupName": "g", "retryMaxTimes": 3, "brokerId": 0})
+        made = await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        assert made.code == ResponseCode.SUCCESS
+        assert metadata.group("g") == GroupConfig("g", retries_max=3)
+        shown = await operator.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+        assert json.loads(shown.body)["retryMaxTimes"] == 3
+
+        metadata.offsets.commit("T", "g", 0, 1)
+        fields = {"groupName": "g", "cleanOffset": "true"}
+        await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        assert metadata.group("g") is None
+        assert metadata.offsets.query("T", "g", 0) is None
+        gone = await operator.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+        refused(gone, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"a b"}', b'{"groupName":3}', b"{"])
+@on_loop
+async def test_group_that_cannot_be_is_refused(tmp_path: Path, body: bytes) -> None:
+    async with operated(tmp_path) as operator:
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+@on_loop
+async def test_request_mode_is_set(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        body = fastjson.dumps(
+            {"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 2}
+        )
+        await operator.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
+        modes = operator.broker.metadata.tables.modes
+        assert modes == {"T": {"g": RequestMode("T", "g", "POP", 2)}}
+        answer = await operator.ask(
+            RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.replace(b"POP", b"PUSH")
+        )
+        refused(answer, ResponseCode.INVALID_PARAMETER, "PULL or POP")
+
+
+def offset_fields(offset: int | None = None, **changes: str) -> dict[str, str]:
+    fields = {"topic": "T", "consumerGroup": "g", "queueId": "0"} | changes
+    return fields if offset is None else {**fields, "commitOffset": str(offset)}
+
+
+@on_loop
+async def test_committed_offset_is_answered_and_survives_the_broker(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        await operator.broker.metadata.change_topic(TopicConfig("T", 1, 1))
+        await operator.broker.metadata.change_group(GroupConfig("g"))
+        await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(7))
+        answer = await operator.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+        assert answer.ext_fields == {"offset": "7"}
+    assert ConsumerOffsets.load(tmp_path).of("T", "g") == {0: 7}
+
+
+@on_loop
+async def test_offset_of_a_new_group_is_0_where_nothing_is_deleted(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        await operator.broker.store.put("T", b"one")
+        answer = await operator.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+        assert answer.ext_fields == {"offset": "0"}
+        fields = offset_fields(setZeroIfNotFound="false")
+        answer = await operator.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        refused(answer, ResponseCode.QUERY_NOT_FOUND, "do not set to zero")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        (offset_fields(1, consumerGroup="none"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (offset_fields(1, topic="none"), ResponseCode.TOPIC_NOT_EXIST),
+        (offset_fields(1, queueId="1"), ResponseCode.INVALID_PARAMETER),
+        (offset_fields(1, queueId="-1"), ResponseCode.INVALID_PARAMETER),
+        (offset_fields(-1), ResponseCode.INVALID_PARAMETER),
+        (offset_fields(), ResponseCode.INVALID_PARAMETER),
+    ],
+)
+@on_loop
+async def test_offset_that_cannot_be_is_not_committed(
+    tmp_path: Path, fields: dict[str, str], code: int
+) -> None:
+    async with operated(tmp_path) as operator:
+        await operator.broker.metadata.change_topic(TopicConfig("T", 1, 1))
+        await operator.broker.metadata.change_group(GroupConfig("g"))
+        answer = await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        assert answer.code == code
+        assert operator.broker.metadata.offsets.table.keys() == ()
+
+
+@on_loop
+async def test_statistics_show_queues_and_progress(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        metadata = operator.broker.metadata
+        await metadata.change_topic(TopicConfig("T", 2, 2))
+        times = [
+            (await operator.broker.store.put("T", b"m", queue=1)).store_timestamp for _ in range(3)
+        ]
+        metadata.offsets.commit("T", "g", 1, 2)
+        metadata.offsets.pulled("T", "g", 1, 3)
+
+        answer = await operator.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
+        first, second = (QueueName("T", "broker-a", number) for number in range(2))
+        assert TopicStats.decode(answer.body).queues == {
+            first: QueueStats(),
+            second: QueueStats(0, 3, times[2]),
+        }
+        answer = await operator.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
+        progress = ConsumeStats.decode(answer.body).queues
+        assert progress == {
+            first: QueueProgress(0, -1, 0, 0),
+            second: QueueProgress(3, 2, 3, times[1]),
+        }
+        assert progress[second].lag == 1
+        answer = await operator.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+        assert GroupList.decode(answer.body).groups == ("g",)
+
+
+# -- the broker
+
+
+@on_loop
+async def test_configuration_is_shown_and_changed(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        answer = await operator.ask(RequestCode.GET_BROKER_CONFIG)
+        assert parse_properties(answer.body.decode())["brokerName"] == "broker-a"
+        assert "counter" in json.loads(answer.ext_fields["version"])
+        await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4")
+        assert operator.broker.config.permission == 4
+        answer = await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerConfigPath=x")
+        refused(answer, ResponseCode.NO_PERMISSION, "black list")
+        answer = await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"listenPort=1")
+        refused(answer, ResponseCode.SYSTEM_ERROR, "at a start only")
+
+
+@on_loop
+async def test_runtime_information_has_what_mqadmin_reads(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        receipt = await operator.broker.store.put("T", b"one")
+        answer = await operator.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        info = KvTable.decode(answer.body).table
+        assert info["brokerActive"] == "true"
+        assert info["brokerVersionDesc"] == "V5_3_3"
+        assert info["earliestMessageTimeStamp"] == str(receipt.store_timestamp)
+        assert int(info["commitLogMaxOffset"]) > 0
+        assert {"putTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize"} <= info.keys()
