@@ -31,6 +31,7 @@ from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
 from rmqstore.config import (
     BrokerConfig,
+    BrokerRole,
     Configuration,
     format_properties,
     parse_properties,
@@ -146,6 +147,7 @@ class Broker:
         except BaseException:
             await self.close()
             raise
+        self.log.info("started as %s", self._role.name or "member of a group with a controller")
 
     async def _start(self) -> None:
         # The address goes into each record, so it is known before the store opens.
@@ -170,7 +172,6 @@ class Broker:
         self._nameservers = NameserverLink(self, client, log=self.log)
         self._stack.push_async_callback(self._nameservers.close)
         self._nameservers.start()
-        self.log.info("started as %s", self._role.name or "member of a group with a controller")
 
     async def close(self) -> None:
         """Leave the nameservers, answer the requests in hand, close all connections, the replica
@@ -180,7 +181,8 @@ class Broker:
         self._is_closing = True
         self._wake_role_waiters()
         await self._stack.aclose()
-        self.log.info("closed")
+        if self._store is not None:
+            self.log.info("closed")
 
     def _bind(self) -> RemotingServer:
         handlers = self._handlers()
@@ -203,6 +205,9 @@ class Broker:
     def _store_of(self, config: BrokerConfig) -> AsyncStore:
         host, port = self.address
         settings = config.store.replace(store_host_address=host, store_host_port=port)
+        if config.is_controlled:
+            # brokerRole counts without a controller only: here every master waits for its replicas.
+            settings = settings.replace(broker_role=BrokerRole.SYNC_MASTER)
         both = Configuration(store=settings, replica=config.replica)
         return AsyncStore(config=both, retention=True)
 

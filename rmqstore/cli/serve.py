@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from rmqstore.broker.node import Broker
 from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
 from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
-from rmqstore.config import ControllerConfig, MetricsExporter, NameserverConfig
+from rmqstore.config import BrokerConfig, ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError
 from rmqstore.nameserver.server import NameServer
@@ -151,6 +152,101 @@ def controller(
     return _serve(Controller(settings, config_file=config, **tls), "controller", ready_fd)
 
 
+@app.command("broker", epilog=EXIT_CODES)
+@command
+def broker(
+    config: ServerConfigOption = None,
+    listen_port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Directory in place of storePathRootDir."),
+    ] = None,
+    ready_fd: ReadyOption = None,
+    tls_file: TlsFileOption = None,
+    tls_keys: TlsKeyOption = None,
+    log_level: LogLevelOption = "INFO",
+) -> ExitCode:
+    """Run a broker: it stores the messages of clients, alone or with replicas.
+
+    Every key of RocketMQ's broker.conf is read. Keys without an effect here are listed once; an
+    unknown key ends the start, and the message names the nearest known key.
+    """
+    _log_to_stderr(log_level)
+    settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)
+    if listen_port is not None:
+        settings = settings.replace(listen_port=listen_port)
+    if store is not None:
+        settings = settings.replace(root_path=str(store))
+    tls = _tls(tls_file, tls_keys)
+    return _serve(Broker(settings, config_file=config, **tls), "broker", ready_fd)
+
+
+@app.command("standalone", epilog=EXIT_CODES)
+@command
+def standalone(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="[DIR]", help="Directory of all files. Default: rmqstore-data."),
+    ] = Path("rmqstore-data"),
+    config: ServerConfigOption = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen at; 0.0.0.0: all of this machine. Default: 127.0.0.1.",
+        ),
+    ] = "127.0.0.1",
+    listen_port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port of the nameserver, which clients are given; 0: any that is free. "
+            "Default: 9876.",
+        ),
+    ] = 9876,
+    broker_port: Annotated[
+        int | None,
+        typer.Option(
+            "--broker-port",
+            min=0,
+            max=65535,
+            help="Port of the broker, with that of its slaves one above; 0: any that are free. "
+            "Default: 10911.",
+        ),
+    ] = None,
+    ready_fd: ReadyOption = None,
+    tls_file: TlsFileOption = None,
+    tls_keys: TlsKeyOption = None,
+    log_level: LogLevelOption = "INFO",
+) -> ExitCode:
+    """Run a nameserver and a broker in this process, without any file.
+
+    The line on stdout has the address for clients, which is that of the nameserver, and the one of
+    the broker. -c takes a broker.conf for what the options leave open.
+    """
+    _log_to_stderr(log_level)
+    settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)
+    settings = settings.replace(bind_address=host, root_path=str(directory / "store"))
+    if broker_port is not None:
+        slaves_port = broker_port + 1 if broker_port else 0
+        settings = settings.replace(listen_port=broker_port, ha_listen_port=slaves_port)
+    nameserver = NameserverConfig(
+        bind_address=host,
+        listen_port=listen_port,
+        kv_config_path=str(directory / "namesrv" / "kvConfig.json"),
+    )
+    both = _standalone(nameserver, settings, **_tls(tls_file, tls_keys))
+    return _serve(both, "standalone", ready_fd, _both_addresses)
+
+
 def _metrics(port: int | None) -> dict[str, Any]:
     """Returns the settings that the option for metrics changes."""
     if port is None:
@@ -171,11 +267,43 @@ async def _together(nameserver: NameServer, controller: Controller) -> AsyncIter
         yield nameserver
 
 
-def _serve(service: AbstractAsyncContextManager[Any], name: str, ready_fd: int | None) -> ExitCode:
+class _Standalone(NamedTuple):
+    nameserver: NameServer
+    broker: Broker
+
+
+@asynccontextmanager
+async def _standalone(
+    nameserver_config: NameserverConfig, config: BrokerConfig, **tls: Any
+) -> AsyncIterator[_Standalone]:
+    """Runs a nameserver and a broker that registers there."""
+    async with NameServer(nameserver_config, **tls) as nameserver:
+        host, port = nameserver.address
+        # Its own process reaches a nameserver at any address of the machine by the loopback one.
+        place = format_address(("127.0.0.1" if host == "0.0.0.0" else host, port))
+        async with Broker(config.replace(nameservers=(place,)), **tls) as broker:
+            await broker.registered()
+            yield _Standalone(nameserver, broker)
+
+
+def _address(entered: Any) -> str:
+    return format_address(entered.address)
+
+
+def _both_addresses(entered: _Standalone) -> str:
+    return f"{_address(entered.nameserver)}, with its broker at {_address(entered.broker)}"
+
+
+def _serve(
+    service: AbstractAsyncContextManager[Any],
+    name: str,
+    ready_fd: int | None,
+    address: Callable[[Any], str] = _address,
+) -> ExitCode:
     """Runs a service that has an address."""
 
     def ready_line(entered: Any) -> str:
-        return f"rmqstore {name} serves at {format_address(entered.address)}"
+        return f"rmqstore {name} serves at {address(entered)}"
 
     def announce(line: str) -> None:
         print(line, flush=True)
