@@ -17,8 +17,8 @@ from rmqstore.errors import PutError
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from tests.house import tree
-from tests.service.remoting_peers import on_loop
 from tests.support.brokers import SMALL_FILES
+from tests.support.loops import on_loop
 from tests.support.waiting import until
 
 CLUSTER = tree.ROOT / "examples" / "cluster"

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.remoting.server import RemotingServer
+from tests.support.loops import on_loop as on_loop
 from tests.support.waiting import WAIT_S, until
 
 ECHO, LATE_ECHO, FAIL, NEVER, CALL_BACK = 9001, 9002, 9003, 9004, 9005
-
-
-def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a plain test of a coroutine function; all its tasks must have ended at its end."""
-
-    @functools.wraps(test)
-    def run(*values: Any, **named: Any) -> None:
-        async def main() -> None:
-            async with asyncio.timeout(2 * WAIT_S):
-                await test(*values, **named)
-            # Transports, and tasks of streams, end some turns of the loop after they were closed.
-            await until(lambda: len(asyncio.all_tasks()) == 1, "all tasks end")
-            await asyncio.sleep(0)
-
-        asyncio.run(main())
-
-    return run
 
 
 def echo(connection: RemotingConnection, request: Frame) -> Frame:

@@ -14,8 +14,8 @@ from rmqstore.errors import ArgumentError, ConfigError, NotWritable, StoreLocked
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
-from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.loops import on_loop
 
 
 @on_loop

@@ -19,8 +19,8 @@ from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.metadata import TopicConfig
-from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.loops import on_loop
 from tests.support.ports import reserved
 from tests.support.waiting import until
 

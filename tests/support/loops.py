@@ -1,0 +1,29 @@
+"""Tests that are coroutine functions."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.support.waiting import WAIT_S, until
+
+__all__ = ["on_loop"]
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a plain test of a coroutine function; all its tasks must have ended at its end."""
+
+    @functools.wraps(test)
+    def run(*values: Any, **named: Any) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(2 * WAIT_S):
+                await test(*values, **named)
+            # Transports, and tasks of streams, end some turns of the loop after they were closed.
+            await until(lambda: len(asyncio.all_tasks()) == 1, "all tasks end")
+            await asyncio.sleep(0)
+
+        asyncio.run(main())
+
+    return run
