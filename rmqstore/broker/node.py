@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from rmqstore.broker.handlers.offsets import OffsetRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
+from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
@@ -39,6 +40,8 @@ from rmqstore.config import (
 from rmqstore.errors import ArgumentError, ConfigError, StoreClosedError
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.metrics import Family
+from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.own_address import own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
@@ -47,6 +50,7 @@ from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
+from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
@@ -107,6 +111,8 @@ class Broker:
         self._tls = tls
         self._client_tls = client_tls
         self._clock = clock
+        self._metrics = BrokerMetrics()
+        self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
         self._stack = AsyncExitStack()
         self._tasks = Supervisor("broker", log=self.log)
         self._server: RemotingServer | None = None
@@ -167,6 +173,9 @@ class Broker:
         if not self.config.is_controlled:
             await self._take_fixed_role()
 
+        if self._endpoint is not None:
+            self._stack.push_async_callback(self._endpoint.close)
+            await self._endpoint.start()
         self._stack.push_async_callback(server.close)
         server.start()
         self._nameservers = NameserverLink(self, client, log=self.log)
@@ -186,6 +195,8 @@ class Broker:
 
     def _bind(self) -> RemotingServer:
         handlers = self._handlers()
+        if self._endpoint is not None:
+            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
         fast = {code: handler for code, handler in handlers.items() if code not in _PULLS}
         place = (self.config.bind_address, self.config.listen_port)
         server = RemotingServer(place, handlers, fast_handlers=fast, tls=self._tls)
@@ -413,6 +424,27 @@ class Broker:
         """Take how many replicas of the group are alive."""
         if self._replica is not None:
             self._replica.set_alive_replicas(count)
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Host and port that serve metrics, None without metricsExporterType=PROM."""
+        return None if self._endpoint is None else self._endpoint.address
+
+    def _families(self) -> Iterator[Family]:
+        assert self._server is not None, "the broker is started"
+        status, server = self.status(), self._server.status()
+        node = {"cluster": status.cluster_name, "node_type": "broker", "node_id": status.name}
+        counts = Counts(
+            permission=self.config.permission,
+            topics=len(self.metadata.tables.topics),
+            groups=len(self.metadata.tables.groups),
+            dispatched_offset=self.store.store.dispatched_offset,
+            connections=status.connections,
+            refused_connections=server.refused_connections,
+            absent_nameservers=sum(map(bool, status.nameservers.values())),
+            task_failures=len(status.task_failures),
+        )
+        return self._metrics.families(node, counts, status.role, status.replica)
 
     def status(self) -> BrokerStatus:
         """Return the present state of the broker."""

@@ -167,6 +167,7 @@ def broker(
         typer.Option("--store", metavar="DIR", help="Directory in place of storePathRootDir."),
     ] = None,
     ready_fd: ReadyOption = None,
+    metrics_port: MetricsPortOption = None,
     tls_file: TlsFileOption = None,
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
@@ -182,6 +183,7 @@ def broker(
         settings = settings.replace(listen_port=listen_port)
     if store is not None:
         settings = settings.replace(root_path=str(store))
+    settings = settings.replace(**_metrics(metrics_port))
     tls = _tls(tls_file, tls_keys)
     return _serve(Broker(settings, config_file=config, **tls), "broker", ready_fd)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from rmqstore.config import ControllerConfig, MetricsExporter, NameserverConfig
+from rmqstore.config import BrokerConfig, ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.errors import MissingExtraError
 from rmqstore.net.addresses import Address
 from rmqstore.net.metrics import Family, Histogram
@@ -34,7 +34,9 @@ class MetricsEndpoint:
 
     @classmethod
     def from_config(
-        cls, config: NameserverConfig | ControllerConfig, collect: Callable[[], Iterable[Family]]
+        cls,
+        config: NameserverConfig | ControllerConfig | BrokerConfig,
+        collect: Callable[[], Iterable[Family]],
     ) -> MetricsEndpoint | None:
         """Return the endpoint of a server with these settings, None unless the exporter is PROM."""
         if config.metrics_exporter is MetricsExporter.DISABLE:

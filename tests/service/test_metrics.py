@@ -1,4 +1,4 @@
-"""Metrics of nameserver and controller, as Prometheus gets them."""
+"""Metrics of nameserver, controller and broker, as Prometheus gets them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.broker.node import Broker
 from rmqstore.config import ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import MissingExtraError
@@ -16,7 +17,8 @@ from rmqstore.net.addresses import Address, format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
-from tests.service.remoting_peers import on_loop
+from tests.support.brokers import broker_config
+from tests.support.loops import on_loop
 from tests.support.waiting import WAIT_S
 
 GROUP = {"clusterName": "c", "brokerName": "b"}
@@ -125,6 +127,27 @@ async def test_a_nameserver_counts_requests_by_their_answers() -> None:
         assert value_of(text, "rocketmq_topic_number") == 0
         assert value_of(text, "rmqstore_connections") == 1
         assert value_of(text, "rmqstore_refused_connections_total") == 0
+
+
+@pytest.mark.usefixtures("_exporter")
+@on_loop
+async def test_a_broker_counts_requests_and_shows_its_log_and_role(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, metrics_exporter=MetricsExporter.PROM, metrics_port=0)
+    config = config.replace(nameservers=("127.0.0.1:1",))
+    async with Broker(config) as broker, RemotingClient() as client:
+        end = (await broker.store.put("orders", b"one")).end_offset
+        request = Frame.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+        (await client.call(broker.address, request, WAIT_S)).raise_for_code()
+        text = await fetched(broker.metrics_address)
+        node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+        code = {"request_code": "GET_ALL_TOPIC_CONFIG", "response_code": "SUCCESS"}
+        assert value_of(text, "rocketmq_rpc_latency_count", **node, **code) == 1
+        assert value_of(text, "rocketmq_broker_permission", **node) == 6
+        assert value_of(text, "rocketmq_topic_number", **node) >= 1
+        assert value_of(text, "rocketmq_storage_size", **node, storage_type="local") == end
+        assert value_of(text, "rmqstore_role", **node) == 2
+        assert value_of(text, "rmqstore_connections", **node) == 1
+        assert value_of(text, "rmqstore_absent_nameservers", **node) == 1
 
 
 @pytest.mark.usefixtures("_exporter")
