@@ -13,6 +13,7 @@ from rmqstore.errors import RemotingError
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 
@@ -55,6 +56,8 @@ class _Nameserver:
         self.registered: Announcement | None = None
         """What it confirmed last, as long as the connection is the same."""
         self.failure = ""
+        self.twin: str | None = ""
+        """Another address that it had for the same name and id."""
         self.connection: RemotingConnection | None = None
 
 
@@ -186,11 +189,35 @@ class NameserverLink:
         return is_changed(await self._client.call(nameserver.address, query, self._timeout_s))
 
     async def _register(self, nameserver: _Nameserver, announcement: Announcement) -> None:
+        if not self._host.config.is_controlled:
+            await self._look_for_twin(nameserver, announcement)
         frame = announcement.registration()
         answer = await self._client.call(nameserver.address, frame, self._timeout_s)
         answer.raise_for_code()
         if announcement.broker_id:
             self._host.learn_master(RegisterBrokerResponseHeader.from_fields(answer.ext_fields))
+
+    async def _look_for_twin(self, nameserver: _Nameserver, announcement: Announcement) -> None:
+        """Warn of another broker with the same name and id, which would take turns with this one.
+
+        With a controller the former master of the group is such a broker for a while.
+        """
+        query = announcement.member_query(compatible=False)
+        answer = await self._client.call(nameserver.address, query, self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            return  # A nameserver before 5.0 does not know the request.
+        found = announcement.members(answer, compatible=False).get(announcement.broker_id)
+        twin = "" if found in (None, announcement.address) else found
+        if twin and twin != nameserver.twin:
+            self._log.warning(
+                "nameserver %s has %s for broker %d of %s, which this broker replaces now: unless "
+                "that one has ended, give one of the two another brokerName or brokerId",
+                nameserver.address,
+                twin,
+                announcement.broker_id,
+                announcement.name,
+            )
+        nameserver.twin = twin
 
     @property
     def _timeout_s(self) -> float:

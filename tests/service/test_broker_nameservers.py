@@ -100,7 +100,9 @@ async def test_nameserver_that_comes_back_without_memory_learns_the_broker_again
     tmp_path: Path,
 ) -> None:
     with reserved(1) as (port,):
-        config = broker_config(tmp_path, nameservers=(f"127.0.0.1:{port}",))
+        config = broker_config(
+            tmp_path, nameservers=(f"127.0.0.1:{port}",), registration_interval_ms=60_000
+        )
         async with Broker(config):
             async with nameserver(listen_port=port) as first:
                 await until(lambda: known(first), "the nameserver knows the broker")
@@ -184,3 +186,21 @@ async def test_changed_list_of_nameservers_takes_effect(tmp_path: Path) -> None:
             await broker.configure({"namesrvAddr": at(two)[0]})
             await until(lambda: known(two) and not known(one), "the second instead of the first")
             assert tuple(broker.status().nameservers) == at(two)
+
+
+@on_loop
+async def test_two_brokers_with_one_name_and_id_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with nameserver() as server:
+        for_one, for_two = (
+            broker_config(tmp_path / name, nameservers=at(server)) for name in ("one", "two")
+        )
+        async with Broker(for_one) as one:
+            await until(lambda: known(server), "the first is registered")
+            assert "another brokerName" not in caplog.text
+            async with Broker(for_two) as two:
+                await until(
+                    lambda: known(server) == {0: format_address(two.address)}, "the second is"
+                )
+                assert f"has {format_address(one.address)} for broker 0 of broker-a" in caplog.text
