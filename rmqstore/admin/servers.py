@@ -31,6 +31,8 @@ class Change:
     """Why the change was not made, None when it was."""
     topic_count: int | None = None
     """The topics whose permission changed, of a change of permissions."""
+    remark: str | None = None
+    """What the server adds: the change is not on every member of its group yet."""
 
 
 class ServerAdmin:

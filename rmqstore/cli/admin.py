@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import admin_controller
+from rmqstore.cli import admin_broker, admin_controller
 from rmqstore.cli.admin_common import (
     LOCAL_NAMESERVER,
     KeyOption,
@@ -27,9 +27,9 @@ from rmqstore.remoting.headers.kv import ORDER_TOPICS
 __all__ = ["app"]
 
 _HELP = (
-    "Query and change nameservers and controllers, RocketMQ's or those of this library. Names "
-    "and options are those of mqadmin. A query goes to the first server that answers, "
-    "a change to all of them."
+    "Query and change nameservers, controllers and brokers, RocketMQ's or those of this library. "
+    "Names and options are those of mqadmin. A query goes to the first server that answers, a "
+    "change to all of them."
 )
 
 app = typer.Typer(
@@ -45,6 +45,16 @@ app.command("electMaster", epilog=EXIT_CODES)(admin_controller.elect_master)
 app.command("getControllerConfig", epilog=EXIT_CODES)(admin_controller.get_controller_config)
 app.command("updateControllerConfig", epilog=EXIT_CODES)(admin_controller.update_controller_config)
 app.command("cleanBrokerMetadata", epilog=EXIT_CODES)(admin_controller.clean_broker_metadata)
+app.command("topicStatus", epilog=EXIT_CODES)(admin_broker.topic_status)
+app.command("updateTopic", epilog=EXIT_CODES)(admin_broker.update_topic)
+app.command("deleteTopic", epilog=EXIT_CODES)(admin_broker.delete_topic)
+app.command("updateSubGroup", epilog=EXIT_CODES)(admin_broker.update_sub_group)
+app.command("deleteSubGroup", epilog=EXIT_CODES)(admin_broker.delete_sub_group)
+app.command("consumerProgress", epilog=EXIT_CODES)(admin_broker.consumer_progress)
+app.command("brokerStatus", epilog=EXIT_CODES)(admin_broker.broker_status)
+app.command("getBrokerConfig", epilog=EXIT_CODES)(admin_broker.get_broker_config)
+app.command("updateBrokerConfig", epilog=EXIT_CODES)(admin_broker.update_broker_config)
+app.command("haStatus", epilog=EXIT_CODES)(admin_broker.ha_status)
 
 
 class OrderMethod(StrEnum):

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from rmqstore.admin.broker import BrokerAdmin
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.admin.nameserver import NameserverAdmin
 from rmqstore.admin.servers import Change, ServerAdmin
@@ -26,6 +27,7 @@ __all__ = [
     "KeyOption",
     "NamesrvOption",
     "ValueOption",
+    "on_brokers",
     "on_controllers",
     "on_nameservers",
     "on_servers",
@@ -78,6 +80,11 @@ def use_tls(file: TlsFileOption = None, keys: TlsKeyOption = None) -> ExitCode:
 def on_nameservers(addresses: str, call: Callable[[NameserverAdmin], Awaitable[T]]) -> T:
     """Return the result of *call* with the nameservers at *addresses*."""
     return _run(lambda: NameserverAdmin(addresses, tls=_tls.get()), call)
+
+
+def on_brokers(addresses: str, call: Callable[[BrokerAdmin], Awaitable[T]]) -> T:
+    """Return the result of *call* with brokers, which the nameservers at *addresses* know."""
+    return _run(lambda: BrokerAdmin(addresses, tls=_tls.get()), call)
 
 
 def on_controllers(addresses: str, call: Callable[[ControllerAdmin], Awaitable[T]]) -> T:
@@ -155,9 +162,11 @@ def print_changes(server: str, changes: Sequence[Change], *, json: bool) -> Exit
         if change.error is not None:
             print_error(f"{change.address}: not changed: {change.error}")
         elif json:
-            print_json({server: change.address, "changed": True, **topics})
+            remark = {} if change.remark is None else {"remark": change.remark}
+            print_json({server: change.address, "changed": True, **topics, **remark})
         else:
             suffix = f", {change.topic_count} topics" if topics else ""
+            suffix += "" if change.remark is None else f", {change.remark}"
             print(f"{change.address}: changed{suffix}")
     is_failed = any(change.error is not None for change in changes)
     return ExitCode.FAILED if is_failed else ExitCode.OK

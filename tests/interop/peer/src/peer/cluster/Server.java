@@ -62,8 +62,14 @@ public final class Server {
     }
 
     private static void listenAt(BrokerController broker, String host) {
+        DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
+        if (broker.getReplicasManager() == null) {
+            // Without a controller the broker speaks the classic protocol.
+            HaServices.install(store, new HaServices.Classic(host, null));
+            return;
+        }
         HaServices.Switching service = new HaServices.Switching(host);
-        HaServices.install((DefaultMessageStore) broker.getMessageStore(), service);
+        HaServices.install(store, service);
         HaServices.set(broker.getReplicasManager(), ReplicasManager.class, "haService", service);
     }
 }

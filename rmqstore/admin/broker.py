@@ -1,0 +1,206 @@
+"""The requests of an operator to brokers, under the names of mqadmin.
+
+    async with BrokerAdmin("10.0.0.1:9876") as admin:
+        await admin.update_topic(TopicConfig("orders", 4, 4), await admin.masters("DefaultCluster"))
+
+Brokers are named by their addresses, or found by their cluster at the nameservers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from rmqstore.admin.nameserver import NameserverAdmin
+from rmqstore.admin.servers import Change
+from rmqstore.config import format_properties, parse_properties
+from rmqstore.errors import NotFoundError, RemotingError, RemotingFrameError
+from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.statistics import (
+    ConsumeStats,
+    QueueName,
+    QueueProgress,
+    QueueStats,
+    TopicStats,
+)
+from rmqstore.remoting.bodies.tables import KvTable
+from rmqstore.remoting.bodies.values import object_of
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.headers.administration import (
+    ConsumeStatsRequestHeader,
+    CreateTopicRequestHeader,
+    DeleteGroupRequestHeader,
+    OneTopicRequestHeader,
+)
+from rmqstore.remoting.headers.routes import DeleteTopicRequestHeader
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+
+__all__ = ["BrokerAdmin"]
+
+_TEMPLATE = "TBW102"
+_RETRY_PREFIX = "%RETRY%"
+
+
+class BrokerAdmin(NameserverAdmin):
+    """Sends requests to brokers, which the nameservers of *addresses* know.
+
+    The calls raise RemotingError where a server does not answer or refuses, NotFoundError for
+    names that no nameserver knows.
+    """
+
+    # -- which brokers
+
+    async def masters(self, cluster: str) -> Sequence[str]:
+        """Return the addresses of the masters of a cluster. Raises NotFoundError without one."""
+        return await self._addresses(cluster, only_masters=True)
+
+    async def members(self, cluster: str) -> Sequence[str]:
+        """Return the addresses of all live brokers of a cluster. Raises NotFoundError."""
+        return await self._addresses(cluster, only_masters=False)
+
+    async def _addresses(self, cluster: str, *, only_masters: bool) -> Sequence[str]:
+        info = await self.cluster_list()
+        found = [
+            address
+            for name in await self.broker_names(cluster)
+            if name in info.brokers
+            for broker_id, address in sorted(info.brokers[name].addresses.items())
+            if broker_id == 0 or not only_masters
+        ]
+        if not found:
+            raise NotFoundError(
+                f"cluster {cluster!r} has no live master; list the brokers with: "
+                "rmqstore admin clusterList"
+            )
+        return found
+
+    # -- topics
+
+    async def update_topic(
+        self, topic: TopicConfig, brokers: Sequence[str], *, attributes: str = ""
+    ) -> Sequence[Change]:
+        """Make or change a topic at *brokers*; *attributes* as in +message.type=FIFO,-x."""
+        header = CreateTopicRequestHeader(
+            topic=topic.name,
+            default_topic=_TEMPLATE,
+            read_queues=topic.read_queue_count,
+            write_queues=topic.write_queue_count,
+            perm=topic.perm,
+            filter_type=topic.filter_type,
+            sys_flag=topic.sys_flag,
+            order=topic.order,
+            attributes=attributes or None,
+        )
+        return await self._change_at(
+            brokers, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields()
+        )
+
+    async def delete_topic(self, topic: str, cluster: str) -> Sequence[Change]:
+        """Delete a topic at the masters of a cluster, then at the nameservers."""
+        header = OneTopicRequestHeader(topic=topic)
+        changes = await self._change_at(
+            await self.masters(cluster), RequestCode.DELETE_TOPIC_IN_BROKER, header.to_fields()
+        )
+        of_route = DeleteTopicRequestHeader(topic=topic, cluster_name=cluster)
+        return [
+            *changes,
+            *await self._change(RequestCode.DELETE_TOPIC_IN_NAMESRV, of_route.to_fields()),
+        ]
+
+    async def topic_status(self, topic: str) -> Mapping[QueueName, QueueStats]:
+        """Return the bounds of every queue of a topic. Raises NotFoundError for an unknown one."""
+        fields = OneTopicRequestHeader(topic=topic).to_fields()
+        found: dict[QueueName, QueueStats] = {}
+        for address in await self._route_masters(topic):
+            answer = await self._call(address, RequestCode.GET_TOPIC_STATS_INFO, fields)
+            found |= TopicStats.decode(answer.raise_for_code().body).queues
+        return found
+
+    async def _route_masters(self, topic: str) -> Sequence[str]:
+        """Returns the brokers that a topic is read from: the one with the smallest id of each
+        group."""
+        route = await self.topic_route(topic)
+        return [
+            each.addresses[min(each.addresses)]
+            for each in sorted(route.brokers, key=lambda each: each.broker_name)
+            if each.addresses
+        ]
+
+    # -- groups
+
+    async def update_group(self, group: GroupConfig, brokers: Sequence[str]) -> Sequence[Change]:
+        """Make or change a consumer group at *brokers*."""
+        body = fastjson.dumps(group.members())
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        return await self._change_at(brokers, code, None, body)
+
+    async def delete_group(
+        self, group: str, brokers: Sequence[str], *, with_offsets: bool
+    ) -> Sequence[Change]:
+        """Delete a consumer group at *brokers*."""
+        header = DeleteGroupRequestHeader(group=group, with_offsets=with_offsets)
+        return await self._change_at(
+            brokers, RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_fields()
+        )
+
+    async def consumer_progress(
+        self, group: str, topic: str | None = None
+    ) -> Mapping[QueueName, QueueProgress]:
+        """Return how far a group is in each queue, of one topic or of all.
+
+        The brokers are those of the group's retry topic. Raises NotFoundError where the group has
+        none yet, which is so until its first consumer has started.
+        """
+        header = ConsumeStatsRequestHeader(group=group, topic=topic)
+        found: dict[QueueName, QueueProgress] = {}
+        for address in await self._route_masters(_RETRY_PREFIX + group):
+            answer = await self._call(address, RequestCode.GET_CONSUME_STATS, header.to_fields())
+            found |= ConsumeStats.decode(answer.raise_for_code().body).queues
+        return found
+
+    # -- brokers
+
+    async def broker_status(self, broker: str) -> Mapping[str, str]:
+        """Return what a broker reports of its state, by name."""
+        answer = await self._call(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KvTable.decode(answer.raise_for_code().body).table
+
+    async def broker_config(self, broker: str) -> Mapping[str, str]:
+        """Return the configuration of a broker."""
+        answer = (await self._call(broker, RequestCode.GET_BROKER_CONFIG)).raise_for_code()
+        try:
+            return parse_properties(answer.body.decode())
+        except ValueError as error:
+            raise RemotingFrameError(
+                f"the configuration of {broker} cannot be read: {error}"
+            ) from error
+
+    async def update_broker_config(
+        self, key: str, value: str, brokers: Sequence[str]
+    ) -> Sequence[Change]:
+        """Change one key of the configuration of *brokers*."""
+        body = format_properties({key: value}).encode()
+        return await self._change_at(brokers, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+
+    async def ha_status(self, broker: str) -> Mapping[str, object]:
+        """Return the replication of a broker, as it reports it (HARuntimeInfo)."""
+        answer = await self._call(broker, RequestCode.GET_BROKER_HA_STATUS)
+        return object_of(fastjson.loads(answer.raise_for_code().body), "HARuntimeInfo")
+
+    async def _change_at(
+        self,
+        brokers: Sequence[str],
+        code: RequestCode,
+        fields: Mapping[str, str] | None,
+        body: bytes = b"",
+    ) -> Sequence[Change]:
+        """Request a change of every broker, and return the result of each."""
+
+        async def change(address: str) -> Change:
+            try:
+                answer = (await self._call(address, code, fields, body)).raise_for_code()
+            except RemotingError as error:
+                return Change(address, error)
+            return Change(address, remark=answer.remark or None)
+
+        return await asyncio.gather(*map(change, brokers))

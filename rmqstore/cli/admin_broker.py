@@ -1,0 +1,380 @@
+"""The commands of `admin` for brokers: topics, consumer groups, configuration and state."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from rmqstore.admin.broker import BrokerAdmin
+from rmqstore.admin.servers import Change
+from rmqstore.cli.admin_common import (
+    LOCAL_NAMESERVER,
+    IntervalOption,
+    KeyOption,
+    NamesrvOption,
+    ValueOption,
+    on_brokers,
+    print_changes,
+    print_configurations,
+    print_table,
+    repeat,
+)
+from rmqstore.cli.errors import ExitCode, command
+from rmqstore.cli.options import JsonOption
+from rmqstore.cli.output import time_text
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+
+__all__ = [
+    "broker_status",
+    "consumer_progress",
+    "delete_sub_group",
+    "delete_topic",
+    "get_broker_config",
+    "ha_status",
+    "topic_status",
+    "update_broker_config",
+    "update_sub_group",
+    "update_topic",
+]
+
+T = TypeVar("T")
+
+BrokerOption = Annotated[
+    str | None,
+    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of one broker."),
+]
+MastersOption = Annotated[
+    str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")
+]
+MembersOption = Annotated[
+    str | None, typer.Option("-c", "--clusterName", help="All brokers of this cluster.")
+]
+TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Name of a topic.")]
+GroupOption = Annotated[str, typer.Option("-g", "--groupName", help="Name of a consumer group.")]
+
+
+class Switch(StrEnum):
+    """The value of a switch, which mqadmin writes out."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+def _switch(short: str, long: str, text: str) -> Any:
+    """Returns a switch as mqadmin has it: an option with the value true or false."""
+    return typer.Option(short, long, help=text, case_sensitive=False)
+
+
+def _at_masters(
+    namesrv: str,
+    broker: str | None,
+    cluster: str | None,
+    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
+) -> T:
+    return _at(namesrv, broker, cluster, call, only_masters=True)
+
+
+def _at_members(
+    namesrv: str,
+    broker: str | None,
+    cluster: str | None,
+    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
+) -> T:
+    return _at(namesrv, broker, cluster, call, only_masters=False)
+
+
+def _at(
+    namesrv: str,
+    broker: str | None,
+    cluster: str | None,
+    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
+    *,
+    only_masters: bool,
+) -> T:
+    """Returns the result of *call* with the addresses of the brokers that -b or -c names."""
+    if (broker is None) == (cluster is None):
+        raise typer.BadParameter("give the address of a broker (-b) or a cluster (-c)")
+
+    async def work(admin: BrokerAdmin) -> T:
+        if broker is not None:
+            return await call(admin, (broker,))
+        assert cluster is not None
+        find = admin.masters if only_masters else admin.members
+        return await call(admin, await find(cluster))
+
+    return on_brokers(namesrv, work)
+
+
+def _changed(changes: Sequence[Change], *, json: bool) -> ExitCode:
+    return print_changes("broker", changes, json=json)
+
+
+# -- topics
+
+
+@command
+def topic_status(
+    topic: TopicOption, namesrv: NamesrvOption = LOCAL_NAMESERVER, json: JsonOption = False
+) -> ExitCode:
+    """Show the offsets of each queue of a topic."""
+    found = on_brokers(namesrv, lambda admin: admin.topic_status(topic))
+    rows = [
+        (name.broker_name, name.queue_id, each.min_offset, each.max_offset, _time(each.updated_ms))
+        for name, each in sorted(found.items())
+    ]
+    heads = ("broker name", "queue", "min offset", "max offset", "last updated")
+    members = ("brokerName", "queueId", "minOffset", "maxOffset", "lastUpdated")
+    print_table(heads, members, rows, json=json)
+    return ExitCode.OK
+
+
+@command
+def update_topic(
+    topic: TopicOption,
+    broker: BrokerOption = None,
+    cluster: MastersOption = None,
+    read_queues: Annotated[
+        int, typer.Option("-r", "--readQueueNums", min=0, help="Queues to read. Default: 8.")
+    ] = 8,
+    write_queues: Annotated[
+        int, typer.Option("-w", "--writeQueueNums", min=0, help="Queues to write. Default: 8.")
+    ] = 8,
+    perm: Annotated[
+        int, typer.Option("-p", "--perm", help="4 read, 2 write, 6 both. Default: 6.")
+    ] = 6,
+    order: Annotated[Switch, _switch("-o", "--order", "Ordered topic.")] = Switch.FALSE,
+    unit: Annotated[Switch, _switch("-u", "--unit", "Unit topic.")] = Switch.FALSE,
+    has_unit_sub: Annotated[
+        Switch, _switch("-s", "--hasUnitSub", "Has unit consumers.")
+    ] = Switch.FALSE,
+    attributes: Annotated[
+        str,
+        typer.Option(
+            "-a", "--attributes", metavar="+KEY=VALUE,-KEY", help="Changes of attributes."
+        ),
+    ] = "",
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Make or change a topic."""
+    config = TopicConfig(
+        topic,
+        read_queues,
+        write_queues,
+        perm,
+        sys_flag=int(unit is Switch.TRUE) | int(has_unit_sub is Switch.TRUE) << 1,
+        order=order is Switch.TRUE,
+    )
+    changes = _at_masters(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, brokers: admin.update_topic(config, brokers, attributes=attributes),
+    )
+    return _changed(changes, json=json)
+
+
+@command
+def delete_topic(
+    topic: TopicOption,
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Name of a cluster.")],
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Delete a topic at the masters of a cluster and at the nameservers."""
+    changes = on_brokers(namesrv, lambda admin: admin.delete_topic(topic, cluster))
+    return print_changes("server", changes, json=json)
+
+
+# -- groups
+
+
+@command
+def update_sub_group(
+    group: GroupOption,
+    broker: BrokerOption = None,
+    cluster: MastersOption = None,
+    consume: Annotated[Switch, _switch("-s", "--consumeEnable", "May consume.")] = Switch.TRUE,
+    from_min: Annotated[
+        Switch, _switch("-m", "--consumeFromMinEnable", "May start at the first message.")
+    ] = Switch.FALSE,
+    broadcast: Annotated[
+        Switch,
+        _switch("-d", "--consumeBroadcastEnable", "May receive all messages at each member."),
+    ] = Switch.FALSE,
+    orderly: Annotated[
+        Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
+    ] = Switch.FALSE,
+    retry_queues: Annotated[
+        int, typer.Option("-q", "--retryQueueNums", help="Queues of the retry topic. Default: 1.")
+    ] = 1,
+    retries: Annotated[
+        int, typer.Option("-r", "--retryMaxTimes", help="Deliveries again. Default: 16.")
+    ] = 16,
+    broker_id: Annotated[
+        int, typer.Option("-i", "--brokerId", help="Broker to consume from. Default: 0.")
+    ] = 0,
+    slow_broker_id: Annotated[
+        int,
+        typer.Option(
+            "-w", "--whichBrokerWhenConsumeSlowly", help="Broker for slow consumers. Default: 1."
+        ),
+    ] = 1,
+    notices: Annotated[
+        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Members learn of each other.")
+    ] = Switch.TRUE,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Make or change a consumer group. Without an option its mqadmin default is set."""
+    config = GroupConfig(
+        group,
+        consume_enabled=consume is Switch.TRUE,
+        consume_from_min_enabled=from_min is Switch.TRUE,
+        broadcast_enabled=broadcast is Switch.TRUE,
+        is_orderly=orderly is Switch.TRUE,
+        retry_queue_count=retry_queues,
+        retries_max=retries,
+        broker_id=broker_id,
+        slow_consumer_broker_id=slow_broker_id,
+        notices_enabled=notices is Switch.TRUE,
+    )
+    changes = _at_masters(
+        namesrv, broker, cluster, lambda admin, brokers: admin.update_group(config, brokers)
+    )
+    return _changed(changes, json=json)
+
+
+@command
+def delete_sub_group(
+    group: GroupOption,
+    broker: BrokerOption = None,
+    cluster: MastersOption = None,
+    with_offsets: Annotated[
+        Switch, _switch("-r", "--removeOffset", "Delete the offsets of the group, too.")
+    ] = Switch.FALSE,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Delete a consumer group."""
+    changes = _at_masters(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, brokers: admin.delete_group(
+            group, brokers, with_offsets=with_offsets is Switch.TRUE
+        ),
+    )
+    return _changed(changes, json=json)
+
+
+@command
+def consumer_progress(
+    group: GroupOption,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topicName", help="Queues of this topic only.")
+    ] = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Show how far a consumer group is in each queue."""
+    found = on_brokers(namesrv, lambda admin: admin.consumer_progress(group, topic))
+    rows = [
+        (
+            *(name.topic, name.broker_name, name.queue_id),
+            *(each.broker_offset, each.consumer_offset, each.lag, _time(each.consumed_ms)),
+        )
+        for name, each in sorted(found.items())
+    ]
+    heads = ("topic", "broker name", "queue", "broker offset", "consumer offset", "lag", "last")
+    members = (
+        *("topic", "brokerName", "queueId"),
+        *("brokerOffset", "consumerOffset", "diff", "lastTime"),
+    )
+    print_table(heads, members, rows, json=json)
+    return ExitCode.OK
+
+
+# -- brokers
+
+
+@command
+def broker_status(
+    broker: BrokerOption = None,
+    cluster: MembersOption = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Show the state of brokers."""
+
+    async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {each: dict(await admin.broker_status(each)) for each in brokers}
+
+    found = _at_members(namesrv, broker, cluster, work)
+    return print_configurations("broker", found, json=json)
+
+
+@command
+def get_broker_config(
+    broker: BrokerOption = None,
+    cluster: MembersOption = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Show the configuration of brokers."""
+
+    async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {each: dict(await admin.broker_config(each)) for each in brokers}
+
+    found = _at_members(namesrv, broker, cluster, work)
+    return print_configurations("broker", found, json=json)
+
+
+@command
+def update_broker_config(
+    key: KeyOption,
+    value: ValueOption,
+    broker: BrokerOption = None,
+    cluster: MembersOption = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Change one key of the configuration of brokers."""
+    changes = _at_members(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, brokers: admin.update_broker_config(key, value, brokers),
+    )
+    return _changed(changes, json=json)
+
+
+@command
+def ha_status(
+    broker: BrokerOption = None,
+    cluster: MastersOption = None,
+    namesrv: NamesrvOption = LOCAL_NAMESERVER,
+    interval: IntervalOption = None,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Show the replication of brokers, as they report it."""
+
+    async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
+        found = {}
+        for each in brokers:
+            status = await admin.ha_status(each)
+            found[each] = {name: str(value) for name, value in status.items()}
+        return found
+
+    def show() -> ExitCode:
+        found = _at_masters(namesrv, broker, cluster, work)
+        return print_configurations("broker", found, json=json)
+
+    return repeat(show, interval)
+
+
+def _time(time_ms: int) -> str:
+    return time_text(time_ms) if time_ms else ""

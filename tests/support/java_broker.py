@@ -1,0 +1,112 @@
+"""Single Java brokers without a controller, and Java's client, beside servers on our own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support import java
+from tests.support.hosts import Hosts
+from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S
+from tests.support.java_replica import Replica
+
+_MEMORY = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
+_POOLS = (
+    *("sendMessage", "putMessageFuture", "pullMessage", "litePullMessage", "ackMessage"),
+    *("processReplyMessage", "queryMessage", "adminBroker", "clientManage"),
+    *("consumerManage", "heartbeat", "endTransaction"),
+)
+_SMALL = {
+    "brokerClusterName": CLUSTER,
+    "brokerName": GROUP,
+    "mappedFileSizeCommitLog": 1048576,
+    "mappedFileSizeConsumeQueue": 20000,
+    "mappedFileSizeTimerLog": 1048576,
+    "maxHashSlotNum": 5000,
+    "maxIndexNum": 20000,
+    "timerWheelEnable": "false",
+    "useEpollNativeSelector": "false",
+    "diskMaxUsedSpaceRatio": 95,
+    "registerNameServerPeriod": 10000,
+    **{f"{pool}ThreadPoolNums": 2 for pool in _POOLS},
+}
+
+
+class JavaSide:
+    """The Java processes of one test; all end with it."""
+
+    def __init__(self, release: str, root: Path) -> None:
+        self.release = release
+        self.hosts = Hosts()
+        self.host = self.hosts.host(10)
+        self._root = root
+        self._names = itertools.count()
+        self._processes: list[Replica] = []
+        self._client: Replica | None = None
+
+    async def broker(self, namesrv: str, **settings: Any) -> str:
+        """Start a broker and return its address once it is up."""
+        port = self.hosts.ports(self.host, -2, 1)
+        home = self._root / f"java-{next(self._names)}"
+        home.mkdir(parents=True)
+        config = home / "server.conf"
+        own = {
+            "bindAddress": self.host,
+            "listenPort": port,
+            "brokerIP1": self.host,
+            "brokerIP2": self.host,
+            "haListenPort": port + 1,
+            "namesrvAddr": namesrv,
+            "rocketmqHome": home,
+            "storePathRootDir": home / "store",
+            "storePathCommitLog": home / "store" / "commitlog",
+        }
+        lines = (f"{key}={value}\n" for key, value in {**_SMALL, **own, **settings}.items())
+        config.write_text("".join(lines))
+        started = self._start("peer.cluster.Server", home, "broker", str(config))
+        await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
+        return f"{self.host}:{port}"
+
+    async def admin(self, *arguments: str) -> str:
+        """Return what mqadmin prints."""
+        if self._client is None:
+            home = self._root / "java-client"
+            home.mkdir(parents=True)
+            self._client = self._start("peer.cluster.Client", home)
+            await asyncio.to_thread(self._client.wait_ready, timeout=LIMIT_S)
+        line = f"admin {' '.join(arguments)}"
+        answer = await asyncio.to_thread(self._client.ask, line, timeout=LIMIT_S)
+        printed: str = answer["printed"]
+        return printed
+
+    def _start(self, program: str, home: Path, *arguments: str) -> Replica:
+        temporary = home / "tmp"
+        temporary.mkdir()
+        flags = (
+            *(*java.QUICK, *_MEMORY, f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN"),
+            *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
+            "-Djava.net.preferIPv4Stack=true",
+        )
+        command = java.command(self.release, program, *arguments, flags=flags)
+        started = Replica(command, name=home.name, scratch=self._root, environment={})
+        self._processes.append(started)
+        return started
+
+    def close(self) -> None:
+        """End every process."""
+        for each in self._processes:
+            each.kill()
+
+
+@contextmanager
+def java_side(release: str, root: Path) -> Iterator[JavaSide]:
+    """Return the Java processes of a test, which end with the block."""
+    made = JavaSide(release, root)
+    try:
+        yield made
+    finally:
+        made.close()
