@@ -79,6 +79,6 @@ def test_documents_name_tests_that_exist(name: str) -> None:
         f"{file}::{test}"
         for file, test in sorted(named)
         if not (tree.ROOT / file).is_file()
-        or not re.search(rf"^def {test}\(", tree.text_of(file), re.MULTILINE)
+        or not re.search(rf"^(async )?def {test}\(", tree.text_of(file), re.MULTILINE)
     ]
     assert gone == []
