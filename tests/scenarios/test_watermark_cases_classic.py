@@ -83,6 +83,34 @@ def test_case_1_1_in_the_classic_protocol_under_a_java_master() -> None:
     assert slave.answer() == "2000-2100 k 1@0"
 
 
+def test_case_1_1_in_the_classic_protocol_a_java_master_that_was_busy_is_asked_again() -> None:
+    slave = unconfirmed_log("abc")
+    play = classic_slave(slave).hears("slave", ClassicData(200)).wait(10001)
+    play.hears("slave", ClassicData(200)).connect()
+    # A Java master that is asked from its first byte begins at that of its last file.
+    play.hears("slave", ClassicData(2000, b"k" * 100)).connect()
+    play.hears("slave", ClassicData(200, b"c" * 100 + b"d" * 100)).expect(
+        """
+        slave > report 200
+        master > data 200+0
+        -- 10001 ms
+        slave > report 200
+        master > data 200+0
+        slave: close (the master does not hold byte 200; asking from its first byte), again
+            after 0
+        slave > report 0
+        master > data 2000+100
+        slave: close (the master's log seems to begin at 2000, after 300 where this log ends;
+            asking again), again after 0
+        slave > report 200
+        master > data 200+200
+        slave: append 300+100
+        slave > report 400
+        """
+    )
+    assert slave.answer() == "0-400 abcd 1@0"
+
+
 def test_case_1_2_and_2_2_in_the_classic_protocol() -> None:
     master, slave = unconfirmed_log("abcdef"), unconfirmed_log("abc")
     classic_pair(master, slave).connect().expect(

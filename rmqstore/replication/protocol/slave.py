@@ -417,10 +417,11 @@ class SlaveMachine(ABC):
         return [*effects, Append(offset, body)] if body else effects
 
     def _refuse_beginning(self, offset: int) -> list[Effect]:
-        # Once may be the wire.
+        # Once may be the wire, or a master that was too busy to send what it holds.
         is_again, self._beginning = offset == self._beginning, offset
         end = self._log.end_offset
         if not is_again:
+            self._asks_from_start = False
             return self._close(
                 f"the master's log seems to begin at {offset}, after {end} where this log ends; "
                 "asking again",
