@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,12 @@ def golden_case(golden_cases: GoldenCases, tmp_path: Path) -> Callable[[str, str
 @pytest.fixture(
     scope="session", params=[pytest.param(release, marks=pytest.mark.java) for release in RELEASES]
 )
-def java_store(request: pytest.FixtureRequest) -> JavaStore:
+def java_store(request: pytest.FixtureRequest) -> Iterator[JavaStore]:
     """Return the real Java store, built, once for each release."""
     lacking = java.missing()
     if lacking:
         pytest.skip(lacking)
     java.build(request.param)
-    return JavaStore(request.param)
+    store = JavaStore(request.param)
+    yield store
+    store.close()

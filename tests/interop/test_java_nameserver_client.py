@@ -25,7 +25,7 @@ CONFIG = NameserverConfig(
 async def play(release: str, flags: tuple[str, ...]) -> Mapping[str, Any]:
     """Run the program against a nameserver; return what it decoded, by name."""
     async with NameServer(CONFIG) as nameserver:
-        with java.scratch([*java.QUICK, *flags]) as all_flags:
+        with java.scratch([*java.quick_flags(release), *flags]) as all_flags:
             command = java.command(
                 release, PROGRAM, format_address(nameserver.address), flags=all_flags
             )

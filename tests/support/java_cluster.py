@@ -38,7 +38,7 @@ LIMIT_S = 240.0
 """For a process to start and for a group to be whole; a loaded machine takes a fraction of it."""
 _MEMORY = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
 _ASK_TIMEOUT_S = 3.0
-_PAUSE_S = 0.05
+_PAUSE_S = 0.1
 _TOPICS_KEPT = 3
 
 _BROKER = {
@@ -320,8 +320,10 @@ class JavaCluster:
         temporary = home / "tmp"
         temporary.mkdir(exist_ok=True)
         flags = (
-            *(*java.QUICK, *_MEMORY, f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN"),
-            *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
+            *(*java.quick_flags(self.release), *_MEMORY, "-Dpeer.log.level=WARN"),
+            *(f"-D{name}={home}" for name in ("user.home", "rocketmq.home.dir")),
+            # Else each server makes a key and a certificate of its own when it starts.
+            *("-Dtls.server.mode=disabled", f"-Djava.io.tmpdir={temporary}"),
             "-Djava.net.preferIPv4Stack=true",
         )
         command = java.command(self.release, program, *map(str, arguments), flags=flags)

@@ -187,9 +187,13 @@ class Replicas:
         mend_epoch_file(root)
         name = f"{role}-{len(self._running)}"
         temporary = Path(tempfile.mkdtemp(prefix="java-", dir=self._scratch))
-        flags = (*java.QUICK, *MEMORY, f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN")
+        release = release or self.release
+        flags = (
+            *(*java.quick_flags(release), *MEMORY),
+            *(f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN"),
+        )
         arguments = [role, "--dir", str(root), *_flags(given)]
-        command = java.command(release or self.release, PROGRAM, *arguments, flags=flags)
+        command = java.command(release, PROGRAM, *arguments, flags=flags)
         replica = self._start(command, name)
         replica.wait_ready()
         return replica

@@ -1,16 +1,21 @@
 """The real Java store on the command line, as a Python object.
 
-A process that takes too long is killed with all its children, so every call here ends.
+A process that takes too long is killed with all its children, so every call here ends. Most
+commands of a release are obeyed by one process after the other: its start costs more than they do.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +59,13 @@ class JavaStore:
 
     def __init__(self, release: str) -> None:
         self.release = release
+        self._service: _Service | None = None
+
+    def close(self) -> None:
+        """End the process that obeys the commands."""
+        if self._service is not None:
+            self._service.close()
+            self._service = None
 
     def write(
         self, case: Path, spec: Mapping[str, Any] | Path, *, crash: bool = False
@@ -70,7 +82,8 @@ class JavaStore:
             spec_file = case / "spec.json"
             spec_file.write_text(json.dumps(spec), encoding="utf-8")
         command = ["write", "--dir", str(case), "--spec", str(spec_file)]
-        report = self._run([*command, "--crash"] if crash else command)
+        # A crash ends the process.
+        report = self._run_alone([*command, "--crash"]) if crash else self._run(command)
         manifest = case / "manifest.jsonl"
         # A halted JVM ends with a status of its own; the manifest is written before it.
         if not manifest.is_file() or (report.exit_status != 0 and not crash):
@@ -141,7 +154,9 @@ class JavaStore:
         An option is named as on the command line: `messages=1000` is `--messages 1000`,
         `transient_pool=True` is `--transient-pool`.
         """
-        report = self._run(self._bench_command(workload, directory, settings, options), timeout)
+        report = self._run_alone(
+            self._bench_command(workload, directory, settings, options), timeout
+        )
         if report.exit_status != 0 or not report.lines:
             raise self._failure(f"bench {workload}", report)
         return report.lines[-1]
@@ -177,11 +192,21 @@ class JavaStore:
         return command
 
     def _run(self, arguments: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> Report:
-        with self._process(arguments, flags=java.QUICK) as process:
+        if self._service is None:
+            self._service = _Service(self.release)
+        try:
+            return self._service.run(arguments, timeout)
+        except PeerError:
+            self.close()
+            raise
+
+    def _run_alone(self, arguments: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> Report:
+        """Run a command in a process of its own."""
+        with self._process(arguments, flags=java.quick_flags(self.release)) as process:
             try:
                 stdout, stderr = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired as expired:
-                raise PeerError(f"{self.release} {arguments[0]} took over {timeout} s") from expired
+                raise _too_long(self.release, arguments, timeout) from expired
         lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
         return Report(lines, process.returncode, stderr[-STDERR_KEPT:])
 
@@ -210,6 +235,74 @@ class JavaStore:
         return PeerError(
             f"{self.release} {command} ended with status {report.exit_status}: {report.stderr}"
         )
+
+
+class _Service:
+    """A process that obeys one command after the other."""
+
+    def __init__(self, release: str) -> None:
+        self._release = release
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._stack = ExitStack()
+        flags = self._stack.enter_context(java.scratch(java.quick_flags(release)))
+        self._errors = self._stack.enter_context(tempfile.TemporaryFile())
+        self._process = subprocess.Popen(
+            java.command(release, PROGRAM, "serve", flags=flags),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output of {release}")
+        self._reader.start()
+
+    def run(self, arguments: Sequence[str], timeout: float) -> Report:
+        """Return what a command prints. Raises PeerError where the process does not answer."""
+        assert self._process.stdin is not None
+        begin = os.fstat(self._errors.fileno()).st_size
+        self._process.stdin.write(json.dumps(arguments) + "\n")
+        self._process.stdin.flush()
+        lines: list[Mapping[str, Any]] = []
+        deadline = time.monotonic() + timeout
+        while not lines or lines[-1].get("type") != "end":
+            try:
+                text = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise _too_long(self._release, arguments, timeout) from None
+            if not text:
+                raise PeerError(
+                    f"{self._release} {arguments[0]} ended its process: {self._said(begin)}"
+                )
+            if text.startswith("{"):
+                lines.append(json.loads(text))
+        return Report(lines[:-1], lines[-1]["status"], self._said(begin))
+
+    def close(self) -> None:
+        """End the process, at once and with its children."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        with self._process:  # closes the pipes
+            self._stack.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _said(self, begin: int) -> str:
+        """Return what the process wrote on its standard error after a position of it."""
+        # The process writes at the position that both share; it is not moved here.
+        size = os.fstat(self._errors.fileno()).st_size
+        data = os.pread(self._errors.fileno(), size - begin, begin)
+        return data.decode(errors="replace")[-STDERR_KEPT:]
+
+
+def _too_long(release: str, arguments: Sequence[str], timeout: float) -> PeerError:
+    return PeerError(f"{release} {arguments[0]} took over {timeout} s")
 
 
 def _common(spec: Path | None, settings: Mapping[str, object] | None) -> list[str]:

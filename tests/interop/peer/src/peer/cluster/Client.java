@@ -33,7 +33,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class Client {
     private static final int SEND_TIMEOUT_MS = 2000;
-    private static final int PAUSE_MS = 5;
+    private static final int PAUSE_MS = 10;
     private static final int PAUSE_AFTER_FAILURE_MS = 100;
 
     private final PrintStream out = new PrintStream(

@@ -16,6 +16,11 @@ public final class Main {
     }
 
     public static void main(String[] args) throws Exception {
+        System.exit(run(args));
+    }
+
+    /** Returns the exit status, at the end of the standard input or at the command to quit. */
+    public static int run(String[] args) {
         long begin = System.nanoTime();
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(System.err);
@@ -23,7 +28,7 @@ public final class Main {
         if (args.length == 0) {
             System.err.println("usage: peer.ha.Main default-master|default-slave|autoswitch-master|autoswitch-slave"
                 + " --dir DIR [options]\ncommands on the standard input:\n" + Replica.COMMANDS);
-            System.exit(2);
+            return 2;
         }
         try {
             Options options = new Options(args);
@@ -50,11 +55,11 @@ public final class Main {
             int code = obey(replica, events);
             replica.close();
             events.emit("closed");
-            System.exit(code);
+            return code;
         } catch (Throwable e) {
             events.emit("error", "in", "start", "message", e.toString());
             e.printStackTrace();
-            System.exit(1);
+            return 1;
         }
     }
 

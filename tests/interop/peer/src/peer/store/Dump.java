@@ -34,6 +34,7 @@ final class Dump {
     private static final int SHOWN_FAULTS = 50;
 
     private final boolean quiet;
+    private DefaultMessageStore store;
     private final List<String> faults = new ArrayList<>();
     private long faultCount;
 
@@ -52,7 +53,21 @@ final class Dump {
         try {
             return dump.dump(given.copyTo(copy.resolve("case")), spec, options);
         } finally {
+            // Takes seconds, and the verdict is there: nobody waits for it.
+            Thread end = new Thread(() -> dump.end(copy), "end of a dump");
+            end.setDaemon(true);
+            end.start();
+        }
+    }
+
+    private void end(Path copy) {
+        if (store != null) {
+            store.shutdown();
+        }
+        try {
             CaseDir.deleteTree(copy);
+        } catch (IOException e) {
+            e.printStackTrace();
         }
     }
 
@@ -60,7 +75,7 @@ final class Dump {
         printEpochs(dir);
         printCheckpoint(dir);
         boolean abort = Files.exists(dir.abort());
-        DefaultMessageStore store = Stores.open(dir.store(), spec, options.storeSettings());
+        store = Stores.open(dir.store(), spec, options.storeSettings());
         boolean loaded = store.load();
         Map<Long, JSONObject> messages = new TreeMap<>();
         if (loaded) {
