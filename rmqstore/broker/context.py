@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.controller_link import ControllerLink
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig
@@ -51,6 +52,10 @@ class Context(Protocol):
     @property
     def ha_address(self) -> Address | None:
         """Where slaves connect; None without a replica."""
+
+    @property
+    def controllers(self) -> ControllerLink | None:
+        """The link to the controllers; None without enableControllerMode."""
 
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.controller_link import ControllerLink
 from rmqstore.broker.handlers.admin import AdminRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.handlers.offsets import OffsetRequests
+from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
@@ -122,6 +124,8 @@ class Broker:
         self.metadata = Metadata(self)
         """Topics, groups and offsets."""
         self._metadata_link = MetadataLink(self)
+        self.controllers: ControllerLink | None = None
+        """The link to the controllers; None without enableControllerMode."""
         self._role = Role()
         self._nameservers: NameserverLink | None = None
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
@@ -181,6 +185,10 @@ class Broker:
         self._nameservers = NameserverLink(self, client, log=self.log)
         self._stack.push_async_callback(self._nameservers.close)
         self._nameservers.start()
+        if self.config.is_controlled:
+            self.controllers = ControllerLink(self)
+            self._stack.push_async_callback(self.controllers.close)
+            await self.controllers.start()
 
     async def close(self) -> None:
         """Leave the nameservers, answer the requests in hand, close all connections, the replica
@@ -207,7 +215,14 @@ class Broker:
 
     def _handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        families = (MetadataRequests, TopicRequests, GroupRequests, OffsetRequests, AdminRequests)
+        families = (
+            MetadataRequests,
+            TopicRequests,
+            GroupRequests,
+            OffsetRequests,
+            AdminRequests,
+            ReplicationRequests,
+        )
         handlers: dict[int, Handler] = {}
         for family in families:
             handlers |= family(self).handlers()

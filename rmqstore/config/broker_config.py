@@ -206,6 +206,15 @@ class BrokerConfig:
         help="time without a heartbeat after which the controller elects another master",
         effect="heartbeats and lease, with enableControllerMode",
     )
+    lease_ms: int = option(
+        "masterLeaseMillis",
+        -1,
+        "ms",
+        low=-1,
+        help="time for which a master acknowledges after a controller was last heard; 0 for no "
+        "limit, -1 for 70 % of controllerHeartBeatTimeoutMills",
+        effect="start; lease of a master, with enableControllerMode",
+    )
     election_priority: int = option(
         "brokerElectionPriority",
         2**31 - 1,

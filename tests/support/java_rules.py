@@ -29,11 +29,15 @@ class JavaRules:
         self.master: int | None = None
         self.epoch = self.set_epoch = 0
         self.members: frozenset[int] = frozenset()
+        self.proposed: list[tuple[frozenset[int], bool]] = []
+        """The sets of all proposals, and whether each differed from the present one."""
         self.asked: list[int] = []
         """The codes of all requests."""
         self.beats: list[Mapping[str, str]] = []
         self.is_silent = False
         """Whether requests are carried out and get no answer."""
+        self.silent_codes: set[int] = set()
+        """Requests of which the next one gets no answer."""
 
     def handlers(self) -> dict[int, Answer]:
         """Return the handlers by request code."""
@@ -59,6 +63,9 @@ class JavaRules:
             if not self.leads and code not in served_by_all:
                 return request.respond(ResponseCode.CONTROLLER_NOT_LEADER)
             answered = answer(request)
+            if code in self.silent_codes:
+                self.silent_codes.remove(code)
+                return None
             return None if self.is_silent else answered
 
         return handle
@@ -153,6 +160,7 @@ class JavaRules:
 
     def alter(self, request: Frame) -> Frame:
         proposed = SyncStateSetBody.decode(request.body)
+        self.proposed.append((proposed.members, proposed.members != self.members))
         fault = self._fault(request, proposed)
         if fault is not None:
             return request.respond(fault, "refused", fields={"newSyncStateSetEpoch": "0"})

@@ -41,6 +41,22 @@ class EpochCache:
             integer_at(fields, "maxOffset", -1),
         )
 
+    def encode(self, *, cluster: str, broker_name: str) -> bytes:
+        """Return the body. The last epoch has no end yet, which RocketMQ writes as 2^63 - 1."""
+        ends = [*(each.start_offset for each in self.entries[1:]), 2**63 - 1]
+        return fastjson.dumps(
+            {
+                "brokerId": self.broker_id,
+                "brokerName": broker_name,
+                "clusterName": cluster,
+                "epochList": [
+                    {"endOffset": end, "epoch": each.epoch, "startOffset": each.start_offset}
+                    for each, end in zip(self.entries, ends, strict=False)
+                ],
+                "maxOffset": self.end_offset,
+            }
+        )
+
     def ranges(self) -> list[tuple[int, int, int]]:
         """Return epoch, start and end of each entry; the last one ends with the log."""
         ends = [each.start_offset for each in self.entries[1:]]

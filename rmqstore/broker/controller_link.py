@@ -1,0 +1,364 @@
+"""The link of a broker to its controllers: id, heartbeats, orders and proposals.
+
+`ControllerLink` first gets the id of the broker, from its files or from the controllers. Then it
+opens the replica, and sends what `controller_calls` returns. Controllers may be away or lie silent;
+the broker goes on in its last role then, as long as its lease lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from rmqstore.broker import role_keeper
+from rmqstore.broker.controller_calls import Call, ControllerCalls, Displaced, SetAnswer, notified
+from rmqstore.broker.identity import (
+    Application,
+    Apply,
+    DropApplication,
+    GroupName,
+    Kept,
+    RequestNextId,
+    SaveApplication,
+    SaveIdentity,
+    assign,
+)
+from rmqstore.broker.identity_files import IdentityFiles
+from rmqstore.broker.orders import Decision
+from rmqstore.broker.role_keeper import RoleKeeper
+from rmqstore.config import BrokerConfig
+from rmqstore.errors import (
+    ArgumentError,
+    InvalidFieldError,
+    RemotingConnectError,
+    RemotingError,
+    StoreClosedError,
+)
+from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.supervisor import Supervisor
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.controller import (
+    ApplyBrokerIdRequestHeader,
+    BrokerNameHeader,
+    ControllerHeartbeatRequestHeader,
+    GetControllerMetadataResponseHeader,
+    GetNextBrokerIdResponseHeader,
+)
+from rmqstore.replication.group.quorum import Lease
+from rmqstore.replication.group.sync_state_set import Proposal
+from rmqstore.replication.runtime.replica import Replica
+
+__all__ = ["ControllerLink", "Host"]
+
+_CALL_S = 3.0
+_PAUSE_S = 0.1
+_PAUSE_S_MAX = 1.0
+
+
+class Host(role_keeper.Host, Protocol):
+    """The part of a broker that its link to the controllers uses."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings, with the name and the port that were found."""
+
+    @property
+    def address(self) -> Address:
+        """Where clients connect."""
+
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock."""
+
+    async def open_replica(self, broker_id: int, **options: Any) -> Replica:
+        """Open the replica of the store under its id."""
+
+
+class ControllerLink:
+    """The link of one life of a broker. `start` raises ConfigError and CorruptionError where the
+    files of the identity are not those of this broker."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        config = host.config
+        self._group = GroupName(config.cluster_name, config.name)
+        path = config.identity_path or Path(config.store.root_path, "brokerIdentity")
+        self._files = IdentityFiles(path, self._group)
+        self._tasks = Supervisor("controller link", log=host.log)
+        self._calls: ControllerCalls | None = None
+        self._keeper: RoleKeeper | None = None
+        self._replica: Replica | None = None
+        self._beat_due = asyncio.Event()
+        self._trouble = ""
+
+    async def start(self) -> None:
+        """Read the identity, and go on in tasks."""
+        kept = await asyncio.to_thread(self._files.read)
+        if kept.restored:
+            self._host.log.warning("the file of the identity is restored: %s", kept.restored)
+        self._tasks.start(self._run(kept), name="controllers")
+
+    async def close(self) -> None:
+        """Send and take nothing more; the replica keeps its role."""
+        await self._tasks.close()
+        if self._keeper is not None:
+            await self._keeper.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why the leading controller refused the last request; empty when it did not."""
+        return self._trouble if self._calls is None else self._calls.trouble
+
+    @property
+    def leader(self) -> str | None:
+        """The controller that leads, as far as it is known."""
+        return None if self._calls is None else self._calls.leader
+
+    def notified(self, request: Frame) -> None:
+        """Take NOTIFY_BROKER_ROLE_CHANGED. Raises InvalidFieldError, RemotingFrameError."""
+        decision = notified(request)
+        if self._keeper is not None:
+            self._keeper.take(decision)
+
+    async def _run(self, kept: Kept) -> None:
+        broker_id = kept.broker_id
+        if broker_id is None:
+            broker_id = await self._obtain_id(kept.application)
+        elif kept.restored:
+            await asyncio.to_thread(self._files.save_identity, broker_id)
+        life = await asyncio.to_thread(
+            partial(
+                self._files.begin_life,
+                broker_id,
+                former=kept.life,
+                wall_ms=self._host.wall_ms(),
+            )
+        )
+        self._host.log.info("is broker %d of %s", broker_id, self._group.name)
+        await self._join(broker_id, life)
+        while True:
+            self._beat_due.clear()
+            self._beat()
+            try:
+                async with asyncio.timeout(self._host.config.heartbeat_interval_ms / 1000):
+                    await self._beat_due.wait()
+            except TimeoutError:
+                continue
+
+    # ---- the id
+
+    async def _obtain_id(self, application: Application | None) -> int:
+        address = format_address(self._host.address)
+        steps = assign(address, application)
+        step = next(steps)
+        pause_s = _PAUSE_S
+        while True:
+            result: tuple[int, int] | bool | None = None
+            match step:
+                case RequestNextId():
+                    number = await self._next_id()
+                    result = None if number is None else (number, self._host.wall_ms())
+                case Apply(applied):
+                    result = await self._apply(applied)
+                case SaveApplication(applied):
+                    await asyncio.to_thread(self._files.save_application, applied)
+                case DropApplication():
+                    await asyncio.to_thread(self._files.drop_application)
+                case SaveIdentity(broker_id):
+                    await asyncio.to_thread(self._files.save_identity, broker_id)
+            if isinstance(step, RequestNextId | Apply):
+                if result:
+                    pause_s = _PAUSE_S
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return int(end.value)
+
+    async def _next_id(self) -> int | None:
+        names = BrokerNameHeader(cluster_name=self._group.cluster, broker_name=self._group.name)
+        answer = await self._ask_leader(
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names.to_fields()
+        )
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return None
+        try:
+            found = GetNextBrokerIdResponseHeader.from_fields(answer.ext_fields).next_broker_id
+        except InvalidFieldError:
+            return None
+        return found if found > 0 else None
+
+    async def _apply(self, application: Application) -> bool | None:
+        header = ApplyBrokerIdRequestHeader(
+            cluster_name=self._group.cluster,
+            broker_name=self._group.name,
+            broker_id=application.broker_id,
+            check_code=application.check_code,
+        )
+        answer = await self._ask_leader(RequestCode.CONTROLLER_APPLY_BROKER_ID, header.to_fields())
+        if answer is None:
+            return None
+        if answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+            return False
+        return True if answer.code == ResponseCode.SUCCESS else None
+
+    async def _ask_leader(self, code: int, fields: dict[str, str]) -> Frame | None:
+        """Returns the answer of the leader; None where there is none, or no leader."""
+        controllers = self._host.config.controllers
+        found = await asyncio.gather(*(self._leader_by(each) for each in controllers))
+        named = Counter(each for each in found if each)
+        if not named:
+            self._report(f"none of the controllers {';'.join(controllers)} names a leader")
+            return None
+        (leader, _), *_ = named.most_common(1)
+        answer = await self._ask(leader, Frame.request(code, fields))
+        if answer is not None and answer.code != ResponseCode.SUCCESS:
+            self._report(answer.remark or f"{leader} answered {answer.code}")
+        return answer
+
+    async def _leader_by(self, controller: str) -> str | None:
+        request = Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        answer = await self._ask(controller, request)
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return None
+        try:
+            header = GetControllerMetadataResponseHeader.from_fields(answer.ext_fields)
+        except InvalidFieldError:
+            return None
+        return header.leader_address
+
+    async def _ask(self, address: str, request: Frame) -> Frame | None:
+        try:
+            return await self._host.call(address, request, _CALL_S)
+        except StoreClosedError:
+            raise
+        except (RemotingError, ArgumentError) as error:
+            self._report(str(error))
+            return None
+
+    def _report(self, trouble: str) -> None:
+        """Log *trouble* once."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._host.log.warning("%s", trouble)
+
+    # ---- heartbeats, and what follows from their answers
+
+    async def _join(self, broker_id: int, life: int) -> None:
+        config = self._host.config
+        lease_ms = self._lease_ms
+        self._replica = await self._host.open_replica(
+            broker_id,
+            lease=Lease(lease_ms),
+            on_proposal=self._propose,
+            on_change=lambda status: self._changed(),
+        )
+        self._keeper = RoleKeeper(
+            self._host, self._replica, broker_id, on_change=self._beat_due.set
+        )
+        beat_ms = config.heartbeat_interval_ms
+        self._calls = ControllerCalls(
+            cluster=self._group.cluster,
+            broker_name=self._group.name,
+            broker_id=broker_id,
+            address=format_address(self._host.address),
+            life=life,
+            controllers=config.controllers,
+            is_learner=config.replica.async_learner,
+            poll_every=max(1, config.group_poll_interval_ms // beat_ms),
+            search_every=max(1, config.controller_metadata_interval_ms // beat_ms),
+        )
+        self._keeper.start()
+
+    def _changed(self) -> None:
+        if self._keeper is not None:
+            self._keeper.check()
+
+    @property
+    def _lease_ms(self) -> int:
+        config = self._host.config
+        if config.lease_ms >= 0:
+            return config.lease_ms
+        return config.controller_heartbeat_timeout_ms * 7 // 10
+
+    def _beat(self) -> None:
+        assert self._calls is not None, "the broker has an id"
+        self._calls.controllers = self._host.config.controllers
+        calls = self._calls.beat(self._host.now_ms(), self._header(), wall_ms=self._host.wall_ms())
+        self._send(calls)
+        if self._calls.trouble:
+            self._report(self._calls.trouble)
+
+    def _header(self) -> Callable[..., ControllerHeartbeatRequestHeader]:
+        """Returns what makes a heartbeat of the fields that differ between controllers."""
+        assert self._replica is not None, "the broker has an id"
+        assert self._keeper is not None, "the broker has an id"
+        config, status = self._host.config, self._replica.status()
+        role_epoch = self._keeper.role_epoch
+        replica = config.replica
+        return partial(
+            ControllerHeartbeatRequestHeader,
+            epoch=status.epochs[-1].epoch if status.epochs else -1,
+            max_offset=status.whole_end,
+            confirm_offset=status.confirm_offset,
+            heartbeat_timeout_ms=config.controller_heartbeat_timeout_ms,
+            election_priority=config.election_priority,
+            role_epoch=role_epoch,
+            refused_epoch=self._keeper.refused_epoch,
+            sync_state_set_epoch=status.sync_state_set_epoch if role_epoch >= 0 else -1,
+            is_learner=replica.async_learner,
+            in_sync=replica.in_sync_replicas,
+            min_in_sync=replica.min_in_sync_replicas,
+            all_ack=replica.all_ack_in_sync_state_set,
+            lease_ms=self._lease_ms,
+        )
+
+    def _propose(self, proposal: Proposal) -> None:
+        if self._calls is None or self._keeper is None or self._keeper.role_epoch < 0:
+            return
+        found = self._calls.propose(
+            proposal,
+            self._keeper.role_epoch,
+            self._host.now_ms(),
+            wall_ms=self._host.wall_ms(),
+        )
+        if isinstance(found, SetAnswer):
+            self._keeper.answer(found)
+        else:
+            self._send([found])
+
+    def _send(self, calls: Collection[Call]) -> None:
+        for call in calls:
+            self._tasks.start(self._call(call), name=f"call of {call.address}")
+
+    async def _call(self, call: Call) -> None:
+        assert self._calls is not None, "a call is of these"
+        is_beat = call.request.code == RequestCode.BROKER_HEARTBEAT
+        timeout_s = self._host.config.heartbeat_timeout_ms / 1000 if is_beat else _CALL_S
+        said: Decision | SetAnswer | Displaced | None
+        try:
+            answer = await self._host.call(call.address, call.request, timeout_s)
+        except (RemotingConnectError, ArgumentError):
+            said = self._calls.failed(call, was_sent=False)
+        except (RemotingError, StoreClosedError):
+            said = self._calls.failed(call, was_sent=True)
+        else:
+            said = self._calls.answered(call, answer)
+        await self._heed(said)
+        self._send(self._calls.due(self._host.now_ms(), wall_ms=self._host.wall_ms()))
+
+    async def _heed(self, said: Decision | SetAnswer | Displaced | None) -> None:
+        assert self._keeper is not None, "it came before the calls"
+        match said:
+            case Decision():
+                self._keeper.take(said)
+            case SetAnswer():
+                self._keeper.answer(said)
+            case Displaced(reason):
+                await self._keeper.give_way(reason)

@@ -1,0 +1,284 @@
+"""Carries the orders of controllers out on the replica of a broker, one at a time.
+
+An order that fails is given again. A later order ends the one that is being carried out. A broker
+has no role while it changes from one to another, so it serves nobody then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from rmqstore.broker.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.roles import Role
+from rmqstore.errors import Fenced, RemotingError, StoreClosedError, StoreError
+from rmqstore.net.addresses import Address, parse_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.supervisor import Supervisor
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.ha import ExchangeHaInfoHeader
+from rmqstore.replication.runtime.replica import Replica
+
+__all__ = ["Host", "RoleKeeper"]
+
+_HA_TIMEOUT_S = 3.0
+_HA_PAUSE_S = 0.1
+_HA_PAUSE_S_MAX = 1.0
+
+
+class Host(Protocol):
+    """The part of a broker that the keeper of its role uses."""
+
+    @property
+    def log(self) -> IdentityLog:
+        """The log of this broker."""
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    def set_role(self, role: Role) -> None:
+        """Serve clients by *role* from now on."""
+
+    async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
+        """Return the answer to a request of this broker."""
+
+
+class RoleKeeper:
+    """The role of the broker *broker_id* with the open *replica*.
+
+    *on_change* is called when the controllers are to learn of another role or set.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        replica: Replica,
+        broker_id: int,
+        *,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._host = host
+        self._replica = replica
+        self._broker_id = broker_id
+        self._on_change = on_change
+        self._tasks = Supervisor("role", log=host.log)
+        self._orders = Orders(broker_id)
+        self._news = asyncio.Event()
+        self._present: RoleOrder | None = None
+        """The order that is being carried out."""
+        self._is_over = False
+        self._past_epoch = -1
+
+    def start(self) -> None:
+        """Begin to carry orders out."""
+        self._host.set_role(Role(broker_id=self._broker_id))
+        self._tasks.start(self._run(), name="orders")
+
+    async def close(self) -> None:
+        """End an order that is being carried out, and take no more. The role remains."""
+        self._is_over = True
+        await self._tasks.close()
+
+    async def give_way(self, reason: str) -> None:
+        """End the role for good: another process has the identity of this broker."""
+        self._host.log.error("gives way, and serves nobody until it is started again: %s", reason)
+        await self.close()
+        self._host.set_role(Role(broker_id=self._broker_id))
+        await self._replica.close()
+
+    @property
+    def role_epoch(self) -> int:
+        """The epoch in which this broker is master, -1 while it is not."""
+        role = self._host.role
+        is_master = role.name == "master" and self._replica.role == "master"
+        return role.epoch if is_master else -1
+
+    @property
+    def refused_epoch(self) -> int:
+        """The highest epoch in which this broker was elected and will not be master."""
+        return self._orders.refused_epoch
+
+    # ---- what controllers say
+
+    def take(self, decision: Decision) -> None:
+        """Take what a controller has decided."""
+        if self._is_over:
+            return
+        self.check()
+        self._warn_of_past(decision)
+        self._orders.take(decision, known_epoch=self._replica.epoch)
+        role = self._host.role
+        if self._orders.takes_set(decision, role_epoch=self.role_epoch, set_epoch=role.set_epoch):
+            self._tasks.start(
+                self._take_set(decision.epoch, decision.members, decision.set_epoch), name="set"
+            )
+        elif role.name == "slave" and decision.epoch == role.epoch:
+            if decision.set_epoch > role.set_epoch:
+                newer = replace(role, members=decision.members, set_epoch=decision.set_epoch)
+                self._host.set_role(newer)
+        if self._orders.renews_lease(decision, role_epoch=self.role_epoch):
+            self._replica.renew_lease(decision.lease_asked_ms)
+        self._news.set()
+
+    def answer(self, answer: SetAnswer) -> None:
+        """Take the answer to a proposal of the present role."""
+        if self._is_over or answer.epoch != self.role_epoch:
+            return
+        now = answer.now
+        if now is not None:
+            self._tasks.start(self._take_set(answer.epoch, now.members, now.epoch), name="set")
+        if answer.outcome is Outcome.REFUSED:
+            self._replica.refuse_proposal(answer.number)
+        elif answer.outcome is Outcome.LOST:
+            self._replica.lose_proposal(answer.number)
+
+    async def _take_set(self, epoch: int, members: frozenset[int], set_epoch: int) -> None:
+        if self.role_epoch != epoch or self._broker_id not in members:
+            return
+        try:
+            await self._replica.set_sync_state_set(members, set_epoch)
+        except StoreError as error:
+            self._host.log.error("cannot take the sync-state set %s: %s", sorted(members), error)
+            return
+        role = self._host.role
+        if self.role_epoch == epoch and set_epoch > role.set_epoch:
+            self._host.set_role(replace(role, members=members, set_epoch=set_epoch))
+            self._on_change()
+
+    def _warn_of_past(self, decision: Decision) -> None:
+        known = self._replica.epoch
+        if decision.master_id is None or decision.epoch >= known:
+            return
+        if decision.epoch != self._past_epoch and decision.epoch > self._host.role.epoch:
+            self._past_epoch = decision.epoch
+            self._host.log.error(
+                "the controllers name epoch %d, but the log of this broker knows epoch %d: they "
+                "have lost their state, or this is the directory of another group; no order "
+                "below epoch %d is followed",
+                decision.epoch,
+                known,
+                known,
+            )
+
+    def check(self) -> None:
+        """Look whether the role ended by itself; its order is given again then."""
+        role = self._host.role
+        if self._is_over or self._present is not None or role.name is None:
+            return
+        if self._replica.role is None:
+            failure = self._replica.status().failure
+            self._host.log.error("the role of %s ended: %s", role.name, failure)
+            self._host.set_role(Role(broker_id=self._broker_id))
+            self._orders.ended(self._host.now_ms())
+            self._news.set()
+            self._on_change()
+
+    # ---- orders
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            order = self._orders.next(self._host.now_ms())
+            if order is not None:
+                await self._carry_out(order)
+                continue
+            retry_at_ms = self._orders.retry_at_ms
+            wait_s = None
+            if retry_at_ms is not None:
+                wait_s = max(0.0, (retry_at_ms - self._host.now_ms()) / 1000) + 0.001
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def _carry_out(self, order: RoleOrder) -> None:
+        """Carry *order* out, unless a later one comes."""
+        self._present = order
+        work = self._tasks.start(self._do(order), name=f"order of epoch {order.epoch}")
+        try:
+            while not work.done():
+                news = self._tasks.start(self._news.wait(), name="news")
+                await asyncio.wait([work, news], return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                self._news.clear()
+                if not work.done() and self._orders.latest != order:
+                    work.cancel()
+                    await asyncio.wait([work])
+        finally:
+            self._present = None
+        if work.cancelled() or work.exception() is not None:
+            self._orders.failed(order, self._host.now_ms())
+        self._on_change()
+
+    async def _do(self, order: RoleOrder) -> None:
+        log = self._host.log
+        try:
+            if self._orders.is_own(order):
+                role = await self._become_master(order)
+            else:
+                role = await self._become_slave(order)
+        except Fenced as error:
+            log.error("refuses the order of epoch %d: %s", order.epoch, error)
+            self._orders.refused(order)
+        except StoreClosedError:
+            self._orders.failed(order, self._host.now_ms())
+        except StoreError as error:
+            log.warning("order of epoch %d failed, and is tried again: %s", order.epoch, error)
+            self._orders.failed(order, self._host.now_ms())
+        else:
+            self._orders.done(order)
+            self._host.set_role(role)
+
+    async def _become_master(self, order: RoleOrder) -> Role:
+        if self._host.role.name != "master":
+            self._host.set_role(Role(broker_id=self._broker_id))
+        await self._replica.become_master(
+            order.epoch, members=order.members, set_epoch=order.set_epoch
+        )
+        return self._role("master", order)
+
+    async def _become_slave(self, order: RoleOrder) -> Role:
+        if self._host.role.master_address != parse_address(order.master_address):
+            self._host.set_role(Role(broker_id=self._broker_id))
+        if self._replica.role == "master" and self._broker_id not in order.members:
+            # The set without this broker ends its role, before the new master answers.
+            await self._replica.set_sync_state_set(order.members, order.set_epoch)
+        place = await self._ha_address(order.master_address)
+        await self._replica.become_slave(place, order.epoch)
+        return self._role("slave", order)
+
+    def _role(self, name: str, order: RoleOrder) -> Role:
+        return Role(
+            name="master" if name == "master" else "slave",
+            broker_id=self._broker_id,
+            epoch=order.epoch,
+            master_address=parse_address(order.master_address),
+            members=order.members,
+            set_epoch=order.set_epoch,
+        )
+
+    async def _ha_address(self, master: str) -> str:
+        """Return where the broker at *master* serves slaves, once it is master and says so."""
+        pause_s = _HA_PAUSE_S
+        while True:
+            request = Frame.request(RequestCode.EXCHANGE_BROKER_HA_INFO)
+            try:
+                answer = await self._host.call(master, request, _HA_TIMEOUT_S)
+                answer.raise_for_code()
+                found = ExchangeHaInfoHeader.from_fields(answer.ext_fields).master_ha_address
+            except RemotingError as error:
+                self._host.log.debug("%s does not name its HA address: %s", master, error)
+                found = None
+            if found:
+                return found
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _HA_PAUSE_S_MAX)

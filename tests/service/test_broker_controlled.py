@@ -1,0 +1,345 @@
+"""Brokers under our controller: ids, roles, a fail-over, restarts, faults of the controllers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.broker.node import Broker
+from rmqstore.config import ControllerConfig
+from rmqstore.controller.server import Controller
+from rmqstore.errors import ConfigError, CorruptionError, NotWritable, StoreError
+from rmqstore.message import Durability
+from rmqstore.net.addresses import format_address
+from rmqstore.remoting.bodies.epochs import EpochCache
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.fastjson import loads
+from rmqstore.remoting.frames import Frame
+from tests.support.brokers import broker_config
+from tests.support.loops import on_loop
+from tests.support.waiting import WAIT_S, until
+
+
+def controller_of(path: Path, port: int = 0) -> Controller:
+    return Controller(
+        ControllerConfig(
+            bind_address="127.0.0.1",
+            listen_port=port,
+            store_path=str(path),
+            scan_brokers_interval_ms=20,
+            scan_masters_interval_ms=50,
+        )
+    )
+
+
+class Group:
+    """Brokers in directories of their own, under controllers at addresses."""
+
+    def __init__(self, root: Path, *controllers: str, **options: Any) -> None:
+        self.root = root
+        self.controllers = controllers
+        self.options = options
+        self.brokers: dict[str, Broker] = {}
+        self.stack = contextlib.AsyncExitStack()
+
+    async def start(self, name: str, **options: Any) -> Broker:
+        """Start the broker in the directory *name*."""
+        settings: dict[str, Any] = {
+            "controller_mode_enable": True,
+            "controllers": self.controllers,
+            "heartbeat_interval_ms": 50,
+            "controller_heartbeat_timeout_ms": 3000,
+            "ha_send_heartbeat_interval_ms": 200,
+            "slave_timeout_ms": 20_000,
+        }
+        broker = Broker(broker_config(self.root / name, **settings | self.options | options))
+        self.brokers[name] = broker
+        await broker.start()
+        return broker
+
+    async def stop(self, name: str) -> None:
+        """End a broker as at a shutdown."""
+        await self.brokers.pop(name).close()
+
+    async def kill(self, name: str) -> None:
+        """End a broker without the steps of a clean end: its links vanish first."""
+        broker = self.brokers.pop(name)
+        assert broker.controllers is not None
+        await broker.controllers.close()
+        if broker._client is not None:
+            await broker._client.close()
+        if broker.replica is not None:
+            await broker.replica._close(is_clean=False)
+        await broker.close()
+
+    def masters(self) -> list[str]:
+        return [name for name, each in self.brokers.items() if each.role.name == "master"]
+
+    async def master(self, *, after: int = 0, members: int | None = None) -> str:
+        """Return the master once it takes puts, of an epoch above *after*, with a full set."""
+        wanted = len(self.brokers) if members is None else members
+
+        def is_ready() -> bool:
+            for name in self.masters():
+                broker = self.brokers[name]
+                is_later = broker.role.epoch > after
+                if is_later and len(broker.role.members) == wanted and takes_puts(broker):
+                    return all(each.role.name for each in self.brokers.values())
+            return False
+
+        await until(is_ready, f"a master after epoch {after} with {wanted} members")
+        (found,) = [each for each in self.masters() if self.brokers[each].role.epoch > after]
+        return found
+
+
+def takes_puts(broker: Broker) -> bool:
+    """Return whether the lease is held: memory is enough for this put."""
+    try:
+        broker.store.store.put("probe", b"x", durability=Durability.MEMORY)
+    except StoreError:
+        return False
+    return True
+
+
+@contextlib.asynccontextmanager
+async def group_of(root: Path, *names: str, **options: Any) -> AsyncIterator[Group]:
+    """A controller and brokers."""
+    async with controller_of(root / "controller") as controller:
+        group = Group(root, format_address(controller.address), **options)
+        try:
+            for name in names:
+                await group.start(name)
+            yield group
+        finally:
+            for name in list(group.brokers):
+                await group.stop(name)
+
+
+async def put(broker: Broker, text: str) -> None:
+    await broker.store.put("orders", text.encode(), queue=0, durability=Durability.REPLICATED)
+
+
+def bodies(broker: Broker) -> list[bytes]:
+    queue = broker.store.store.queue("orders", 0)
+    return [each.body for each in queue.records(start=0, stop=queue.end)]
+
+
+@on_loop
+async def test_a_lone_broker_gets_id_role_and_lease(tmp_path: Path) -> None:
+    async with group_of(tmp_path, "a") as group:
+        assert await group.master() == "a"
+        broker = group.brokers["a"]
+        assert (broker.role.broker_id, broker.role.registered_id) == (1, 0)
+        assert broker.role.master_address == broker.address
+        assert (tmp_path / "a" / "brokerIdentity").read_text() == "DefaultCluster#broker-a#1"
+        await put(broker, "one")
+        assert broker.controllers is not None
+        assert broker.controllers.leader == group.controllers[0]
+
+
+@on_loop
+async def test_slaves_join_and_take_over_when_the_master_is_killed(tmp_path: Path) -> None:
+    quorum = {"in_sync_replicas": 2, "all_ack_in_sync_state_set": True, "min_in_sync_replicas": 2}
+    async with group_of(tmp_path, "a", "b", "c", **quorum) as group:
+        first = await group.master()
+        epoch = group.brokers[first].role.epoch
+        acknowledged = []
+        for number in range(20):
+            await put(group.brokers[first], f"{number}")
+            acknowledged.append(f"{number}".encode())
+
+        await group.kill(first)
+        second = await group.master(after=epoch)
+        assert bodies(group.brokers[second])[:20] == acknowledged
+        for number in range(20, 30):
+            await put(group.brokers[second], f"{number}")
+            acknowledged.append(f"{number}".encode())
+
+        returned = await group.start(first)
+        await group.master(after=epoch)
+        assert returned.role.name == "slave"
+        assert returned.role.master_address == group.brokers[second].address
+        end = group.brokers[second].store.store.end_offset
+        assert returned.replica is not None
+        await returned.replica.wait_caught_up(end)
+        await until(lambda: bodies(returned) == acknowledged, "readers see all on the slave")
+        with pytest.raises(NotWritable):
+            await returned.store.put("orders", b"no", durability=Durability.MEMORY)
+
+
+@on_loop
+async def test_two_copies_survive_when_the_only_controller_stops_with_the_master(
+    tmp_path: Path,
+) -> None:
+    controller = controller_of(tmp_path / "controller")
+    await controller.start()
+    port = controller.address[1]
+    group = Group(tmp_path, format_address(controller.address), in_sync_replicas=2)
+    try:
+        for name in "abc":
+            await group.start(name)
+        first = await group.master()
+        epoch = group.brokers[first].role.epoch
+        for number in range(10):
+            await put(group.brokers[first], f"{number}")
+        await controller.close()
+        await group.kill(first)
+        controller = controller_of(tmp_path / "controller", port)
+        await controller.start()
+        second = await group.master(after=epoch)
+        assert len(bodies(group.brokers[second])) == 10
+        await group.start(first)
+        await group.master(after=epoch)
+    finally:
+        for name in list(group.brokers):
+            await group.stop(name)
+        await controller.close()
+
+
+@on_loop
+async def test_a_master_without_controllers_stops_taking_puts_when_its_lease_ends(
+    tmp_path: Path,
+) -> None:
+    controller = controller_of(tmp_path / "controller")
+    await controller.start()
+    port = controller.address[1]
+    group = Group(tmp_path, format_address(controller.address), lease_ms=700)
+    try:
+        broker = await group.start("a")
+        await group.master()
+        await controller.close()
+        await until(lambda: not takes_puts(broker), "the lease ends")
+        assert broker.role.name == "master"
+        controller = controller_of(tmp_path / "controller", port)
+        await controller.start()
+        await until(lambda: takes_puts(broker), "the lease is renewed")
+    finally:
+        await group.stop("a")
+        await controller.close()
+
+
+@on_loop
+async def test_brokers_wait_for_controllers_that_start_later(tmp_path: Path) -> None:
+    controller = controller_of(tmp_path / "controller")
+    await controller.start()
+    port = controller.address[1]
+    await controller.close()
+    group = Group(tmp_path, "127.0.0.1:1", f"127.0.0.1:{port}")
+    try:
+        broker = await group.start("a")
+        assert broker.role.name is None
+        with pytest.raises(StoreError):
+            await put(broker, "no")
+        async with controller_of(tmp_path / "controller", port):
+            await group.master()
+            await put(broker, "one")
+            await group.stop("a")
+    finally:
+        for name in list(group.brokers):
+            await group.stop(name)
+
+
+@on_loop
+async def test_a_broker_keeps_its_id_and_gets_another_epoch_after_it_was_killed(
+    tmp_path: Path,
+) -> None:
+    async with group_of(tmp_path, "a") as group:
+        epochs, lives = [], []
+        after = 0
+        for is_killed in (True, False, True):
+            await group.master(after=after)
+            broker = group.brokers["a"]
+            await put(broker, "x")
+            epochs.append(broker.role.epoch)
+            after = epochs[-1] if is_killed else after
+            lives.append((tmp_path / "a" / "brokerIdentity-life").read_text())
+            assert broker.role.broker_id == 1
+            await (group.kill("a") if is_killed else group.stop("a"))
+            await group.start("a")
+        await group.master(after=after)
+        assert len(bodies(group.brokers["a"])) == 3
+        assert epochs[0] < epochs[1] == epochs[2], "a clean end leaves the master its epoch"
+        assert len(set(lives)) == 3
+
+
+@on_loop
+async def test_of_two_brokers_with_one_identity_the_first_gives_way(tmp_path: Path) -> None:
+    async with group_of(tmp_path, "a") as group:
+        await group.master()
+        first = group.brokers["a"]
+        await put(first, "one")
+        (tmp_path / "b").mkdir()
+        for name in ("brokerIdentity", "brokerIdentity-life"):
+            (tmp_path / "b" / name).write_bytes((tmp_path / "a" / name).read_bytes())
+        twin = await group.start("b")
+        await until(lambda: first.role.name is None, "the first broker gives way")
+        await until(lambda: not takes_puts(first), "it takes no more messages")
+        await until(lambda: twin.role.broker_id == 1, "the second one has the id")
+
+
+@on_loop
+async def test_a_master_at_another_address_is_followed_there(tmp_path: Path) -> None:
+    quorum = {"all_ack_in_sync_state_set": True}
+    async with group_of(tmp_path, "a", "b", **quorum) as group:
+        first = await group.master()
+        (other,) = {"a", "b"} - {first}
+        former = group.brokers[first].address
+        await group.stop(first)
+        await group.start(first)
+        assert group.brokers[first].address != former
+        master = group.brokers[await group.master()]
+        assert {each.role.broker_id for each in group.brokers.values()} == {1, 2}
+        slave = group.brokers[other if master is group.brokers[first] else first]
+        await until(lambda: slave.role.master_address == master.address, "it follows there")
+        await put(master, "one")
+
+
+@on_loop
+async def test_the_identity_of_another_group_or_a_damaged_one_stops_the_start(
+    tmp_path: Path,
+) -> None:
+    async with group_of(tmp_path) as group:
+        for text, error in (("c#other#3", ConfigError), ("DefaultCluster#bro", CorruptionError)):
+            (tmp_path / "a").mkdir(exist_ok=True)
+            (tmp_path / "a" / "brokerIdentity").write_text(text)
+            with pytest.raises(error):
+                await group.start("a")
+            group.brokers.clear()
+
+
+@on_loop
+async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
+    async with group_of(tmp_path, "a", "b") as group:
+        master = group.brokers[await group.master()]
+        (slave,) = [each for each in group.brokers.values() if each is not master]
+        await put(master, "one")
+        assert slave.replica is not None
+        await slave.replica.wait_caught_up(master.store.store.end_offset)
+
+        async def ask(broker: Broker, code: int, **fields: str) -> Frame:
+            return await slave.call(broker.address, Frame.request(code, fields), WAIT_S)
+
+        code = RequestCode.EXCHANGE_BROKER_HA_INFO
+        answer = await ask(master, code)
+        assert answer.ext_fields["masterHaAddress"] == format_address(master.ha_address or ("", 0))
+        assert "masterHaAddress" not in (await ask(slave, code)).ext_fields
+
+        fields: Any = loads((await ask(master, RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert (fields["master"], fields["inSyncSlaveNums"]) == (True, 1)
+        fields = loads((await ask(slave, RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert fields["master"] is False
+        assert fields["haClientRuntimeInfo"]["maxOffset"] == slave.store.store.end_offset
+
+        answer = await ask(slave, RequestCode.GET_BROKER_EPOCH_CACHE)
+        cache = EpochCache.decode(answer.body)
+        assert cache.broker_id == slave.role.broker_id
+        assert [each.epoch for each in cache.entries] == [master.role.epoch]
+
+        bad = Frame.request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {}, b"{")
+        refused = await slave.call(master.address, bad, WAIT_S)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert master.role.name == "master"
