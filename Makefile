@@ -1,6 +1,6 @@
 # make demo    the main job on real input
 # make quick   what fails first: lint, house rules, units, references and scenarios, in a minute
-# make test    all tests; JOBS=2 says how many at once, as many as there are cores where it does not
+# make test    all tests; JOBS=2 says how many at once, two more than there are cores where it does not
 # make lint    ruff, rules and layout
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
@@ -31,9 +31,12 @@ PEERS = import tomllib; \
 # From Debian, where this may install them; what needs them is left out, and says so, where not.
 PACKAGES = etcd-server libraft-dev libuv1-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-JOBS ?= auto
+# A test that waits leaves its core to another one.
+JOBS ?= $(shell expr $$(nproc) + 2)
 # A worker that dies ends the run: it is a crash to look into, and the tests it had are lost.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0
+# Tests start hundreds of interpreters: without files of bytecode each would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
 NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
@@ -43,6 +46,8 @@ NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_nat
 demo: $(VENV)/extension
 	$(BIN)/python -m rmqstore demo
 
+# Tests that wait for nothing: more of them at once than there are cores would only be collected more often.
+quick: JOBS = auto
 quick: $(VENV)/extension
 	$(BIN)/ruff check --quiet
 	$(PYTEST) -q tests/house tests/unit tests/reference tests/scenarios
