@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -46,15 +47,25 @@ def _text_of(node: ast.expr) -> str | None:
     return None
 
 
+@functools.cache
+def _nodes() -> dict[str, list[ast.AST]]:
+    """Return the nodes of every module. Parsing all takes seconds, so nothing here is for the
+    collection of tests, which every worker does."""
+    return {
+        name: list(ast.walk(ast.parse(tree.text_of(name), name)))
+        for name in tree.files()
+        if name.startswith("rmqstore/") and name.endswith(".py")
+    }
+
+
 def _suggested() -> Iterator[tuple[str, str]]:
     """Yield each value of a keyword suggested_command, with its place; a value that is no text is
     yielded as its source, which the test refuses."""
-    for name in tree.files():
-        if name.startswith("rmqstore/") and name.endswith(".py"):
-            for node in ast.walk(ast.parse(tree.text_of(name), name)):
-                if isinstance(node, ast.keyword) and node.arg == "suggested_command":
-                    place = f"{name}:{node.value.lineno}"
-                    yield place, _text_of(node.value) or f"{place}: {ast.unparse(node.value)}"
+    for name, nodes in _nodes().items():
+        for node in nodes:
+            if isinstance(node, ast.keyword) and node.arg == "suggested_command":
+                place = f"{name}:{node.value.lineno}"
+                yield place, _text_of(node.value) or f"{place}: {ast.unparse(node.value)}"
 
 
 def _in_texts() -> Iterator[tuple[str, str]]:
@@ -71,18 +82,12 @@ def _in_texts() -> Iterator[tuple[str, str]]:
 
 def _named() -> Iterator[str]:
     """Yield the word after "rmqstore" in every text that is not a docstring."""
-    for name in tree.files():
-        if name.startswith("rmqstore/") and name.endswith(".py"):
-            nodes = list(ast.walk(ast.parse(tree.text_of(name), name)))
-            documentation = {id(each.value) for each in nodes if isinstance(each, ast.Expr)}
-            for node in nodes:
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if id(node) not in documentation:
-                        yield from NAMED.findall(node.value)
-
-
-SUGGESTED = dict(_suggested())
-IN_TEXTS = sorted({text for _, text in _in_texts()})
+    for nodes in _nodes().values():
+        documentation = {id(each.value) for each in nodes if isinstance(each, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if id(node) not in documentation:
+                    yield from NAMED.findall(node.value)
 
 
 def _parse(words: list[str]) -> list[str]:
@@ -98,19 +103,24 @@ def _parse(words: list[str]) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("text", sorted({*SUGGESTED.values(), *IN_TEXTS}))
-def test_a_command_that_a_message_suggests_is_there_and_shows_its_help(text: str) -> None:
-    program, *words = shlex.split(text)
-    assert program == "rmqstore"
-    shown = CliRunner().invoke(app, [*_parse(words), "--help"])
-    assert shown.exit_code == 0, shown.output
-    assert "Usage" in shown.output
+def _help_of(*words: str) -> str:
+    shown = CliRunner().invoke(app, [*words, "--help"])
+    assert shown.exit_code == 0, (words, shown.output)
+    return shown.output
 
 
-@pytest.mark.parametrize("name", sorted({*_named()} - VERBS))
-def test_a_command_that_a_message_names_is_there_and_shows_its_help(name: str) -> None:
-    shown = CliRunner().invoke(app, [name, "--help"])
-    assert shown.exit_code == 0, shown.output
+def test_commands_that_messages_suggest_are_there_and_show_their_help() -> None:
+    for text in sorted({text for _, text in (*_suggested(), *_in_texts())}):
+        program, *words = shlex.split(text)
+        assert program == "rmqstore", text
+        assert "Usage" in _help_of(*_parse(words)), text
+
+
+def test_commands_that_messages_name_are_there_and_show_their_help() -> None:
+    names = {*_named()} - VERBS
+    assert names
+    for name in sorted(names):
+        _help_of(name)
 
 
 def test_suggestions_are_found_in_the_sources() -> None:
@@ -120,8 +130,8 @@ def test_suggestions_are_found_in_the_sources() -> None:
         for name in tree.files()
         if re.fullmatch(r"rmqstore/.+\.(py|pyx|pxi)", name)
     )
-    assert len(SUGGESTED) == count >= 8
-    assert f"rmqstore repair --yes {PLACE}" in IN_TEXTS
+    assert len(dict(_suggested())) == count >= 8
+    assert f"rmqstore repair --yes {PLACE}" in {text for _, text in _in_texts()}
 
 
 def test_a_suggestion_of_a_command_with_too_many_words_is_refused() -> None:
