@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import rmqstore
 from rmqstore.check import manifest
-from tests.golden import GoldenCase, every_case
+from tests.golden import GoldenCase, GoldenCases, every_case
 from tests.golden.rewriting import (
     batch_topics,
     compatibility_of,
@@ -33,6 +35,30 @@ WHOLE = ("deleted-head", "cq-ext", "crash-torn")
 # Java writes the property text of an inner batch in the order of a HashMap, rmqstore leaves it as
 # it came and ends it with INNER_BASE. Sizes and all other bytes are equal.
 REORDERED = ("batch",)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A golden case and the store that its inputs make again, for tests that only read them."""
+
+    case: GoldenCase
+    root: Path
+
+
+Rewrite = Callable[[str, str], Rewritten]
+
+
+@pytest.fixture(scope="module")
+def rewrite(golden_cases: GoldenCases, tmp_path_factory: pytest.TempPathFactory) -> Rewrite:
+    """Return a function (release, name) that writes a case again, once for all tests here."""
+
+    @functools.cache
+    def made(release: str, name: str) -> Rewritten:
+        folder = tmp_path_factory.mktemp("rewritten")
+        case = golden_cases.copy(release, name, into=folder)
+        return Rewritten(case, rewritten(case, folder / "mine"))
+
+    return made
 
 
 def rewritten(case: GoldenCase, root: Path) -> Path:
@@ -64,30 +90,27 @@ def written(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @every_case(without={*WHOLE, *REORDERED})
-def test_the_log_is_the_same_byte_for_byte(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
-) -> None:
-    case = golden_case(release, case_name)
-    mine = rewritten(case, tmp_path / "mine")
-    assert written(files_of(mine / "commitlog")) == written(files_of(case.root / "commitlog"))
+def test_the_log_is_the_same_byte_for_byte(release: str, case_name: str, rewrite: Rewrite) -> None:
+    both = rewrite(release, case_name)
+    mine = written(files_of(both.root / "commitlog"))
+    assert mine == written(files_of(both.case.root / "commitlog"))
 
 
 @every_case(without=WHOLE)
 def test_queues_and_index_are_the_same_byte_for_byte(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    release: str, case_name: str, rewrite: Rewrite
 ) -> None:
-    case = golden_case(release, case_name)
-    mine = rewritten(case, tmp_path / "mine")
-    assert_same_queues(mine, case.root)
-    assert index_contents(mine) == index_contents(case.root)
+    both = rewrite(release, case_name)
+    assert_same_queues(both.root, both.case.root)
+    assert index_contents(both.root) == index_contents(both.case.root)
 
 
 @every_case(*REORDERED)
 def test_records_with_reordered_properties_are_the_same_by_field(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    release: str, case_name: str, rewrite: Rewrite
 ) -> None:
-    case = golden_case(release, case_name)
-    mine = records_of(rewritten(case, tmp_path / "mine"))
+    both = rewrite(release, case_name)
+    case, mine = both.case, records_of(both.root)
     for ours, theirs in zip(mine, records_of(case.root), strict=True):
         if theirs.topic not in batch_topics(case):
             assert ours == theirs
@@ -109,10 +132,11 @@ def blind(record: Record) -> tuple[object, ...]:
 
 @every_case(without=WHOLE)
 def test_the_checkpoint_of_a_clean_stop_is_the_same(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    release: str, case_name: str, rewrite: Rewrite
 ) -> None:
-    case = golden_case(release, case_name)
-    my_bytes = (rewritten(case, tmp_path / "m") / "checkpoint").read_bytes()
+    both = rewrite(release, case_name)
+    case = both.case
+    my_bytes = (both.root / "checkpoint").read_bytes()
     their_bytes = (case.root / "checkpoint").read_bytes()
     assert my_bytes[48:] == their_bytes[48:]
 
@@ -143,10 +167,10 @@ def test_the_checkpoint_of_a_clean_stop_is_the_same(
 
 @every_case("crash-torn")
 def test_what_was_put_before_a_torn_record_is_the_same(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    release: str, case_name: str, rewrite: Rewrite
 ) -> None:
-    case = golden_case(release, case_name)
-    mine = rewritten(case, tmp_path / "mine")
+    both = rewrite(release, case_name)
+    case, mine = both.case, both.root
 
     torn = next(line for line in case.manifest if "damaged" in line)
     start, theirs = log.read_run(case.root / "commitlog")
@@ -173,10 +197,10 @@ def test_what_was_put_before_a_torn_record_is_the_same(
 
 @every_case("cq-ext")
 def test_an_extended_queue_without_bit_maps_is_what_the_reference_makes(
-    release: str, case_name: str, golden_case: GoldenCopy, tmp_path: Path
+    release: str, case_name: str, rewrite: Rewrite
 ) -> None:
-    case = golden_case(release, case_name)
-    mine = rewritten(case, tmp_path / "mine")
+    both = rewrite(release, case_name)
+    case, mine = both.case, both.root
     assert written(files_of(mine / "commitlog")) == written(files_of(case.root / "commitlog"))
     assert index_contents(mine) == index_contents(case.root)
 
