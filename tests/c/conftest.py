@@ -20,7 +20,7 @@ __all__ = ["tmp_path"]
 if library.is_sanitized():
     # The plain run looks for wrong answers among more of them; what harms memory does so often.
     plain = settings.get_profile("rmqstore")
-    settings.register_profile("sanitized", plain, max_examples=rounds(30, plain.max_examples))
+    settings.register_profile("sanitized", plain, max_examples=rounds(15, plain.max_examples))
     settings.load_profile("sanitized")
 
 WRAPPED = "malloc calloc realloc aligned_alloc strdup free mmap munmap pthread_create"

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.c import library
 from tests.reference import record
 from tests.support.effort import rounds
 
@@ -65,7 +66,7 @@ def new_rows(ffi: Any, count: int) -> Any:
     return rows
 
 
-@settings(max_examples=rounds(400, 20_000))
+@settings(max_examples=rounds(150 if library.is_sanitized() else 400, 20_000))
 @given(
     st.integers(0, 3),
     st.dictionaries(st.sampled_from(COLUMNS), CELLS, max_size=len(COLUMNS)),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
-KILLS = rounds(2, 30)
+KILLS = rounds(1, 30)
 MESSAGES_MAX = 10_000_000
 """More than are written before the writer is killed."""
 WAIT_SECONDS = 240

@@ -355,5 +355,5 @@ class Reign(RuleBasedStateMachine):
 
 TestReign = Reign.TestCase
 TestReign.settings = settings(
-    max_examples=rounds(300, 10_000), stateful_step_count=50, deadline=None
+    max_examples=rounds(150, 10_000), stateful_step_count=50, deadline=None
 )

@@ -227,5 +227,5 @@ class Group(RuleBasedStateMachine):
 
 TestGroup = Group.TestCase
 TestGroup.settings = settings(
-    max_examples=rounds(300, 10_000), stateful_step_count=50, deadline=None
+    max_examples=rounds(150, 10_000), stateful_step_count=50, deadline=None
 )
