@@ -21,6 +21,7 @@ struct guarded {
         struct raft_io_snapshot_put put;
     };
     void *caller;
+    raft_index first; /* of the entries that a leader appends; 0: a follower's */
 };
 
 static struct rmq_raft *node_of(struct raft_io *io)
@@ -45,10 +46,18 @@ static void appended(struct raft_io_append *req, int status)
     struct guarded *guarded = req->data;
     struct rmq_raft *node = guarded->node;
     struct raft_io_append *caller = guarded->caller;
+    raft_index first = guarded->first;
     assert(caller->cb != NULL);
     free(guarded);
+
     status = checked(node, "writing the log", status);
-    caller->cb(caller, status == 0 && node->is_failed ? RAFT_IOERR : status);
+    if (status == 0 && node->is_failed)
+        status = RAFT_IOERR;
+    /* For each failed write of a leader libraft 0.15 truncates its log from the first entry of the
+     * write on. The first such write takes the entries of later ones along, and truncating from an
+     * entry that is gone destroys memory. The memory of later writes is not freed. */
+    if (status == 0 || first <= raft_last_index(&node->raft))
+        caller->cb(caller, status);
 }
 
 static int guarded_append(struct raft_io *io, struct raft_io_append *req,
@@ -64,10 +73,15 @@ static int guarded_append(struct raft_io *io, struct raft_io_append *req,
     guarded->node = node;
     guarded->caller = req;
     guarded->append.data = guarded;
+    if (raft_state(&node->raft) == RAFT_LEADER) {
+        guarded->first = raft_last_index(&node->raft) - n + 1;
+        assert(guarded->first > 0);
+    }
     req->cb = cb;
-    int status = node->disk.append(io, &guarded->append, entries, n, appended);
-    /* After a failure libraft may still hold the request: it is not freed. */
-    return checked(node, "writing the log", status);
+    /* After a failure libraft's disk may still hold the request, which its log would free. */
+    (void)checked(node, "writing the log",
+                  node->disk.append(io, &guarded->append, entries, n, appended));
+    return 0;
 }
 
 static void put(struct raft_io_snapshot_put *req, int status)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import spin_until
+
 _EXT4_SHUTDOWN = 0x8004587D
 _SHUTDOWN_WITHOUT_LOG = 2
 
@@ -43,10 +45,17 @@ def small_tmpfs(path: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def fill_up(path: Path) -> None:
-    """Make a file of all the room there is."""
-    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
+    """Make a file of all the room there is, or make it longer by all the room there is."""
+    with path.open("ab", buffering=0) as file:
+        end = -1
+        # Room that the file system had set aside for the file comes back when that is written.
+        while end < file.tell():
+            end = file.tell()
+            for size in (1 << 20, 4096):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(size)):
+                        pass
+            os.fsync(file.fileno())
 
 
 class LoopDisk:
@@ -66,7 +75,8 @@ class LoopDisk:
         self.mount()
 
     def mount(self) -> None:
-        run("mount", "-o", "loop,errors=remount-ro", self.image, self.path)
+        # The kernel writes names on its own seldom enough, so that only syncs count.
+        run("mount", "-o", "loop,errors=remount-ro,commit=300", self.image, self.path)
 
     def turn_read_only(self) -> None:
         """Make the kernel find an error, upon which it lets nothing be written any more."""
@@ -77,7 +87,8 @@ class LoopDisk:
         trigger.write_text("1")
 
     def vanish(self) -> None:
-        """Let every further access to the device fail, as if it had been pulled out."""
+        """Let every further access to the device fail, as if it had been pulled out, or the power
+        had gone; what was not synced is not there after `repair`."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _EXT4_SHUTDOWN, struct.pack("I", _SHUTDOWN_WITHOUT_LOG))
@@ -87,8 +98,13 @@ class LoopDisk:
             os.close(descriptor)
 
     def repair(self) -> None:
-        """Mount it again, after a check."""
-        subprocess.run(["umount", str(self.path)], check=True)
+        """Mount it again, after a check. No process uses it."""
+        spin_until(self._is_unmounted, f"{self.path} is unmounted")
         done = subprocess.run(["e2fsck", "-fy", str(self.image)], capture_output=True, check=False)
         assert done.returncode < 4, done.stdout
         self.mount()
+
+    def _is_unmounted(self) -> bool:
+        # A process that was killed may hold it for a moment longer.
+        done = subprocess.run(["umount", str(self.path)], capture_output=True, check=False)
+        return done.returncode == 0

@@ -7,6 +7,7 @@ acknowledged command, no command twice, and begins with the history of the last 
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -17,7 +18,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.etcd_cluster import EtcdCluster
+import pytest
+
+from rmqstore.controller.engines.log_file import COMMANDS, Record, encode_record, parse_log
+from rmqstore.controller.engines.raft import is_built
+from tests.support.etcd_cluster import EtcdCluster, needs_etcd
+from tests.support.etcd_room import make_room, use_up_quota
 from tests.support.ports import reserved
 from tests.support.relay import Relay
 from tests.support.waiting import spin_until
@@ -31,7 +37,8 @@ class NodeProcess:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.acknowledged: list[str] = []
-        self.is_started = self.leads = self.is_stopped = False
+        self.is_started = self.leads = self.has_failed = False
+        self.refused = 0
         self._history: list[str] | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.engine_node", json.dumps(settings)],
@@ -55,12 +62,21 @@ class NodeProcess:
                 self._history = rest
             elif word == "held":
                 self.is_started = True
+            elif word == "refused":
+                self.refused += 1
+            elif word == "failed":
+                self.has_failed = True
             else:
                 self.leads = word == "leads"
 
     def has_ended(self) -> bool:
         """Whether the process is gone."""
         return self._process.poll() is not None
+
+    @property
+    def status(self) -> int | None:
+        """How the process ended, as `subprocess` has it."""
+        return self._process.returncode
 
     def tell(self, word: str) -> None:
         """Write a line to its stdin."""
@@ -97,6 +113,8 @@ class Group:
 
     engine = "own file"
     names: tuple[str, ...] = ("n0",)
+    disk_bytes = 64 << 20
+    """Enough for all files of a node."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -112,9 +130,14 @@ class Group:
         for name in list(self.nodes):
             self.kill(name)
 
+    @classmethod
+    def place(cls, directory: Path, name: str) -> Path:
+        """Return the directory of the files of a node of a group in *directory*."""
+        return directory / name
+
     def settings(self, name: str) -> dict[str, Any]:
         """What the process of a node is given."""
-        return {"directory": str(self.directory / name)}
+        return {"directory": str(self.place(self.directory, name))}
 
     def start(self) -> None:
         """Start the nodes that do not run."""
@@ -136,6 +159,19 @@ class Group:
             each.send(signal.SIGKILL)
         for name in list(self.nodes):
             self.kill(name)
+
+    def has_failed(self, name: str) -> bool:
+        """Whether the disk of a node ended its part."""
+        return self.nodes[name].has_failed
+
+    def damage_tail(self, name: str, rng: random.Random) -> None:
+        """Leave a torn write at the end of the log of a node that does not run."""
+        log = self.place(self.directory, name) / "log"
+        data = log.read_bytes()
+        content = parse_log(data, str(log))
+        record = Record(COMMANDS, content.records[-1].last_index + 1, 1, (b"x" * 100,))
+        torn = encode_record(record, len(data))
+        log.write_bytes(data + torn[: rng.randrange(1, len(torn))])
 
     def cut(self, name: str, *, hears: bool) -> None:
         """Cut a node off; with *hears* it is cut off in one direction only."""
@@ -164,8 +200,28 @@ class Group:
             f"{count} commands are committed",
         )
 
+    def wait_for_refusal(self, name: str) -> None:
+        """Wait until a node refuses commands, certainly not committed, for want of room."""
+        counted = self.nodes[name].refused
+        self._wait(lambda: self.nodes[name].refused > counted, "a command is refused")
+
+    def wait_for_failure(self, name: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until the disk of a node has ended its part, and do *meanwhile* before each look."""
+
+        def is_so() -> bool:
+            meanwhile()
+            return self.has_failed(name)
+
+        self._wait(is_so, f"{name} notices its disk")
+
     def settle(self) -> None:
         """Mend all, and check that nothing is lost."""
+        self.rest()
+        for each in self.nodes.values():
+            each.tell("go")
+
+    def rest(self) -> None:
+        """Mend all, stop the proposals, and check that nothing is lost."""
         self.mend()
         self.start()
         self._wait(lambda: all(n.is_started for n in self.nodes.values()), "all have started")
@@ -191,14 +247,12 @@ class Group:
         assert len(history) == len(set(history)), "a command is applied once"
         assert history[: len(self._history)] == self._history, "history does not change"
         self._history = history
-        for each in self.nodes.values():
-            each.tell("go")
 
     def _all_acknowledged(self) -> set[str]:
         return self._acknowledged.union(*(each.acknowledged for each in self.nodes.values()))
 
     def _check_alive(self) -> None:
-        ended = [name for name, node in self.nodes.items() if node.has_ended()]
+        ended = {name: node.status for name, node in self.nodes.items() if node.has_ended()}
         assert not ended, f"{ended} ended"
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -241,6 +295,18 @@ class RaftGroup(Group):
         }
         return {**super().settings(name), "ports": {**ports, name: self._ports[name]}}
 
+    def damage_tail(self, name: str, rng: random.Random) -> None:
+        """Change the end of the segment that was being written, up to several entries of it."""
+        log = self.place(self.directory, name) / "raft"
+        sizes = {each: len(each.read_bytes().rstrip(b"\0")) for each in log.glob("open-*")}
+        segment = max(sizes, key=lambda each: sizes[each])
+        # A follower that took a snapshot may have written nothing since then.
+        size = rng.randrange(1, 300)
+        if sizes[segment] - size > 8:
+            with segment.open("r+b") as file:
+                file.seek(sizes[segment] - size)
+                file.write(rng.choice([bytes(size), rng.randbytes(size)]))
+
     def cut(self, name: str, *, hears: bool) -> None:
         """Cut a node off; in one direction: it receives and cannot send."""
         for (source, target), relay in self._relays.items():
@@ -258,10 +324,13 @@ class EtcdGroup(Group):
 
     engine = "etcd"
     names = ("n0", "n1", "n2")
+    disk_bytes = 512 << 20
+    quota_bytes = 2 << 30
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._cluster = EtcdCluster(directory, members=3)
+        options = {"quota-backend-bytes": str(self.quota_bytes)}
+        self._cluster = EtcdCluster(directory, members=3, options=options)
         self._deaf: set[str] = set()
         self._relays = {
             name: [Relay(each.clients.address, self._passing(name)) for each in self._members]
@@ -289,6 +358,11 @@ class EtcdGroup(Group):
                 each.close()
         self._cluster.__exit__()
 
+    @classmethod
+    def place(cls, directory: Path, name: str) -> Path:
+        """Return the directory of the member of etcd that shares the fate of a node."""
+        return directory / f"m{cls.names.index(name)}"
+
     def settings(self, name: str) -> dict[str, Any]:
         """The addresses of the node's relays."""
         ports = [each.address[1] for each in self._relays[name]]
@@ -311,6 +385,26 @@ class EtcdGroup(Group):
         self._cluster.kill()
         super().kill_all()
 
+    def has_failed(self, name: str) -> bool:
+        """Whether the disk of a node's member of etcd ended that."""
+        return bool(self._members[self.names.index(name)].has_ended())
+
+    def use_up_quota(self) -> None:
+        """Leave no room in etcd."""
+        use_up_quota(self._cluster.endpoints)
+
+    def make_room(self) -> None:
+        """End the effect of `use_up_quota`."""
+        make_room(self._cluster.endpoints)
+
+    def damage_tail(self, name: str, rng: random.Random) -> None:
+        """Cut the log of a member of etcd within its last record."""
+        logs = (self.place(self.directory, name) / "member" / "wal").glob("*.wal")
+        last = max(logs)
+        size = len(last.read_bytes().rstrip(b"\0"))
+        with last.open("r+b") as file:
+            file.truncate(size - rng.randrange(1, 8))
+
     def cut(self, name: str, *, hears: bool) -> None:
         """Cut a node off from etcd; in one direction: its requests arrive, the answers do not."""
         assert not hears or not self._deaf
@@ -329,3 +423,12 @@ class EtcdGroup(Group):
         for relays in self._relays.values():
             for each in relays:
                 each.mend()
+
+
+needs_raft = pytest.mark.skipif(not is_built(), reason="built without libraft")
+ENGINES = [
+    Group,
+    pytest.param(EtcdGroup, marks=needs_etcd),
+    pytest.param(RaftGroup, marks=needs_raft),
+]
+REPLICATED = ENGINES[1:]

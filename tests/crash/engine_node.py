@@ -7,6 +7,8 @@ SETTINGS is JSON: `engine`, `node`, `run` and what `make_engine` needs. Lines on
     held COMMAND...      what its state has after the start
     leads | follows      a change of its leadership
     ack COMMAND          a command that was committed
+    refused              a command that was not, for want of room
+    failed               its part has ended
     history COMMAND...   the answer to `history` on stdin
 
 While it leads, sixteen proposals are on the way, unless `stop` came last on stdin, and not `go`. It
@@ -89,6 +91,8 @@ class Node:
         await self._engine.close()
 
     def _tell(self, leadership: Leadership) -> None:
+        if self._engine.failure is not None:
+            say("failed")
         if leadership.is_leader == self._leads.is_set():
             return
         if leadership.is_leader:
@@ -106,6 +110,7 @@ class Node:
                 outcome, _ = await self._engine.propose(command.encode(), timeout=5)
             except DiskError:
                 outcome = Outcome.NOT_LEADER
+                say("refused")
             if outcome is Outcome.COMMITTED:
                 say("ack", command)
             await asyncio.sleep(PAUSE_S)

@@ -13,20 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.controller.engines.raft import is_built
-from tests.crash.engine_groups import EtcdGroup, Group, RaftGroup
+from tests.crash.engine_groups import ENGINES, REPLICATED, Group
 from tests.support.effort import rounds
-from tests.support.etcd_cluster import needs_etcd
 
 SEED = int(os.environ.get("RMQ_SEED", "20261122"))
 ROUNDS = rounds(2, 50)
-needs_raft = pytest.mark.skipif(not is_built(), reason="built without libraft")
-ENGINES = [
-    Group,
-    pytest.param(EtcdGroup, marks=needs_etcd),
-    pytest.param(RaftGroup, marks=needs_raft),
-]
-REPLICATED = ENGINES[1:]
 ENTRIES = 150
 """Commands of each step: a snapshot falls into most rounds, at any of their moments."""
 

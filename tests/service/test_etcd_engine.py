@@ -20,6 +20,7 @@ from rmqstore.controller.server import Controller
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError, StoreTimeout
 from tests.support.engine_history import History, commit
 from tests.support.etcd_cluster import EtcdCluster, needs_etcd
+from tests.support.etcd_room import give_room
 from tests.support.relay import Relay
 from tests.support.waiting import until
 
@@ -399,17 +400,6 @@ def test_full_etcd_refuses_commands_and_takes_them_again_when_there_is_room(
             assert outcome is Outcome.COMMITTED
         pytest.fail("etcd has room for everything")
 
-    async def make_room(gateway: Gateway) -> None:
-        revision = (await gateway.call("/v3/kv/range", {"key": "YQ=="}, timeout=30)).body["header"]
-        body = {"revision": revision["revision"], "physical": True}
-        await gateway.call("/v3/kv/compaction", body, timeout=30)
-        await gateway.call("/v3/maintenance/defragment", {}, timeout=30)
-        request = {"action": "DEACTIVATE", "alarm": "NOSPACE", "memberID": "0"}
-        alarms = (await gateway.call("/v3/maintenance/alarm", {}, timeout=30)).body
-        for each in alarms.get("alarms", []):
-            disarm = {**request, "memberID": each["memberID"]}
-            await gateway.call("/v3/maintenance/alarm", disarm, timeout=30)
-
     async def work(etcd: EtcdCluster) -> None:
         engine = EtcdEngine(
             etcd.endpoints, prefix=prefix, lease_seconds=60, snapshot_entries=COMPACTION // 2
@@ -420,9 +410,7 @@ def test_full_etcd_refuses_commands_and_takes_them_again_when_there_is_room(
         assert refusals[0].errno == errno.ENOSPC
         assert "disarm its alarm" in str(refusals[0])
         assert engine.leadership().is_leader
-        gateway = Gateway(etcd.endpoints)
-        await make_room(gateway)
-        await gateway.close()
+        await give_room(etcd.endpoints)
         assert (await engine.propose(b"last", timeout=30))[0] is Outcome.COMMITTED
         assert held == [*(f"{number:04}".encode() for number in range(count)), b"last"]
         await engine.close()

@@ -55,6 +55,8 @@ COMMAND_SIZE_MAX = 1024 * 1024
 """Bytes of the largest command."""
 
 _LOG, _NEW_LOG, _GROUP = "raft", "raft.new", "group"
+_ROOM_BYTES = 32 * 1024 * 1024
+"""Segments of 4 MiB, made in advance, and two snapshots."""
 _BATCH = 256
 """Events that are handled before others on the event loop get their turn."""
 _logger = logging.getLogger("rmqstore.controller")
@@ -254,7 +256,8 @@ class RaftEngine:
         if kind == raft.CLOSED:
             self._ended()
         elif kind == raft.FAILED:
-            text = f"{self._place / _LOG}: {data.decode('utf-8', 'replace')}; restart the node"
+            reason = data.decode("utf-8", "replace")
+            text = f"{self._place / _LOG}: {reason}{_room(self._place)}; restart the node"
             self._end_with(DiskError(errno.EIO, text))
         elif self._failure is None:
             try:
@@ -461,6 +464,16 @@ def _check_port(host: str, port: int) -> None:
                 f"cannot listen at {host}:{port} for the other controllers: {error.strerror}; "
                 "name another port in controllerRaftPeers"
             ) from error
+
+
+def _room(place: Path) -> str:
+    """Returns the free space for messages: C-Raft does not report that a disk is full."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return ""
+    free = found.f_bavail * found.f_frsize
+    return f" ({free} bytes are free there; make room if that is below {_ROOM_BYTES})"
 
 
 def _unstarted(index: int, term: int, command: bytes) -> bytes:
