@@ -38,6 +38,8 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0
 # Tests start hundreds of interpreters: without files of bytecode each would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
+# The one for C-Raft is built where libraft is installed.
+EXTENSIONS = rmqstore._native.core $(and $(wildcard rmqstore/_native/raft.*.so),rmqstore._native.raft)
 NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
 
 .PHONY: bench bench-replicate bench-spark clean demo fuzz lint quick sim soak test types
@@ -61,7 +63,7 @@ lint: $(VENV)/installed
 
 types: $(VENV)/extension
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest rmqstore._native.core --mypy-config-file pyproject.toml \
+	$(BIN)/python -m mypy.stubtest $(EXTENSIONS) --mypy-config-file pyproject.toml \
 		--allowlist tests/house/stubtest.allow --ignore-unused-allowlist
 
 bench: $(VENV)/extension $(VENV)/peers

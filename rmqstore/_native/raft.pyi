@@ -1,6 +1,7 @@
 """A node of a Raft group: csrc/raft. This extension is left out where libraft is not installed."""
 
 from collections.abc import Sequence
+from typing import Self, final
 
 APPLY: int
 RESTORE: int
@@ -30,9 +31,10 @@ def found(
     trailing_entries: int,
 ) -> None: ...
 
+@final
 class Node:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         directory: str,
         *,
         node_id: int,
@@ -42,7 +44,7 @@ class Node:
         heartbeat_ms: int,
         snapshot_entries: int,
         trailing_entries: int,
-    ) -> None: ...
+    ) -> Self: ...
     def fileno(self) -> int: ...
     def next_event(self) -> tuple[int, int, int, int, int, bytes] | None: ...
     def propose(self, request: int, command: bytes) -> None: ...

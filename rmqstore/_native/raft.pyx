@@ -1,6 +1,7 @@
 # cython: language_level=3
 """A node of a Raft group: csrc/raft. This extension is left out where libraft is not installed."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
@@ -142,6 +143,7 @@ def found(directory, **options):
     _check(status, error)
 
 
+@cython.final
 cdef class Node:
     """A node that takes part in its group from here to `close`."""
 

@@ -73,6 +73,33 @@ def program(source: Path, sanitizers: Sequence[str], more: Sequence[Path] = ()) 
     return _link([source, *more], [], sanitizers, "run")
 
 
+def raft_files(pattern: str) -> list[Path]:
+    """Return the files of csrc that need libraft."""
+    return sorted((SOURCES / "raft").glob(pattern))
+
+
+def has_raft() -> bool:
+    """Tell whether csrc/raft compiles with the libraft that is installed."""
+    words = [*COMPILER, "-fsyntax-only", "-w", *FLAGS, f"-I{SOURCES}"]
+    done = subprocess.run([*words, *map(str, raft_files("*.c"))], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def raft_program(
+    sources: Sequence[Path], sanitizers: Sequence[str], libraries: Sequence[str]
+) -> Path:
+    """Return the program of *sources*, files of csrc/raft among them, and nothing else of csrc."""
+    # The compiler takes an array of one element for less than that under a sanitizer.
+    words = [*COMPILER, *FLAGS, *sanitizers, "-Wno-stringop-overread", f"-I{SOURCES}"]
+    made = BUILD / f"{_digest([*words, *libraries], [*sources, *raft_files('*.h')])}.run"
+    with _lock(made):
+        if not made.exists():
+            new = made.with_suffix(".new")
+            _run([*words, "-o", str(new), *map(str, sources), *libraries])
+            new.replace(made)
+    return made
+
+
 def _link(
     extra: Sequence[Path], link: Sequence[str], sanitizers: Sequence[str] | None, suffix: str
 ) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from tests.c.library import COMPILER, ROOT, is_sanitized
 
 HERE = Path(__file__).parent
-BUILT_ALONE = ("test_pump.py", "test_stress.py")
+BUILT_ALONE = ("test_pump.py", "test_raft.py", "test_stress.py")
 """They make programs of their own for each sanitizer, which bear no other one beside them."""
 
 

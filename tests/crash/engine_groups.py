@@ -38,7 +38,7 @@ class NodeProcess:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.acknowledged: list[str] = []
         self.is_started = self.leads = self.has_failed = False
-        self.refused = 0
+        self.refused = self.restored = 0
         self._history: list[str] | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.engine_node", json.dumps(settings)],
@@ -64,6 +64,8 @@ class NodeProcess:
                 self.is_started = True
             elif word == "refused":
                 self.refused += 1
+            elif word == "restored":
+                self.restored = int(rest[0])
             elif word == "failed":
                 self.has_failed = True
             else:
@@ -205,6 +207,10 @@ class Group:
         counted = self.nodes[name].refused
         self._wait(lambda: self.nodes[name].refused > counted, "a command is refused")
 
+    def wait_for_snapshot(self, name: str) -> None:
+        """Wait until a node has taken a state from another one, since its start."""
+        self._wait(lambda: self.nodes[name].restored > 0, f"{name} gets a snapshot")
+
     def wait_for_failure(self, name: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until the disk of a node has ended its part, and do *meanwhile* before each look."""
 
@@ -260,7 +266,11 @@ class Group:
             self._check_alive()
             return condition()
 
-        spin_until(is_so, what, timeout=WAIT_S)
+        try:
+            spin_until(is_so, what, timeout=WAIT_S)
+        except AssertionError as error:
+            counts = {n: (each.leads, len(each.acknowledged)) for n, each in self.nodes.items()}
+            raise AssertionError(f"{error}; leads and commands of each node: {counts}") from None
 
 
 class RaftGroup(Group):
@@ -271,6 +281,8 @@ class RaftGroup(Group):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
+        self.joining: set[str] = set()
+        """Nodes that lost their directory, and take the log from the others."""
         self._stack = ExitStack()
         self._ports = dict(
             zip(self.names, self._stack.enter_context(reserved(len(self.names))), strict=True)
@@ -293,7 +305,11 @@ class RaftGroup(Group):
             for (source, target), relay in self._relays.items()
             if source == name
         }
-        return {**super().settings(name), "ports": {**ports, name: self._ports[name]}}
+        return {
+            **super().settings(name),
+            "ports": {**ports, name: self._ports[name]},
+            "founds": name not in self.joining,
+        }
 
     def damage_tail(self, name: str, rng: random.Random) -> None:
         """Change the end of the segment that was being written, up to several entries of it."""

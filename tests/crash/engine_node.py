@@ -8,6 +8,7 @@ SETTINGS is JSON: `engine`, `node`, `run` and what `make_engine` needs. Lines on
     leads | follows      a change of its leadership
     ack COMMAND          a command that was committed
     refused              a command that was not, for want of room
+    restored COUNT       a snapshot of so many commands took the place of its state
     failed               its part has ended
     history COMMAND...   the answer to `history` on stdin
 
@@ -52,6 +53,7 @@ def make_engine(settings: dict[str, Any]) -> Engine:
             node_id=node,
             members={each: ("127.0.0.1", port) for each, port in settings["ports"].items()},
             bind_host="127.0.0.1",
+            founds=settings["founds"],
             snapshot_entries=SNAPSHOT_ENTRIES,
             election_ms=500,
             heartbeat_ms=50,
@@ -59,12 +61,20 @@ def make_engine(settings: dict[str, Any]) -> Engine:
     return OwnFileEngine(settings["directory"], node_id=node, snapshot_entries=SNAPSHOT_ENTRIES)
 
 
+class ToldHistory(History):
+    """A history that prints when it is replaced."""
+
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        say("restored", str(len(self.commands)))
+
+
 class Node:
     """Proposes while it leads, and answers."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._engine = make_engine(settings)
-        self._history = History()
+        self._history = ToldHistory()
         self._numbers = (f"{settings['node']}.{settings['run']}.{n}" for n in itertools.count())
         self._leads = asyncio.Event()
         self._goes = asyncio.Event()

@@ -2,7 +2,9 @@
 all nodes have one history, while a snapshot is taken every 200 entries.
 
 Each node has a file system of its own. Power is cut as the tests of file systems themselves do it:
-the kernel stops it at once, with nothing written back, and what was not synced is gone.
+the kernel stops it at once, with nothing written back, and what was not synced is gone. The
+processes are killed before that: a sync that is under way when the kernel stops a file system may
+be reported as done. A single node cannot stand such a report; a group of three can stand one.
 """
 
 from __future__ import annotations
@@ -92,10 +94,9 @@ def test_power_loss_of_all_at_once_leaves_every_acknowledged_command(
         for _ in range(ROUNDS):
             group.start()
             group.progress(rng.randrange(1, 2 * ENTRIES))
-            for each in disks.values():
-                each.vanish()
             group.kill_all()
             for each in disks.values():
+                each.vanish()
                 each.repair()
             group.settle()
 
@@ -109,14 +110,14 @@ def test_power_loss_of_one_node_holds_up_nobody_and_loses_nothing(
             group.start()
             group.progress(ENTRIES)
             lost = victim(group, number)
-            disks[lost].vanish()
             group.kill(lost)
+            disks[lost].vanish()
             group.progress(ENTRIES)
             disks[lost].repair()
             group.settle()
 
 
-@pytest.mark.parametrize("make", ENGINES)
+@pytest.mark.parametrize("make", REPLICATED)
 def test_disk_that_goes_away_ends_its_node_and_loses_nothing(
     make: type[Group], tmp_path: Path
 ) -> None:
@@ -127,8 +128,7 @@ def test_disk_that_goes_away_ends_its_node_and_loses_nothing(
             failing = victim(group, number)
             disks[failing].vanish()
             group.wait_for_failure(failing)
-            if make in REPLICATED:
-                group.progress(ENTRIES, besides=[failing])
+            group.progress(ENTRIES)
             group.kill(failing)
             disks[failing].repair()
             group.settle()
@@ -144,7 +144,7 @@ def test_full_disk_ends_its_node_which_catches_up_when_there_is_room(tmp_path: P
             filler = disks[full].path / "filler"
             # C-Raft itself gives room back, when it ends a segment.
             group.wait_for_failure(full, meanwhile=partial(fill_up, filler))
-            group.progress(ENTRIES, besides=[full])
+            group.progress(ENTRIES)
             group.kill(full)
             filler.unlink()
             group.settle()

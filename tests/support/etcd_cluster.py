@@ -11,6 +11,7 @@ import json
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -33,8 +34,15 @@ needs_etcd = pytest.mark.skipif(
 class Member:
     """One process of a cluster."""
 
-    def __init__(self, name: str, directory: Path, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        options: Mapping[str, str],
+        context: ssl.SSLContext | None,
+    ) -> None:
         self.name = name
+        self._context = context
         self._options = options
         self.peers, self.clients = Relay(), Relay()
         self.process: subprocess.Popen[bytes] | None = None
@@ -44,7 +52,7 @@ class Member:
     @property
     def url(self) -> str:
         """Where clients reach the member, through its relay."""
-        return _url(self.clients.address)
+        return _url(self.clients.address, is_secure=self._context is not None)
 
     def launch(self, cluster: str) -> None:
         """Start the process; it may still end because a port was taken."""
@@ -57,7 +65,7 @@ class Member:
             "initial-advertise-peer-urls": _url(self.peers.address),
             "listen-peer-urls": _url(("127.0.0.1", peers)),
             "advertise-client-urls": self.url,
-            "listen-client-urls": _url(("127.0.0.1", clients)),
+            "listen-client-urls": _url(("127.0.0.1", clients), is_secure=self._context is not None),
             "logger": "zap",
             **self._options,
         }
@@ -73,7 +81,10 @@ class Member:
         target = self.clients.target
         if target is None or self.has_ended():
             return False
-        connection = http.client.HTTPConnection(*target, timeout=5)
+        if self._context is None:
+            connection = http.client.HTTPConnection(*target, timeout=5)
+        else:
+            connection = http.client.HTTPSConnection(*target, timeout=5, context=self._context)
         try:
             connection.request("GET", "/health")
             return bool(json.load(connection.getresponse())["health"] == "true")
@@ -110,15 +121,23 @@ class Member:
 
 
 class EtcdCluster:
-    """Members that agree, started with *options* besides; leaving the context ends them."""
+    """Members that agree, started with *options* besides; leaving the context ends them.
+
+    *context* is what clients need where *options* have the members speak TLS with them.
+    """
 
     def __init__(
-        self, directory: Path, *, members: int = 1, options: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        members: int = 1,
+        options: Mapping[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self._stack = ExitStack()
         self.members: list[Member] = []
         for number in range(members):
-            member = Member(f"m{number}", directory / f"m{number}", options or {})
+            member = Member(f"m{number}", directory / f"m{number}", options or {}, context)
             self._stack.callback(member.close)
             self.members.append(member)
         self._cluster = ",".join(f"{m.name}={_url(m.peers.address)}" for m in self.members)
@@ -163,9 +182,9 @@ class EtcdCluster:
             each.kill()
 
 
-def _url(address: tuple[str, int]) -> str:
+def _url(address: tuple[str, int], *, is_secure: bool = False) -> str:
     host, port = address
-    return f"http://{host}:{port}"
+    return f"{'https' if is_secure else 'http'}://{host}:{port}"
 
 
 def _free_port() -> int:
