@@ -18,10 +18,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar, cast
 
 from rmqstore import arguments
 from rmqstore._native.core import (
@@ -56,6 +56,7 @@ __all__ = ["AsyncQueue", "AsyncStore"]
 _MEMORY, _REPLICATED = Durability.MEMORY, Durability.REPLICATED
 _SLICE_MS = 100
 _FOLLOW_BATCH = 256
+_Receipts = TypeVar("_Receipts", Receipt, list[Receipt])
 
 
 def open(
@@ -315,15 +316,22 @@ class AsyncStore:
 
         if admission is None:
             return receipt
-        if admission.is_flushed:
-            timeout = await self._flushed(receipt.end_offset, timeout, receipt)
-        if wanted is _REPLICATED:
-            await self._replicated(admission, receipt, timeout)
-        else:
-            receipt = AsyncView.with_durability(receipt, wanted)
+        return await self._acknowledged_put(admission, receipt, wanted, timeout)
 
-        admission.check(receipt)
-        return receipt
+    def append(
+        self, put: Callable[[], _Receipts], durability: Durability | None = None
+    ) -> _Receipts | Coroutine[Any, Any, _Receipts]:
+        """Call *put*, which appends with Durability.MEMORY, and return its receipts, or a coroutine
+        that returns them when they are as durable as asked.
+
+        The receipts are not used by anyone else. Raises as *put*, and as Store.put when it refuses
+        one.
+        """
+        wanted = self.store.default_durability if durability is None else durability
+        if wanted is _MEMORY:
+            return put()
+        admission = self._view.admit(None, wanted)
+        return self._acknowledged_put(admission, put(), wanted, None)
 
     async def put_many(
         self,
@@ -349,15 +357,29 @@ class AsyncStore:
 
         if admission is None or not receipts:
             return receipts
-        if admission.is_flushed:
-            timeout = await self._flushed(receipts[-1].end_offset, timeout, receipts)
-        if wanted is _REPLICATED:
-            await self._replicated(admission, receipts, timeout)
-        else:
-            receipts = [AsyncView.with_durability(receipt, wanted) for receipt in receipts]
+        return await self._acknowledged_put(admission, receipts, wanted, timeout)
 
-        admission.check(receipts)
-        return receipts
+    async def _acknowledged_put(
+        self,
+        admission: Admission,
+        receipts: _Receipts,
+        wanted: Durability,
+        timeout: float | None,
+    ) -> _Receipts:
+        """Waits until what was appended is as durable as asked; returns receipts that say so."""
+        made: Any = receipts
+        if admission.is_flushed:
+            last: Receipt = made[-1] if isinstance(made, list) else made
+            timeout = await self._flushed(last.end_offset, timeout, made)
+        if wanted is _REPLICATED:
+            await self._replicated(admission, made, timeout)
+        elif isinstance(made, list):
+            made = [AsyncView.with_durability(receipt, wanted) for receipt in made]
+        else:
+            made = AsyncView.with_durability(made, wanted)
+
+        admission.check(made)
+        return cast(_Receipts, made)
 
     async def _replicated(
         self, admission: Admission, receipt: Receipt | list[Receipt], timeout: float | None

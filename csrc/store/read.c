@@ -298,8 +298,10 @@ static int take_units(struct getting *getting, struct rmq_error *err)
     struct rmq_unit units[RMQ_UNIT_CHUNK];
     struct rmq_get_result *result = getting->result;
     int64_t offset = getting->request->offset;
+    size_t seen = 0, max_units = getting->request->max_units;
 
-    while (offset < result->max_offset && getting->messages < getting->request->max_count) {
+    while (offset < result->max_offset && getting->messages < getting->request->max_count &&
+           (max_units == 0 || seen < max_units)) {
         size_t count = 0;
         assert(offset >= 0);
         size_t room = getting->request->max_count - getting->messages;
@@ -325,6 +327,7 @@ static int take_units(struct getting *getting, struct rmq_error *err)
             offset = units[i].queue_offset + units[i].batch_size;
             result->next_offset = offset;
         }
+        seen += count;
     }
     return RMQ_OK;
 }

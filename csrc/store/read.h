@@ -40,6 +40,7 @@ struct rmq_get_request {
     const struct rmq_slice *tags; /* any of these, by hash and then by text; none: all records */
     size_t tag_count;
     size_t max_count; /* messages; an inner batch counts as many as it holds */
+    size_t max_units; /* units looked at, about: a limit where tags pass over many; 0: no limit */
     int32_t queue_id;
     bool check_crc;
 };

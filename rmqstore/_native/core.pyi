@@ -282,8 +282,43 @@ class StoreWriter(LogHandle):
         timeout: float | None,
         together: bool,
     ) -> list[Receipt]: ...
+    def _put_encoded(
+        self,
+        topic: str,
+        body: bytes,
+        properties: bytes,
+        *,
+        queue: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> Receipt: ...
+    def _put_encoded_batch(
+        self,
+        topic: str,
+        batch: bytes,
+        count: int,
+        *,
+        queue: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> list[Receipt]: ...
 
 class StoreReader(StoreWriter):
+    def _get_raw(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tags: str | Sequence[str] | None,
+        check_crc: bool,
+    ) -> tuple[GetStatus, int, int, int, int, bytes]: ...
     def _get(
         self,
         topic: str,

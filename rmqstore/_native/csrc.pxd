@@ -443,6 +443,7 @@ cdef extern from "store/read.h" nogil:
         const rmq_slice *tags
         size_t tag_count
         size_t max_count
+        size_t max_units
         int32_t queue_id
         bint check_crc
 

@@ -259,3 +259,103 @@ cdef class StoreWriter(LogHandle):
             bodies.take(item, message, <Py_ssize_t>i)
 
         return 0
+
+    # As clients of a broker send them: properties as text, the address as a record holds it.
+
+    def _put_encoded(self, str topic not None, bytes body not None, bytes properties not None, *, int32_t queue,
+                     int32_t flag, int32_t sys_flag, int64_t born_timestamp, bytes born_host not None,
+                     int32_t reconsume_times):
+        """Append one message and return its Receipt; nothing is awaited.
+
+        The caller has validated *properties*: no 0 byte, no CRC property. *born_host* is address and port as a record
+        holds them. Raises as put.
+        """
+        cdef rmq_message message
+        self.alive()
+        fill_encoded(self, &message, topic, queue, sys_flag, born_timestamp, born_host)
+        message.flag = flag
+        message.reconsume_times = reconsume_times
+        message.properties = PyBytes_AS_STRING(properties)
+        message.properties_size = <size_t>PyBytes_GET_SIZE(properties)
+        message.body = <const uint8_t *>PyBytes_AS_STRING(body)
+        message.body_size = <size_t>PyBytes_GET_SIZE(body)
+        return self.put_one(topic, &message, MEMORY, None, None)
+
+    def _put_encoded_batch(self, str topic not None, bytes batch not None, size_t count, *, int32_t queue,
+                           int32_t sys_flag, int64_t born_timestamp, bytes born_host not None,
+                           int32_t reconsume_times):
+        """Append the *count* messages of a batch (csrc/format/batch.h) side by side and return their Receipts;
+        nothing is awaited.
+
+        The caller has validated the batch. Raises as put_many, and CorruptionError for a batch of another form or
+        count.
+        """
+        cdef AckBoard board = self._board
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_message first
+        cdef rmq_message *out = NULL
+        cdef rmq_receipt *receipts = NULL
+        cdef rmq_batch_item item
+        cdef rmq_error err
+        cdef Waited waited
+        cdef size_t at = 0, i, stored = 0
+        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(batch)
+        cdef int status
+        try:
+            admit(self, board, MEMORY, 0, None, &waited)
+            fill_encoded(self, &first, topic, queue, sys_flag, born_timestamp, born_host)
+            first.reconsume_times = reconsume_times
+            out = <rmq_message *>PyMem_Malloc(count * sizeof(rmq_message) if count else 1)
+            receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt) if count else 1)
+            if out == NULL or receipts == NULL:
+                raise MemoryError
+
+            for i in range(count):
+                check(rmq_batch_next(data, <size_t>PyBytes_GET_SIZE(batch), &at, &item, &err), &err)
+                out[i] = first
+                out[i].flag = item.flag
+                out[i].body, out[i].body_size = item.body, <size_t>item.body_size
+                out[i].properties, out[i].properties_size = item.properties, <size_t>item.properties_size
+
+            status = wait_raw(self, handle, &err)
+            if status == RMQ_OK:
+                with nogil:
+                    status = rmq_store_put(handle, out, count, True, receipts, &stored, &err)
+            result = [make_receipt(topic, &out[i], &receipts[i], MEMORY, 1) for i in range(stored)]
+            if status != RMQ_OK:
+                raise put_refused(error_of(&err), master_hint=self._master_hint, stored=result, number=err.at_offset,
+                                  count=count, is_retriable=err.status == RMQ_NO_SPACE)
+            return result
+        finally:
+            PyMem_Free(out)
+            PyMem_Free(receipts)
+            self.leave()
+
+
+cdef int fill_encoded(StoreHandle store, rmq_message *message, str topic, int32_t queue, int32_t sys_flag,
+                      int64_t born_timestamp, bytes born_host) except -1:
+    cdef rmq_slice name
+    memset(message, 0, sizeof(rmq_message))
+    message_text("topic", topic, &name)
+    message.topic, message.topic_size = name.data, name.size
+    message.queue_id = queue
+    message.sys_flag = sys_flag
+    message.born_timestamp = born_timestamp
+    message.born_host = host_of_bytes("born_host", born_host)
+    message.store_host = store.host
+    return 0
+
+
+cdef rmq_host host_of_bytes(str name, bytes packed) except *:
+    """The host of the bytes that a record holds: address, and port as 4 bytes."""
+    cdef rmq_host host
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(packed) - 4
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(packed)
+    if size != 4 and size != 16:
+        raise ArgumentError(f"{name} has {size + 4} bytes; give 8 (IPv4) or 20 (IPv6), the last 4 of them the port")
+    memset(&host, 0, sizeof(host))
+    host.size = <uint8_t>size
+    memcpy(host.address, data, <size_t>size)
+    host.port = <int32_t>(<uint32_t>data[size] << 24 | <uint32_t>data[size + 1] << 16 |
+                          <uint32_t>data[size + 2] << 8 | data[size + 3])
+    return host

@@ -2,6 +2,7 @@
 
 cdef enum:
     FOUND_MAX = 512
+    UNITS_MAX = 65536
     QUERY_MAX = 65536
 
 # By the value of enum rmq_get_status, which is RocketMQ's order.
@@ -87,6 +88,61 @@ cdef class StoreReader(StoreWriter):
             if status != RMQ_OK and not records:
                 raise error_of(&err)
             return records
+        finally:
+            self.leave()
+
+    def _get_raw(self, str topic not None, int32_t queue, int64_t offset, size_t max_count, int64_t max_bytes,
+                 tags, bint check_crc):
+        """(status, next offset, min offset, max offset, messages, records back to back): copied once, into the answer.
+
+        At most 512 records of some 65,536 units; the first one always passes *max_bytes*. What was found before a damaged record, or one that
+        is cut at the same time, is handed out; the next call meets the damage.
+        """
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_get_request request
+        cdef rmq_get_result result
+        cdef rmq_found found[FOUND_MAX]
+        cdef rmq_slice name
+        cdef rmq_error err
+        cdef _Tags wanted = _Tags(tags)
+        cdef int status
+        cdef size_t i, at = 0, messages = 0
+        cdef Py_ssize_t size = 0
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef bytes records
+        cdef uint8_t *out
+        memset(&request, 0, sizeof(request))
+        request.topic, request.topic_size = name.data, name.size
+        request.queue_id, request.offset = queue, offset
+        request.max_count = min(max(max_count, <size_t>1), <size_t>FOUND_MAX)
+        request.max_bytes, request.check_crc = max(max_bytes, <int64_t>1), check_crc
+        request.max_units = UNITS_MAX
+        request.tags, request.tag_count = wanted.slices, wanted.count
+        try:
+            with nogil:
+                status = rmq_store_get(handle, &request, found, &result, &err)
+            try:
+                for i in range(result.count):
+                    size += found[i].size
+                records = PyBytes_FromStringAndSize(NULL, size)
+                out = <uint8_t *>PyBytes_AS_STRING(records)
+                for i in range(result.count):
+                    memcpy(out + at, found[i].data, <size_t>found[i].size)
+                    if not rmq_store_copy_is_whole(handle, out + at, found[i].data, <size_t>found[i].size):
+                        result.next_offset = found[i].queue_offset
+                        break
+                    at += <size_t>found[i].size
+                    messages += <size_t>found[i].batch_size
+                if <Py_ssize_t>at < size:
+                    if at == 0:
+                        raise cut_while_read(found[0].physical_offset)
+                    records = records[:at]
+            finally:
+                rmq_found_release(found, result.count)
+            if status != RMQ_OK and result.count == 0:
+                raise error_of(&err)
+            return (GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, messages,
+                    records)
         finally:
             self.leave()
 

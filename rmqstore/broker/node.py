@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.client_service import ClientService
 from rmqstore.broker.controller_link import ControllerLink
 from rmqstore.broker.handlers.admin import AdminRequests
 from rmqstore.broker.handlers.groups import GroupRequests
@@ -126,6 +127,8 @@ class Broker:
         self._metadata_link = MetadataLink(self)
         self.controllers: ControllerLink | None = None
         """The link to the controllers; None without enableControllerMode."""
+        self.client_service = ClientService(self)
+        """What serves producers and consumers."""
         self._role = Role()
         self._nameservers: NameserverLink | None = None
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
@@ -173,6 +176,8 @@ class Broker:
         client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
         self._client = client
         self._stack.push_async_callback(self._tasks.close)
+        self.client_service.start()
+        self._stack.callback(self.client_service.close)
         self._stack.push_async_callback(self._metadata_link.close)
         if not self.config.is_controlled:
             await self._take_fixed_role()
@@ -226,7 +231,7 @@ class Broker:
         handlers: dict[int, Handler] = {}
         for family in families:
             handlers |= family(self).handlers()
-        return handlers
+        return handlers | self.client_service.handlers()
 
     def _store_of(self, config: BrokerConfig) -> AsyncStore:
         host, port = self.address
@@ -280,6 +285,7 @@ class Broker:
         self._role = role
         self.metadata.take_role(role)
         self._metadata_link.take_role(role)
+        self.client_service.role_changed()
         self.log.info("role: %s", role)
         self._wake_role_waiters()
         self.registration_due()
@@ -335,6 +341,12 @@ class Broker:
         if self._replica is None or self._replica.address is None:
             return None
         return self.config.replica.ha_host_address or self.config.host, self._replica.address[1]
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that the connections of clients hold: frames that are not complete, not answered,
+        or not read."""
+        return 0 if self._server is None else self._server.status().held_bytes
 
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""

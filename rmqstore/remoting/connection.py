@@ -180,6 +180,11 @@ class RemotingConnection(asyncio.Protocol):
         return self._out_bytes + (0 if transport is None else transport.get_write_buffer_size())
 
     @property
+    def is_writable(self) -> bool:
+        """Whether the peer reads: frames that are sent now do not pile up behind others."""
+        return self.is_open and self._writable.is_set()
+
+    @property
     def is_lost(self) -> bool:
         """Whether the connection is gone and its callbacks were called."""
         return self._lost.is_set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,13 @@ from hypothesis import strategies as st
 from rmqstore._native.core import make_remoting_header, read_remoting_header
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.batch import batch_properties
+from rmqstore.remoting.bodies.clients import (
+    CheckClientBody,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchBody,
+)
 from rmqstore.remoting.codes import LanguageCode
 from rmqstore.remoting.frames import (
     Frame,
@@ -23,9 +31,27 @@ from rmqstore.remoting.frames import (
     read_binary_header,
     read_json_header,
 )
+from rmqstore.remoting.headers.clients import (
+    ConsumerGroupRequestHeader,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
 from rmqstore.remoting.headers.field import Header
-from rmqstore.remoting.headers.pull import PullMessageRequestHeader
-from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2
+from rmqstore.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqstore.remoting.headers.queries import (
+    GetMaxOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rmqstore.remoting.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from rmqstore.remoting.preface import begins_preface, missing_bytes, source_of
 from tests.golden.remoting import every_frame
 from tests.reference import remoting_frame
@@ -43,6 +69,17 @@ VALUES = st.recursive(
 )
 
 
+HEADERS: tuple[type[Header], ...] = (
+    *(SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader),
+    *(PullMessageRequestHeader, PullMessageResponseHeader, QueueRequestHeader),
+    *(GetMaxOffsetRequestHeader, SearchOffsetRequestHeader, OffsetResponseHeader),
+    *(QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader),
+    *(UnregisterClientRequestHeader, ConsumerGroupRequestHeader, HeartbeatResponseHeader),
+)
+DECODERS: tuple[Callable[[bytes], object], ...] = (
+    *(HeartbeatData.decode, ConsumerList.decode, CheckClientBody.decode, LockBatchBody.decode),
+    lambda body: list(batch_properties(body)),
+)
 HOSTILE = (b'{"$ref":"$"}', b"\\ud800", b"[[[[", b"1e999", b"9" * 50)
 SIGNS = (b"{", b"}", b'"', b"\\", b",", b":", b"[", b"]", b"'", b"0:", b"\xc3")
 
@@ -123,7 +160,7 @@ def survive(stream: bytes, rng: random.Random) -> None:
     for frame in found:
         assert FrameDecoder().feed(encode(frame)) == [frame]
         survive_body(frame.body)
-        for header in (SendMessageRequestHeaderV2, PullMessageRequestHeader):
+        for header in HEADERS:
             try:
                 header.from_fields(frame.ext_fields)
             except InvalidFieldError as error:
@@ -131,6 +168,11 @@ def survive(stream: bytes, rng: random.Random) -> None:
 
 
 def survive_body(body: bytes) -> None:
+    for decode in DECODERS:
+        try:
+            decode(body)
+        except RemotingFrameError as error:
+            require_message(error)
     try:
         value = fastjson.loads(body)
     except RemotingFrameError as error:

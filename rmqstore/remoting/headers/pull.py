@@ -1,11 +1,25 @@
-"""The header of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
 
 from __future__ import annotations
 
-from rmqstore.remoting.headers.field import header, int32, int64, string
+from enum import IntFlag
+
+from rmqstore.remoting.headers.field import Header, header, int32, int64, string
 from rmqstore.remoting.headers.rpc import TopicRequestHeader
 
-__all__ = ["PullMessageRequestHeader"]
+__all__ = ["PullFlag", "PullMessageRequestHeader", "PullMessageResponseHeader"]
+
+
+class PullFlag(IntFlag):
+    """The bits of a pull's sysFlag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    """Wait for messages where there are none."""
+    SUBSCRIPTION = 4
+    """The request has the subscription, which otherwise is that of the consumer's heartbeat."""
+    CLASS_FILTER = 8
+    LITE_PULL = 16
 
 
 @header
@@ -18,7 +32,7 @@ class PullMessageRequestHeader(TopicRequestHeader):
     queue_offset: int = int64("queueOffset")
     max_messages: int = int32("maxMsgNums")
     sys_flag: int = int32("sysFlag")
-    """Bits: 1 commit the offset, 2 wait for messages, 4 subscription, 8 class filter, 16 lite."""
+    """Bits of `PullFlag`."""
     commit_offset: int = int64("commitOffset")
     suspend_timeout_ms: int = int64("suspendTimeoutMillis")
     subscription: str | None = string("subscription", default=None)
@@ -29,3 +43,19 @@ class PullMessageRequestHeader(TopicRequestHeader):
     proxy_client_id: str | None = string("proxyFrowardClientId", default=None)
     lite_topic: str | None = string("liteTopic", default=None)
     """Of release 5.5 on."""
+
+
+@header
+class PullMessageResponseHeader(Header):
+    """Where the consumer goes on, and what there is."""
+
+    suggested_broker_id: int = int64("suggestWhichBrokerId")
+    """The broker of the group to pull from next."""
+    next_offset: int = int64("nextBeginOffset")
+    min_offset: int = int64("minOffset")
+    max_offset: int = int64("maxOffset")
+    offset_delta: int | None = int64("offsetDelta", default=None)
+    topic_sys_flag: int | None = int32("topicSysFlag", default=None)
+    group_sys_flag: int | None = int32("groupSysFlag", default=None)
+    forbidden_type: int | None = int32("forbiddenType", default=None)
+    """What refuses the pull: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""

@@ -1,15 +1,42 @@
-"""The header of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
+"""Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
 
 from __future__ import annotations
 
 from rmqstore.remoting.headers.field import Header, boolean, header, int32, int64, string
+from rmqstore.remoting.headers.rpc import TopicRequestHeader
 
-__all__ = ["SendMessageRequestHeaderV2"]
+__all__ = [
+    "SendMessageRequestHeader",
+    "SendMessageRequestHeaderV2",
+    "SendMessageResponseHeader",
+]
+
+
+@header
+class SendMessageRequestHeader(TopicRequestHeader):
+    """A message to store, without its body, as SEND_MESSAGE names the fields."""
+
+    producer_group: str = string("producerGroup")
+    topic: str = string("topic")
+    default_topic: str = string("defaultTopic")
+    default_topic_queues: int = int32("defaultTopicQueueNums")
+    queue_id: int = int32("queueId")
+    """-1: the broker chooses."""
+    sys_flag: int = int32("sysFlag")
+    born_timestamp_ms: int = int64("bornTimestamp")
+    flag: int = int32("flag")
+    properties: str | None = string("properties", default=None)
+    """Name, U+0001, value, U+0002 for each property."""
+    reconsume_times: int | None = int32("reconsumeTimes", default=None)
+    unit_mode: bool | None = boolean("unitMode", default=None)
+    max_reconsume_times: int | None = int32("maxReconsumeTimes", default=None)
+    is_batch: bool | None = boolean("batch", default=None)
 
 
 @header
 class SendMessageRequestHeaderV2(Header):
-    """A message to store, without its body. The field names have one letter in Java too."""
+    """The same as SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE name it. The field names have one letter
+    in Java too."""
 
     producer_group: str = string("a")
     topic: str = string("b")
@@ -27,3 +54,20 @@ class SendMessageRequestHeaderV2(Header):
     max_reconsume_times: int | None = int32("l", default=None)
     is_batch: bool | None = boolean("m", default=None)
     broker_name: str | None = string("n", default=None)
+
+
+@header
+class SendMessageResponseHeader(Header):
+    """Where a message was stored."""
+
+    message_id: str = string("msgId")
+    """The offset message id; of a batch those of all messages, with commas between them."""
+    queue_id: int = int32("queueId")
+    queue_offset: int = int64("queueOffset")
+    """Of the first message of a batch."""
+    transaction_id: str | None = string("transactionId", default=None)
+    """The unique key of the message, or of the batch."""
+    batch_unique_id: str | None = string("batchUniqId", default=None)
+    """The unique key of a batch that is stored as one record."""
+    region: str | None = string("MSG_REGION", default=None)
+    is_traced: bool | None = boolean("TRACE_ON", default=None)

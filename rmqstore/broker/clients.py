@@ -1,0 +1,207 @@
+"""The clients of a broker: which consumers and producers are online, at which connection.
+
+A client says with each heartbeat which groups it is in. It leaves a group with a request, when its
+connection ends, or after the time without a heartbeat. Members that stay are notified of each
+change, so that they share the queues again.
+
+Connections are any hashable objects. Time comes in as *now_ms*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqstore.remoting.bodies.clients import ConsumerData, SubscriptionData
+
+__all__ = ["BROADCASTING", "Change", "Client", "ClientTable", "ConsumerGroup"]
+
+BROADCASTING = "BROADCASTING"
+"""The message model whose consumers share no queues."""
+
+
+class Client(NamedTuple):
+    """One client at one connection."""
+
+    connection: Hashable
+    client_id: str
+    language: str
+    version: int
+
+
+class Change(NamedTuple):
+    """A group whose members have changed, and the connections to notify of it."""
+
+    group: str
+    connections: tuple[Hashable, ...]
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group; what the last one said counts for all."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from: str
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    """By topic."""
+    members: dict[Hashable, Client] = field(default_factory=dict)
+    """By connection, in the order in which they came."""
+    fingerprint: int = 0
+
+
+class ClientTable:
+    """All clients of one broker.
+
+    A connection may register *groups_max* groups of either kind; further ones are left out.
+    """
+
+    def __init__(self, *, timeout_ms: int = 120_000, groups_max: int = 1000) -> None:
+        self._timeout_ms = timeout_ms
+        self._groups_max = groups_max
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Hashable, Client]] = {}
+        self._groups_of: dict[Hashable, set[tuple[str, str]]] = {}
+        """Of each connection: kind and name of its groups."""
+        self._heard_ms: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._heard_ms)
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members, None for another one."""
+        return self._consumers.get(name)
+
+    def producers(self, group: str) -> tuple[Client, ...]:
+        """Return the members of a producer group."""
+        return tuple(self._producers.get(group, {}).values())
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return what a consumer group wants of a topic, None where it wants nothing."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    # -- Heartbeats.
+
+    def heard(self, connection: Hashable, *, now_ms: int) -> None:
+        """Count a heartbeat of *connection*, which keeps it for the time of the table."""
+        self._heard_ms[connection] = now_ms
+
+    def register_producer(self, group: str, client: Client) -> bool:
+        """Add a producer; return whether its connection is new in the group."""
+        if not self._has_room(client.connection, ("producer", group)):
+            return False
+        members = self._producers.setdefault(group, {})
+        is_new = client.connection not in members
+        members[client.connection] = client
+        return is_new
+
+    def register_consumer(
+        self,
+        data: ConsumerData,
+        client: Client,
+        *,
+        fingerprint: int = 0,
+        keeps_subscriptions: bool = False,
+    ) -> Change | None:
+        """Add a consumer, or renew it; return whom to notify of what has changed by it.
+
+        With *keeps_subscriptions* the consumer left its subscriptions out, and those of the group
+        stay. Groups that broadcast are notified of nothing.
+        """
+        if not self._has_room(client.connection, ("consumer", data.group)):
+            return None
+        group = self._consumers.get(data.group)
+        if group is None:
+            group = self._consumers[data.group] = ConsumerGroup(
+                data.group, data.consume_type, data.message_model, data.consume_from
+            )
+        is_changed = client.connection not in group.members
+        group.members[client.connection] = client
+        group.fingerprint = fingerprint
+        if not keeps_subscriptions:
+            group.consume_type = data.consume_type
+            group.message_model = data.message_model
+            group.consume_from = data.consume_from
+            is_changed |= _subscribe(group.subscriptions, data.subscriptions)
+        return _change_of(group) if is_changed else None
+
+    def _has_room(self, connection: Hashable, entry: tuple[str, str]) -> bool:
+        groups = self._groups_of.setdefault(connection, set())
+        if entry not in groups and len(groups) >= self._groups_max:
+            return False
+        groups.add(entry)
+        return True
+
+    # -- The end.
+
+    def unregister(
+        self, connection: Hashable, *, producer_group: str | None, consumer_group: str | None
+    ) -> tuple[Change, ...]:
+        """Take the client at *connection* out of the groups; return whom to notify."""
+        changes: tuple[Change, ...] = ()
+        if producer_group is not None:
+            changes += self._leave(connection, ("producer", producer_group))
+        if consumer_group is not None:
+            changes += self._leave(connection, ("consumer", consumer_group))
+        return changes
+
+    def forget(self, connection: Hashable) -> tuple[Change, ...]:
+        """Take a connection that ended out of all groups; return whom to notify."""
+        changes: tuple[Change, ...] = ()
+        for entry in sorted(self._groups_of.get(connection, ())):
+            changes += self._leave(connection, entry)
+        self._groups_of.pop(connection, None)
+        self._heard_ms.pop(connection, None)
+        return changes
+
+    def silent(self, now_ms: int) -> tuple[Hashable, ...]:
+        """Return the connections that were not heard for the time of the table; `forget` them."""
+        oldest_ms = now_ms - self._timeout_ms
+        return tuple(each for each, heard_ms in self._heard_ms.items() if heard_ms < oldest_ms)
+
+    def _leave(self, connection: Hashable, entry: tuple[str, str]) -> tuple[Change, ...]:
+        groups = self._groups_of.get(connection, set())
+        if entry not in groups:
+            return ()
+        groups.discard(entry)
+        kind, name = entry
+        if kind == "producer":
+            producers = self._producers[name]
+            del producers[connection]
+            if not producers:
+                del self._producers[name]
+            return ()
+        group = self._consumers[name]
+        del group.members[connection]
+        if not group.members:
+            del self._consumers[name]
+            return ()
+        change = _change_of(group)
+        return () if change is None else (change,)
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """Iterate over the consumer groups that have members."""
+        yield from self._consumers.values()
+
+
+def _subscribe(
+    known: dict[str, SubscriptionData], subscriptions: tuple[SubscriptionData, ...]
+) -> bool:
+    """Replaces what a group wants; returns whether a topic came or went."""
+    wanted: Mapping[str, SubscriptionData] = {each.topic: each for each in subscriptions}
+    is_changed = known.keys() != wanted.keys()
+    for topic in known.keys() - wanted.keys():
+        del known[topic]
+    for topic, each in wanted.items():
+        if topic not in known or known[topic].version <= each.version:
+            known[topic] = each
+    return is_changed
+
+
+def _change_of(group: ConsumerGroup) -> Change | None:
+    if group.message_model == BROADCASTING:
+        return None
+    return Change(group.name, tuple(group.members))

@@ -1,0 +1,274 @@
+"""Clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+CHECK_CLIENT_CONFIG (46), GET_CONSUMER_CONNECTION_LIST (203), and the locks of queues (41, 42).
+
+The members of a group are notified of each change (40), some milliseconds later: one notice stands
+for all changes of that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from rmqstore.broker.clients import Change, Client, ClientTable
+from rmqstore.broker.context import Context
+from rmqstore.broker.serving import Handler, refuse_without_role
+from rmqstore.errors import RemotingFrameError, RequestRefused
+from rmqstore.net.addresses import format_address
+from rmqstore.remoting.bodies.clients import (
+    CheckClientBody,
+    ConsumerConnections,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchBody,
+    LockedQueues,
+)
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.clients import (
+    ConsumerGroupRequestHeader,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from rmqstore.replication.group.queue_lock import LockTable, QueueId
+
+__all__ = ["ClientRequests"]
+
+T = TypeVar("T")
+
+_SCAN_S = 10.0
+_NOTICE_S = 0.005
+_LOCKS_MAX = 10_000
+"""Queues in one request for locks."""
+
+
+class ClientRequests:
+    """The handlers of requests about clients. From `start` to `close`, silent clients expire."""
+
+    def __init__(self, context: Context, clients: ClientTable) -> None:
+        self._context = context
+        self._clients = clients
+        self._locks = LockTable()
+        self._known: set[RemotingConnection] = set()
+        self._changes: dict[str, Change] = {}
+        self._notice: asyncio.TimerHandle | None = None
+        self._scan: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return every handler by request code."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections_of_consumer,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    def start(self) -> None:
+        """Look for silent clients from time to time, on the running loop."""
+        self._scan = asyncio.get_running_loop().call_later(_SCAN_S, self._scan_silent)
+
+    def close(self) -> None:
+        """End the timers. Twice is harmless."""
+        self._is_closed = True
+        for timer in (self._scan, self._notice):
+            if timer is not None:
+                timer.cancel()
+        self._scan = self._notice = None
+
+    # -- Heartbeats.
+
+    async def _heartbeat(self, connection: RemotingConnection, request: Frame) -> Frame:
+        data = _read(lambda: HeartbeatData.decode(request.body), "HEART_BEAT")
+        refuse_without_role(self._context)
+        if not data.client_id:
+            raise RequestRefused(
+                "clientID is empty; send the id of the client", code=ResponseCode.INVALID_PARAMETER
+            )
+        client = Client(connection, data.client_id, request.language.name, request.version)
+        is_changed = data.fingerprint == 0
+        for consumer in data.consumers:
+            is_changed |= await self._consumer_heard(consumer, client, data)
+        if not connection.is_open:
+            self._forget(connection)
+            return request.respond(ResponseCode.SUCCESS)
+        for group in data.producers:
+            self._clients.register_producer(group, client)
+        self._heard(connection)
+        fields = HeartbeatResponseHeader(supports_v2=True, is_changed=is_changed).to_fields()
+        return request.respond(ResponseCode.SUCCESS, fields=fields)
+
+    async def _consumer_heard(
+        self, consumer: ConsumerData, client: Client, data: HeartbeatData
+    ) -> bool:
+        """Registers a consumer; returns whether its client has to send its subscriptions."""
+        metadata = self._context.metadata
+        group = metadata.group(consumer.group) or await metadata.group_for(consumer.group)
+        if group is None:
+            return False  # As RocketMQ: its pulls are refused with the reason.
+        if metadata.topic(f"%RETRY%{group.name}") is None:
+            with contextlib.suppress(RequestRefused):
+                await metadata.retry_topic(group.name)
+        known = self._clients.consumer_group(consumer.group)
+        is_changed = known is None or known.fingerprint != data.fingerprint
+        change = self._clients.register_consumer(
+            consumer,
+            client,
+            fingerprint=data.fingerprint,
+            keeps_subscriptions=data.is_without_subscriptions,
+        )
+        if change is not None and group.notices_enabled:
+            self._notify((change,))
+        return is_changed
+
+    def _heard(self, connection: RemotingConnection) -> None:
+        self._clients.heard(connection, now_ms=self._context.now_ms())
+        if connection not in self._known:
+            self._known.add(connection)
+            connection.on_close(self._forget)
+
+    def _forget(self, connection: RemotingConnection) -> None:
+        self._known.discard(connection)
+        self._notify(self._clients.forget(connection))
+
+    def _scan_silent(self) -> None:
+        self.start()
+        now_ms = self._context.now_ms()
+        for connection in self._clients.silent(now_ms):
+            assert isinstance(connection, RemotingConnection)
+            self._forget(connection)
+            connection.close("no heartbeat for the time of a client")
+        self._locks.expire(now_ms)
+
+    def _unregister(self, connection: RemotingConnection, request: Frame) -> Frame:
+        header = UnregisterClientRequestHeader.from_fields(request.ext_fields)
+        changes = self._clients.unregister(
+            connection,
+            producer_group=header.producer_group,
+            consumer_group=header.consumer_group,
+        )
+        self._notify(changes)
+        return request.respond(ResponseCode.SUCCESS, fields={})
+
+    # -- Notices.
+
+    def _notify(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self._changes[change.group] = change
+        if self._changes and self._notice is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._notice = loop.call_later(_NOTICE_S, self._send_notices)
+
+    def _send_notices(self) -> None:
+        self._notice = None
+        changes, self._changes = self._changes, {}
+        for group in changes:
+            known = self._clients.consumer_group(group)
+            config = self._context.metadata.group(group)
+            if known is None or (config is not None and not config.notices_enabled):
+                continue
+            fields = ConsumerGroupRequestHeader(consumer_group=group).to_fields()
+            notice = Frame.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+            for connection in tuple(known.members):
+                assert isinstance(connection, RemotingConnection)
+                # One that does not read rebalances from time to time by its own clock.
+                if connection.is_writable:
+                    connection.send(notice.with_opaque(0, is_one_way=True))
+
+    # -- Questions.
+
+    def _consumer_list(self, connection: RemotingConnection, request: Frame) -> Frame:
+        header = ConsumerGroupRequestHeader.from_fields(request.ext_fields)
+        group = self._clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                f"no consumer for this group, {header.consumer_group}",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        ids = tuple(dict.fromkeys(each.client_id for each in group.members.values()))
+        return request.respond(ResponseCode.SUCCESS, fields={}, body=ConsumerList(ids).encode())
+
+    def _connections_of_consumer(self, connection: RemotingConnection, request: Frame) -> Frame:
+        header = ConsumerGroupRequestHeader.from_fields(request.ext_fields)
+        group = self._clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                f"the consumer group[{header.consumer_group}] not online",
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+            )
+        members = [
+            {
+                "clientAddr": format_address(
+                    each.connection.proxied_peer or each.connection.peer  # type: ignore[attr-defined]
+                ),
+                "clientId": each.client_id,
+                "language": each.language,
+                "version": each.version,
+            }
+            for each in group.members.values()
+        ]
+        body = ConsumerConnections(
+            connections=members,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from=group.consume_from,
+            subscriptions=group.subscriptions,
+        )
+        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+
+    def _check_client(self, connection: RemotingConnection, request: Frame) -> Frame:
+        body = _read(lambda: CheckClientBody.decode(request.body), "CHECK_CLIENT_CONFIG")
+        kind = body.subscription.expression_type
+        if kind not in ("", "TAG"):
+            raise RequestRefused(
+                f"The broker does not support consumer to filter message by {kind}; use tags",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        return request.respond(ResponseCode.SUCCESS)
+
+    # -- Locks of queues, for consumers that read in order.
+
+    def _lock(self, connection: RemotingConnection, request: Frame) -> Frame:
+        body = self._lock_body(request)
+        wanted = {QueueId(body.group, each.topic, each.queue_id): each for each in body.queues}
+        grants = self._locks.lock(body.client_id, wanted, now_ms=self._context.now_ms())
+        answer = LockedQueues([wanted[grant.queue] for grant in grants])
+        return request.respond(ResponseCode.SUCCESS, body=answer.encode())
+
+    def _unlock(self, connection: RemotingConnection, request: Frame) -> Frame:
+        body = self._lock_body(request)
+        queues = (QueueId(body.group, each.topic, each.queue_id) for each in body.queues)
+        self._locks.unlock(body.client_id, queues)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def _lock_body(self, request: Frame) -> LockBatchBody:
+        body = _read(lambda: LockBatchBody.decode(request.body), "LOCK_BATCH_MQ")
+        if self._context.role.name != "master":
+            raise RequestRefused(
+                "queues are locked at the master; get the route again",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+        name = self._context.config.name
+        queues = tuple(each for each in body.queues if each.broker_name == name)
+        if len(queues) > _LOCKS_MAX:
+            raise RequestRefused(
+                f"the request names {len(queues)} queues, the limit is {_LOCKS_MAX}",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        return LockBatchBody(group=body.group, client_id=body.client_id, queues=queues)
+
+
+def _read(decode: Callable[[], T], name: str) -> T:
+    try:
+        return decode()
+    except RemotingFrameError as error:
+        raise RequestRefused(
+            f"the body of {name} is malformed: {error}", code=ResponseCode.INVALID_PARAMETER
+        ) from None

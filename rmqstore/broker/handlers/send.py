@@ -1,0 +1,420 @@
+"""Sends of clients: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+The checks are made in RocketMQ's order, and the answer's code is that of the put's status. A
+message whose property asks for a service that this broker does not have is refused, and never
+stored as an ordinary one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, cast
+
+from rmqstore._native.core import Receipt
+from rmqstore.broker.context import Context
+from rmqstore.broker.metadata.topics import RETRY_PREFIX, check_name, refuse_sending
+from rmqstore.broker.serving import Handler, ViewOf, packed_host, refuse_without_role
+from rmqstore.errors import PutError, RemotingFrameError, RequestRefused, StoreClosedError
+from rmqstore.message import Durability, PutStatus, SysFlag, decode_properties, unique_key
+from rmqstore.remoting.bodies.batch import batch_properties
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from rmqstore.store.metadata import TopicConfig
+
+__all__ = ["SendRequests"]
+
+_REGION = "DefaultRegion"
+_BATCH_MESSAGES_MAX = 16_384
+"""Messages of one batch: the answer names the id of each, in a header of at most 1 MiB."""
+_TOPIC_SIZE_MAX = 127
+_WRITE = 2
+_ORDINARY_FLAGS = ~int(
+    SysFlag.TRANSACTION_MASK
+    | SysFlag.BORN_HOST_V6
+    | SysFlag.STORE_HOST_V6
+    | SysFlag.NEED_UNWRAP
+    | SysFlag.INNER_BATCH
+)
+_OTHER_SERVICES = {
+    "DELAY": "delayed",
+    "TIMER_DELIVER_MS": "timer",
+    "TIMER_DELAY_SEC": "timer",
+    "TIMER_DELAY_MS": "timer",
+    "TIMER_DEL_UNIQKEY": "timer",
+    "TRAN_MSG": "transactional",
+}
+"""Properties of messages for services that this broker does not have, and the kind of message."""
+_INNER = "INNER_NUM"
+_CRC = "__CRC32#"
+_PROPERTIES_REFUSED = frozenset({*_OTHER_SERVICES, _INNER, _CRC, "POP_CK"})
+_CODES: Mapping[str, ResponseCode] = {
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_NOT_ENOUGH = "in-sync replicas not enough"
+
+_Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
+_Found = Frame | Coroutine[Any, Any, Frame]
+
+
+class SendRequests:
+    """The handlers of sends."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._view = ViewOf(context)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return every handler by request code."""
+        return {
+            RequestCode.SEND_MESSAGE: self._send_long,
+            RequestCode.SEND_MESSAGE_V2: self._send_short,
+            RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
+        }
+
+    def _send_long(self, connection: RemotingConnection, request: Frame) -> _Found:
+        header = SendMessageRequestHeader.from_fields(request.ext_fields)
+        return self._send(connection, request, header, is_batch=bool(header.is_batch))
+
+    def _send_short(self, connection: RemotingConnection, request: Frame) -> _Found:
+        header = SendMessageRequestHeaderV2.from_fields(request.ext_fields)
+        return self._send(connection, request, header, is_batch=bool(header.is_batch))
+
+    def _send_batch(self, connection: RemotingConnection, request: Frame) -> _Found:
+        header = SendMessageRequestHeaderV2.from_fields(request.ext_fields)
+        return self._send(connection, request, header, is_batch=True)
+
+    def _send(
+        self, connection: RemotingConnection, request: Frame, header: _Header, *, is_batch: bool
+    ) -> _Found:
+        refuse_without_role(self._context)
+        topic = self._context.metadata.topic(header.topic)
+        if topic is None or topic.name.startswith(RETRY_PREFIX):
+            return self._send_to_special(connection, request, header, topic, is_batch=is_batch)
+        return self._put(connection, request, header, topic, is_batch=is_batch)
+
+    async def _send_to_special(
+        self,
+        connection: RemotingConnection,
+        request: Frame,
+        header: _Header,
+        topic: TopicConfig | None,
+        *,
+        is_batch: bool,
+    ) -> Frame:
+        """Send to a topic that is made by it, or to one of a group's retries."""
+        if topic is None:
+            self._refuse_other_than_master()
+            check_name(header.topic)
+            refuse_sending(header.topic)
+            topic = await self._context.metadata.topic_for_send(
+                header.topic,
+                default_topic=header.default_topic,
+                queues=header.default_topic_queues,
+                is_unit=bool(header.unit_mode),
+            )
+        if topic is None:
+            raise RequestRefused(
+                f"topic[{header.topic}] not exist, apply first please! The broker makes none from "
+                f"{header.default_topic}; make it with updateTopic",
+                code=ResponseCode.TOPIC_NOT_EXIST,
+            )
+        if topic.name.startswith(RETRY_PREFIX):
+            group = topic.name.removeprefix(RETRY_PREFIX)
+            if await self._context.metadata.group_for(group) is None:
+                raise RequestRefused(
+                    f"subscription group not exist, {group}",
+                    code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                )
+        found = self._put(connection, request, header, topic, is_batch=is_batch)
+        return found if isinstance(found, Frame) else await found
+
+    def _put(
+        self,
+        connection: RemotingConnection,
+        request: Frame,
+        header: _Header,
+        topic: TopicConfig,
+        *,
+        is_batch: bool,
+    ) -> _Found:
+        refuse_sending(topic.name)
+        self._refuse_unwritable(header, topic)
+        properties = decode_properties(header.properties or "")
+        try:
+            if is_batch:
+                return self._put_batch(connection, request, header, topic, properties)
+            return self._put_one(connection, request, header, topic, properties)
+        except PutError as error:
+            return self._failure(request, error)
+        except StoreClosedError as error:
+            raise RequestRefused(str(error), code=ResponseCode.SERVICE_NOT_AVAILABLE) from None
+
+    # -- Checks.
+
+    def _refuse_other_than_master(self) -> None:
+        role = self._context.role
+        if role.name != "master":
+            raise RequestRefused(
+                f"this broker is a {role.name}; the master is "
+                f"{role.master_address or 'not known here'}: get the route again",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+
+    def _refuse_unwritable(self, header: _Header, topic: TopicConfig) -> None:
+        self._refuse_other_than_master()
+        host = self._context.config.host
+        if not self._context.config.permission & _WRITE and topic.order:
+            raise _forbidden(f"the broker[{host}] sending message is forbidden")
+        if not topic.perm & _WRITE:
+            raise _forbidden(
+                f"topic[{topic.name}] has permission {topic.perm}, without {_WRITE} for writing"
+            )
+        queues = max(topic.read_queue_count, topic.write_queue_count)
+        if header.queue_id >= queues:
+            raise RequestRefused(
+                f"request queueId[{header.queue_id}] is illegal, topic[{topic.name}] has {queues} "
+                "queues",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        if header.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise _not_served("transactional", "sysFlag")
+
+    # -- One message.
+
+    def _put_one(
+        self,
+        connection: RemotingConnection,
+        request: Frame,
+        header: _Header,
+        topic: TopicConfig,
+        properties: dict[str, str],
+    ) -> _Found:
+        if not _PROPERTIES_REFUSED.isdisjoint(properties):
+            _refuse_properties(properties)
+            properties.pop(_CRC, None)
+            properties.pop("POP_CK", None)
+        if header.sys_flag & (SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP) or _INNER in properties:
+            raise _illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
+        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not properties.get("KEYS"):
+            raise _illegal("Required message key is missing")
+
+        key = properties.get("UNIQ_KEY")
+        if key is None:
+            key = properties["UNIQ_KEY"] = unique_key()
+        put = partial(
+            self._view().put,
+            topic.name,
+            request.body,
+            self._text_of(properties),
+            queue=self._queue_of(header, topic),
+            flag=header.flag,
+            sys_flag=_sys_flag(header, topic),
+            born_timestamp=header.born_timestamp_ms,
+            born_host=packed_host(connection.proxied_peer or connection.peer),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        found = self._context.store.append(put, _durability(properties))
+        if isinstance(found, Receipt):
+            return self._success(request, found, key)
+        return self._when_acknowledged(request, found, key)
+
+    def _text_of(self, properties: dict[str, str]) -> bytes:
+        """Returns the text of the properties with those of the broker."""
+        properties["MSG_REGION"] = _REGION
+        properties["TRACE_ON"] = "true"
+        properties["CLUSTER"] = self._context.config.cluster_name
+        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+        if "\0" in text:
+            raise _illegal("properties hold a 0 byte, which RocketMQ's files cannot keep apart")
+        return text.encode("utf-8", "replace")
+
+    def _queue_of(self, header: _Header, topic: TopicConfig) -> int:
+        if header.queue_id >= 0:
+            return header.queue_id
+        return random.randrange(max(topic.write_queue_count, 1))
+
+    # -- A batch.
+
+    def _put_batch(
+        self,
+        connection: RemotingConnection,
+        request: Frame,
+        header: _Header,
+        topic: TopicConfig,
+        properties: dict[str, str],
+    ) -> _Found:
+        if len(topic.name) > _TOPIC_SIZE_MAX:
+            raise _illegal(f"message topic length too long {len(topic.name)}")
+        if topic.name.startswith(RETRY_PREFIX):
+            raise _illegal(f"batch request does not support retry group {topic.name}")
+        count = _checked_batch(request.body)
+        _refuse_properties(properties)
+
+        queue, key = self._queue_of(header, topic), properties.get("UNIQ_KEY")
+        envelope: dict[str, Any] = {
+            "queue": queue,
+            "sys_flag": _sys_flag(header, topic),
+            "born_timestamp": header.born_timestamp_ms,
+            "born_host": packed_host(connection.proxied_peer or connection.peer),
+            "reconsume_times": header.reconsume_times or 0,
+        }
+        view, durability = self._view(), _durability(properties)
+        if key is not None and view.takes_batches(topic.name, queue):
+            properties.pop(_CRC, None)
+            properties[_INNER] = str(count)
+            envelope["sys_flag"] |= SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+            text = self._text_of(properties)
+            one = partial(view.put, topic.name, request.body, text, flag=header.flag, **envelope)
+            found = self._context.store.append(one, durability)
+            if isinstance(found, Receipt):
+                return self._success(request, found, key, is_inner=True)
+            return self._when_acknowledged(request, found, key, is_inner=True)
+
+        many = partial(view.put_batch, topic.name, request.body, count, **envelope)
+        several = self._context.store.append(many, durability)
+        if isinstance(several, list):
+            return self._success(request, several, key)
+        return self._when_acknowledged(request, several, key)
+
+    # -- Answers.
+
+    async def _when_acknowledged(
+        self,
+        request: Frame,
+        acknowledged: Coroutine[Any, Any, Receipt | list[Receipt]],
+        key: str | None,
+        *,
+        is_inner: bool = False,
+    ) -> Frame:
+        try:
+            return self._success(request, await acknowledged, key, is_inner=is_inner)
+        except PutError as error:
+            return self._failure(request, error, key, is_inner=is_inner)
+        except StoreClosedError as error:
+            raise RequestRefused(str(error), code=ResponseCode.SERVICE_NOT_AVAILABLE) from None
+
+    def _success(
+        self,
+        request: Frame,
+        receipts: Receipt | list[Receipt],
+        key: str | None,
+        *,
+        is_inner: bool = False,
+    ) -> Frame:
+        return request.respond(
+            ResponseCode.SUCCESS, fields=_fields(receipts, key, is_inner=is_inner)
+        )
+
+    def _failure(
+        self, request: Frame, error: PutError, key: str | None = None, *, is_inner: bool = False
+    ) -> Frame:
+        """The answer to a put that was not acknowledged; it names a message that was stored."""
+        code = _CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+        remark = str(error)
+        if error.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+            remark = f"{_NOT_ENOUGH}: {remark}"
+        fields = None
+        if code in _STORED:
+            receipts = cast("Receipt | list[Receipt] | None", error.receipt)
+            fields = _fields(receipts, key, is_inner=is_inner)
+        return request.respond(code, remark[:500], fields)
+
+
+def _fields(
+    receipts: Receipt | list[Receipt] | None, key: str | None, *, is_inner: bool
+) -> dict[str, str]:
+    if receipts is None or receipts == []:
+        return {"MSG_REGION": _REGION, "TRACE_ON": "true"}
+    first = receipts[0] if isinstance(receipts, list) else receipts
+    ids = [each.message_id for each in receipts] if isinstance(receipts, list) else None
+    return SendMessageResponseHeader(
+        message_id=first.message_id if ids is None else ",".join(ids),
+        queue_id=first.queue,
+        queue_offset=first.queue_offset,
+        transaction_id=key,
+        batch_unique_id=key if is_inner else None,
+        region=_REGION,
+        is_traced=True,
+    ).to_fields()
+
+
+def _sys_flag(header: _Header, topic: TopicConfig) -> int:
+    flag = header.sys_flag & _ORDINARY_FLAGS
+    return flag | SysFlag.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else flag
+
+
+def _durability(properties: Mapping[str, str]) -> Durability | None:
+    return Durability.MEMORY if properties.get("WAIT", "").lower() == "false" else None
+
+
+def _checked_batch(body: bytes) -> int:
+    """Returns the number of messages of a batch that may be stored."""
+    count = 0
+    try:
+        for text in batch_properties(body):
+            count += 1
+            if count > _BATCH_MESSAGES_MAX:
+                raise _illegal(
+                    f"the batch holds more than {_BATCH_MESSAGES_MAX} messages; send smaller ones"
+                )
+            if b"\0" in text:
+                raise _illegal("properties in the batch hold a 0 byte; leave it out")
+            if any(name.encode() in text for name in (*_OTHER_SERVICES, _INNER, _CRC)):
+                found = decode_properties(text.decode("utf-8", "replace"))
+                _refuse_properties(found)
+                if _INNER in found or _CRC in found:
+                    raise _illegal(
+                        f"properties in the batch hold {_INNER} or {_CRC}, which the store makes"
+                    )
+    except RemotingFrameError as error:
+        raise _illegal(str(error)) from None
+    if count == 0:
+        raise _illegal("the batch is empty; send one message at least")
+    return count
+
+
+def _refuse_properties(properties: Mapping[str, str]) -> None:
+    for name, kind in _OTHER_SERVICES.items():
+        value = properties.get(name)
+        if value is None or (name == "DELAY" and value == "0"):
+            continue
+        if name == "TRAN_MSG" and value.lower() != "true":
+            continue
+        raise _not_served(kind, f"property {name}")
+
+
+def _not_served(kind: str, sign: str) -> RequestRefused:
+    return _illegal(
+        f"{kind} messages ({sign}) are not served by this broker and were not stored; send "
+        "ordinary messages"
+    )
+
+
+def _illegal(remark: str) -> RequestRefused:
+    return RequestRefused(remark, code=ResponseCode.MESSAGE_ILLEGAL)
+
+
+def _forbidden(remark: str) -> RequestRefused:
+    return RequestRefused(remark, code=ResponseCode.NO_PERMISSION)

@@ -1,0 +1,54 @@
+"""What the handlers of clients' requests share: the broker as they see it, checks, addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from rmqstore.broker.context import Context
+from rmqstore.errors import RequestRefused
+from rmqstore.net.addresses import Address
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.store.broker_view import BrokerView
+
+__all__ = ["Answer", "Handler", "ViewOf", "packed_host", "refuse_without_role"]
+
+Answer = Frame | None
+Handler = Callable[[Any, Frame], Awaitable[Answer] | Answer]
+
+_PORT = struct.Struct(">I")
+
+
+class ViewOf:
+    """The store of a broker as its handlers call it, which opens after the handlers are made."""
+
+    __slots__ = ("_context", "_view")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._view: BrokerView | None = None
+
+    def __call__(self) -> BrokerView:
+        if self._view is None:
+            self._view = BrokerView(self._context.store.store)
+        return self._view
+
+
+def refuse_without_role(context: Context) -> None:
+    """Raise RequestRefused (SERVICE_NOT_AVAILABLE) while the role of the broker is unknown."""
+    if context.role.name is None:
+        raise RequestRefused(
+            "the broker has no role yet; it serves clients once the controller or its peers name "
+            "the master",
+            code=ResponseCode.SERVICE_NOT_AVAILABLE,
+        )
+
+
+@lru_cache(maxsize=4096)
+def packed_host(address: Address) -> bytes:
+    """Return an address as a record holds it: 4 or 16 bytes, and the port as 4 bytes."""
+    return ipaddress.ip_address(address[0]).packed + _PORT.pack(address[1])
