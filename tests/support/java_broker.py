@@ -1,4 +1,4 @@
-"""Single Java brokers without a controller, and Java's client, beside servers on our own loop."""
+"""Single Java brokers and controllers, and Java's client, beside servers on our own loop."""
 
 from __future__ import annotations
 
@@ -71,6 +71,39 @@ class JavaSide:
         await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
         return f"{self.host}:{port}"
 
+    async def controller(self, *, is_jraft: bool) -> str:
+        """Start a group of one controller and return its address once it is up."""
+        port = self.hosts.ports(self.host, -2, 1)
+        home = self._root / f"java-{next(self._names)}"
+        home.mkdir(parents=True)
+        config = home / "server.conf"
+        own: dict[str, Any] = {
+            "bindAddress": self.host,
+            "rocketmqHome": home,
+            "controllerStorePath": home / "controller",
+            "scanNotActiveBrokerInterval": 500,
+            "scanInactiveMasterInterval": 500,
+            "mappedFileSize": 1048576,
+        }
+        if is_jraft:
+            own |= {
+                "controllerType": "jRaft",
+                "jRaftServerId": f"{self.host}:{port + 1}",
+                "jRaftInitConf": f"{self.host}:{port + 1}",
+                "jRaftControllerRPCAddr": f"{self.host}:{port}",
+            }
+        else:
+            own |= {
+                "listenPort": port,
+                "controllerDLegerGroup": "controllers",
+                "controllerDLegerPeers": f"n0-{self.host}:{port}",
+                "controllerDLegerSelfId": "n0",
+            }
+        config.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+        started = self._start("peer.cluster.Server", home, "controller", str(config))
+        await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
+        return f"{self.host}:{port}"
+
     async def admin(self, *arguments: str) -> str:
         """Return what mqadmin prints."""
         if self._client is None:
@@ -87,7 +120,12 @@ class JavaSide:
         temporary = home / "tmp"
         temporary.mkdir()
         flags = (
-            *(*java.QUICK, *_MEMORY, f"-Djava.io.tmpdir={temporary}", "-Dpeer.log.level=WARN"),
+            *(
+                *java.quick_flags(self.release),
+                *_MEMORY,
+                f"-Djava.io.tmpdir={temporary}",
+                "-Dpeer.log.level=WARN",
+            ),
             *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
             "-Djava.net.preferIPv4Stack=true",
         )

@@ -69,6 +69,17 @@ public final class HaServices {
         throw new IllegalStateException("no listening address in " + acceptService.getClass());
     }
 
+    /** Returns a field that has no getter. */
+    public static Object get(Object target, Class<?> owner, String name) {
+        try {
+            Field field = owner.getDeclaredField(name);
+            field.setAccessible(true);
+            return field.get(target);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("cannot get " + owner.getSimpleName() + "." + name, e);
+        }
+    }
+
     /** Replaces a field that has no setter. */
     public static void set(Object target, Class<?> owner, String name, Object value) {
         try {

@@ -7,14 +7,20 @@ import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.broker.BrokerStartup;
 import org.apache.rocketmq.broker.controller.ReplicasManager;
+import org.apache.rocketmq.controller.ControllerManager;
+import org.apache.rocketmq.controller.ControllerStartup;
+import org.apache.rocketmq.controller.impl.JRaftController;
 import org.apache.rocketmq.namesrv.NamesrvStartup;
+import org.apache.rocketmq.remoting.netty.NettyRemotingServer;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import peer.HaServices;
 
 /**
- * One unmodified server from its configuration file: namesrv FILE | broker FILE.
+ * One unmodified server from its configuration file: namesrv FILE | controller FILE | broker FILE.
  *
- * The HA service of a broker listens at bindAddress too; RocketMQ has no setting for that. The
+ * The HA service of a broker, and a controller with JRaft, listen at bindAddress too; RocketMQ has
+ * no setting for that. The
  * process halts at the end of its standard input, so it does not outlive a killed parent.
  */
 public final class Server {
@@ -28,6 +34,16 @@ public final class Server {
         String[] arguments = {"-c", file};
         switch (role) {
             case "namesrv" -> NamesrvStartup.main(arguments);
+            case "controller" -> {
+                ControllerManager manager = ControllerStartup.createControllerManager(arguments);
+                if (!manager.initialize()) {
+                    throw new IllegalStateException("the controller did not start");
+                }
+                if (manager.getController() instanceof JRaftController jraft) {
+                    listenAt(jraft, bindAddress(file));
+                }
+                manager.start();
+            }
             case "broker" -> {
                 BrokerController broker = BrokerStartup.createBrokerController(arguments);
                 listenAt(broker, bindAddress(file));
@@ -59,6 +75,12 @@ public final class Server {
             properties.load(in);
         }
         return properties.getProperty("bindAddress");
+    }
+
+    private static void listenAt(JRaftController controller, String host) {
+        Object server = HaServices.get(controller, JRaftController.class, "remotingServer");
+        Object config = HaServices.get(server, NettyRemotingServer.class, "nettyServerConfig");
+        ((NettyServerConfig) config).setBindAddress(host);
     }
 
     private static void listenAt(BrokerController broker, String host) {
