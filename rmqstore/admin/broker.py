@@ -23,7 +23,6 @@ from rmqstore.remoting.bodies.statistics import (
     QueueStats,
     TopicStats,
 )
-from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.bodies.values import object_of
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.headers.administration import (
@@ -159,11 +158,6 @@ class BrokerAdmin(NameserverAdmin):
         return found
 
     # -- brokers
-
-    async def broker_status(self, broker: str) -> Mapping[str, str]:
-        """Return what a broker reports of its state, by name."""
-        answer = await self._call(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KvTable.decode(answer.raise_for_code().body).table
 
     async def broker_config(self, broker: str) -> Mapping[str, str]:
         """Return the configuration of a broker."""

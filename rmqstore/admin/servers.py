@@ -15,6 +15,7 @@ from rmqstore.errors import ArgumentError, RemotingError, RemotingFrameError
 from rmqstore.net.addresses import format_address, parse_address
 from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.epochs import EpochCache
+from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
@@ -73,6 +74,14 @@ class ServerAdmin:
         """Return the epochs of the broker at the address *broker*. Raises RemotingError."""
         answer = await self._call(broker, RequestCode.GET_BROKER_EPOCH_CACHE)
         return EpochCache.decode(answer.raise_for_code().body)
+
+    async def broker_status(self, broker: str) -> Mapping[str, str]:
+        """Return what the broker at the address *broker* reports of its state, by name.
+
+        Raises RemotingError.
+        """
+        answer = await self._call(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KvTable.decode(answer.raise_for_code().body).table
 
     async def _call(
         self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""

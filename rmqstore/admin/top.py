@@ -19,7 +19,6 @@ from rmqstore.admin.servers import ServerAdmin
 from rmqstore.errors import ArgumentError, RemotingError
 from rmqstore.remoting.bodies.cluster import ClusterInfo
 from rmqstore.remoting.bodies.controller import ReplicasInfo
-from rmqstore.remoting.bodies.epochs import EpochCache
 
 __all__ = ["HEADS", "ReplicaRow", "View", "observe"]
 
@@ -122,9 +121,9 @@ async def observe(
         others = set(names) - {group.broker_name for group in groups}
         rows += _of_nameserver(await nameserver.cluster_list(), others)
 
-    caches = await asyncio.gather(*(_cache_of(server, row) for row in rows))
+    reports = await asyncio.gather(*(_report_of(server, row) for row in rows))
     return View(
-        _with_offsets(list(zip(rows, caches, strict=True))),
+        _with_offsets(list(zip(rows, reports, strict=True))),
         {group.broker_name: group.wait_reason for group in groups if group.wait_reason},
         sorted(set(names) - {row.broker_name for row in rows}),
     )
@@ -161,28 +160,48 @@ def _of_nameserver(info: ClusterInfo, names: Collection[str]) -> list[ReplicaRow
     ]
 
 
-async def _cache_of(server: ServerAdmin, row: ReplicaRow) -> EpochCache | None:
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What a broker reports of its log."""
+
+    end_offset: int
+    last_epoch: int | None = None
+
+
+async def _report_of(server: ServerAdmin, row: ReplicaRow) -> _Report | None:
     if not row.is_alive:
         return None
-    try:
-        return await server.epoch_cache(row.address)
-    except (RemotingError, ValueError):
-        # A broker without epochs, or an address that cannot be reached from here.
-        return None
+    for ask in (_epoch_report, _status_report):
+        try:
+            return await ask(server, row.address)
+        except (RemotingError, ValueError):
+            # A broker without epochs, or an address that cannot be reached from here.
+            continue
+    return None
 
 
-def _with_offsets(pairs: Sequence[tuple[ReplicaRow, EpochCache | None]]) -> list[ReplicaRow]:
-    ends = {row.broker_name: cache.end_offset for row, cache in pairs if row.is_master and cache}
+async def _epoch_report(server: ServerAdmin, address: str) -> _Report:
+    cache = await server.epoch_cache(address)
+    return _Report(cache.end_offset, cache.entries[-1].epoch if cache.entries else None)
+
+
+async def _status_report(server: ServerAdmin, address: str) -> _Report:
+    """Return what a broker that is not in controller mode reports. Raises ValueError for less."""
+    status = await server.broker_status(address)
+    return _Report(int(status.get("commitLogMaxOffset", "")))
+
+
+def _with_offsets(pairs: Sequence[tuple[ReplicaRow, _Report | None]]) -> list[ReplicaRow]:
+    ends = {row.broker_name: found.end_offset for row, found in pairs if row.is_master and found}
     rows = []
-    for row, cache in pairs:
-        if cache is not None:
+    for row, found in pairs:
+        if found is not None:
             master_end = ends.get(row.broker_name)
-            last = cache.entries[-1].epoch if cache.entries else None
             row = replace(
                 row,
-                epoch=last if row.epoch is None else row.epoch,
-                end_offset=cache.end_offset,
-                lag_bytes=None if master_end is None else max(0, master_end - cache.end_offset),
+                epoch=found.last_epoch if row.epoch is None else row.epoch,
+                end_offset=found.end_offset,
+                lag_bytes=None if master_end is None else max(0, master_end - found.end_offset),
             )
         rows.append(row)
     return rows

@@ -60,8 +60,7 @@ def top(
 ) -> ExitCode:
     """Show roles, epochs, in-sync sets and lag of broker groups, again and again until Ctrl-C.
 
-    The lag is the difference between the ends of the logs that master and slave report. A broker
-    that is not in controller mode reports none.
+    The lag is the difference between the ends of the logs that master and slave report.
     """
     use_tls(file=tls_file, keys=tls_keys)
     if namesrv is None and (controller is None or not broker_name):

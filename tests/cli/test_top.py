@@ -35,7 +35,8 @@ WITHOUT_VARIABLE = {"NAMESRV_ADDR": None}
 
 @dataclass
 class Cluster:
-    """Group b of two brokers with epochs, in cluster c, and group x without, in cluster d."""
+    """Group b of two brokers with epochs, in cluster c, and groups without them, in cluster d: x
+    of two, y of one that does not report the end of its log."""
 
     nameserver: str
     controller: str
@@ -57,16 +58,25 @@ def cluster() -> Iterator[Cluster]:
             )
         }
 
+    def without_epochs(table: bytes) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: lambda connection, request: request.respond(
+                ResponseCode.SUCCESS, body=b'{"table":{%b}}' % table
+            )
+        }
+
     async def start() -> Cluster:
         async def serve(handlers: dict[int, Handler]) -> str:
             server = await stack.enter_async_context(RemotingServer("127.0.0.1:0", handlers))
             return format_address(server.address)
 
-        brokers = [await serve(each) for each in (broker(500), broker(120), {})]
+        ends = [b'"commitLogMaxOffset":"%d"' % end for end in (90, 70)]
+        handlers = [broker(500), broker(120), *map(without_epochs, [*ends, b""])]
+        brokers = [await serve(each) for each in handlers]
         config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
         nameserver = await stack.enter_async_context(NameServer(config))
         client = await stack.enter_async_context(RemotingClient())
-        places = [("c", "b", 0), ("c", "b", 1), ("d", "x", 0)]
+        places = [("c", "b", 0), ("c", "b", 1), ("d", "x", 0), ("d", "x", 1), ("d", "y", 0)]
         for (name_of_cluster, name, broker_id), address in zip(places, brokers, strict=True):
             header = RegisterBrokerRequestHeader(
                 broker_name=name,
@@ -123,15 +133,17 @@ def top(*arguments: str, code: int = 0) -> str:
 
 def test_a_nameserver_alone_shows_ids_ends_and_lag(cluster: Cluster) -> None:
     rows = [line.split("\t") for line in top("-n", cluster.nameserver).splitlines()]
-    first, second, third = cluster.brokers
+    first, second, third, fourth, fifth = cluster.brokers
     assert rows[0][:4] == ["broker name", "id", "address", "role"]
     assert rows[1:] == [
         ["b", "0", first, "master", "yes", "4", "-", "-", "500", "0"],
         ["b", "1", second, "slave", "yes", "4", "-", "-", "120", "380"],
-        ["x", "0", third, "master", "yes", "-", "-", "-", "-", "-"],
+        ["x", "0", third, "master", "yes", "-", "-", "-", "90", "0"],
+        ["x", "1", fourth, "slave", "yes", "-", "-", "-", "70", "20"],
+        ["y", "0", fifth, "master", "yes", "-", "-", "-", "-", "-"],
     ]
     only = top("-n", cluster.nameserver, "-c", "d").splitlines()[1:]
-    assert [line.split("\t")[0] for line in only] == ["x"]
+    assert [line.split("\t")[0] for line in only] == ["x", "x", "y"]
     assert "no live broker" in top("-n", cluster.nameserver, "-c", "e", code=1)
 
 
@@ -153,8 +165,8 @@ def test_a_controller_adds_masters_sets_and_why_a_group_waits(cluster: Cluster) 
     assert f"b\t2\t{cluster.brokers[0]}\tmaster\tyes\t4\tyes\t9\t500\t0\n" in both
     assert f"x\t0\t{cluster.brokers[2]}\tmaster\tyes\t-" in both
     assert "b waits for a master: two copies" in both
-    missing = top("-a", cluster.controller, "-b", "b", "-b", "y", code=1)
-    assert "no server knows broker group y" in missing
+    missing = top("-a", cluster.controller, "-b", "b", "-b", "z", code=1)
+    assert "no server knows broker group z" in missing
 
 
 def test_views_follow_each_other_and_go_on_while_no_server_answers(
