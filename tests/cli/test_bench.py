@@ -117,7 +117,7 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 
@@ -128,6 +128,7 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
     assert "all proofs hold" in answer.stdout
     assert "336776 messages in 12 queues" in answer.stdout
     assert "acknowledged messages are in each of the three, once" in answer.stdout
-    assert "the nameserver routes to it" in answer.stdout
+    assert "took sends" in answer.stdout
+    assert "are in two stores or three" in answer.stdout
 
     assert list(tmp_path.iterdir()) == []

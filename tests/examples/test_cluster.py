@@ -7,12 +7,14 @@ import re
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqstore import Durability
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig
+from rmqstore.controller.server import Controller
 from rmqstore.errors import PutError
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
@@ -34,14 +36,14 @@ class Mode:
         self.nameserver = nameserver
         self._root = root
 
-    async def start(self, name: str) -> Broker:
+    async def start(self, name: str, **changes: Any) -> Broker:
         config = BrokerConfig.from_properties(CLUSTER / f"{name}.conf").replace(
             bind_address="127.0.0.1",
             listen_port=0,
             ha_listen_port=0,
             nameservers=(format_address(self.nameserver.address),),
             root_path=str(self._root / name),
-            **SMALL_FILES,
+            **{**SMALL_FILES, **changes},
         )
         broker = await self._stack.enter_async_context(Broker(config))
         await broker.registered()
@@ -119,6 +121,36 @@ async def test_synchronous_slave_has_what_was_answered(tmp_path: Path) -> None:
         receipt = await master.store.put("orders", b"two")
         assert receipt.durability is Durability.REPLICATED
         assert slave.store.store.end_offset == receipt.end_offset
+
+
+@on_loop
+async def test_group_with_a_controller_answers_once_two_replicas_have_a_message(
+    tmp_path: Path,
+) -> None:
+    async with AsyncExitStack() as stack:
+        mode = await running(stack, tmp_path)
+        # The three controllers of the files need ports that are known before they start.
+        config = ControllerConfig(
+            bind_address="127.0.0.1", listen_port=0, store_path=str(tmp_path / "controller")
+        )
+        controller = await stack.enter_async_context(Controller(config))
+        places = (format_address(controller.address),)
+        brokers = [
+            await mode.start(f"controller-group/broker-{number}", controllers=places)
+            for number in range(3)
+        ]
+
+        def master() -> Broker | None:
+            found = [each for each in brokers if each.role.name == "master"]
+            return found[0] if found and len(found[0].role.members) == 3 else None
+
+        await until(master, "a master with a set of three")
+        leading = master()
+        assert leading is not None
+        await until(lambda: len(mode.brokers("broker-a")) == 3, "all three are registered")
+        assert mode.brokers("broker-a")[0] == format_address(leading.address)
+        receipt = await leading.store.put("orders", b"one")
+        assert receipt.durability is Durability.REPLICATED
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 It opens a store that the real Java store wrote, imports a public data set, asks for messages by
 queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then three
 replicas lose their master and lose no message, and Spark queries the store, follows a writer, and
-compares replicas. Last, three controllers and a nameserver name another master of a broker group.
+compares replicas. Last, a group of three brokers with three controllers and a nameserver, each in a
+process of its own, goes on without a loss when its master is killed under load.
 """
 
 from __future__ import annotations

@@ -1,0 +1,158 @@
+"""The client of `demo`'s cluster: it sends numbered messages to whatever broker is master by the
+nameserver, and reads them back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+from rmqstore.cli.demo.writer_process import body_of
+from rmqstore.errors import RemotingError
+from rmqstore.remoting.bodies.route import TopicRoute
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
+from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2
+
+__all__ = ["TOPIC", "ClusterClient", "numbers_in"]
+
+TOPIC = "orders"
+_TEMPLATE = "TBW102"
+_QUEUES = 4
+_AT_ONCE = 16
+_SEND_S, _ROUTE_S = 3.0, 3.0
+_PAUSE_S = 0.02
+_MASTER_ID = 0
+_PULL_COUNT = 32
+_NUMBER = re.compile(rb"message (\d{9}) ")
+_SUBSCRIPTION = 4
+
+
+def numbers_in(data: bytes) -> set[int]:
+    """Return the numbers of the messages whose bodies *data* holds."""
+    return {int(each) for each in _NUMBER.findall(data)}
+
+
+class ClusterClient:
+    """Sends until it is stopped; a number that is not acknowledged is sent again."""
+
+    def __init__(self, nameserver: str) -> None:
+        self.acknowledged: set[int] = set()
+        self.repeated = 0
+        """Sends that came again because their answer did not come, or was a refusal."""
+        self.answered: list[tuple[float, str]] = []
+        """Each time at which another broker than before acknowledged a send, and its address."""
+        self._nameserver = nameserver
+        self._client = RemotingClient()
+        self._master: str | None = None
+        self._next = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._tasks = [asyncio.create_task(self._send_on()) for _ in range(_AT_ONCE)]
+
+    async def stop(self) -> None:
+        """End sending. Raises what ended it before."""
+        for task in self._tasks:
+            task.cancel()
+        for found in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(found, Exception):
+                raise found
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Stop, and close all connections."""
+        try:
+            await self.stop()
+        finally:
+            await self._client.close()
+
+    async def route(self) -> TopicRoute | None:
+        """Return the route of the topic, or of the one that new topics are made from."""
+        for topic in (TOPIC, _TEMPLATE):
+            header = GetRouteInfoRequestHeader(topic=topic)
+            request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_fields())
+            answer = await self._client.call(self._nameserver, request, _ROUTE_S)
+            if answer.code == ResponseCode.SUCCESS:
+                return TopicRoute.decode(answer.body)
+        return None
+
+    async def _send_on(self) -> None:
+        while True:
+            number, self._next = self._next, self._next + 1
+            while not await self._is_sent(number):
+                self.repeated += 1
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _is_sent(self, number: int) -> bool:
+        """Sends once; returns whether the message was acknowledged."""
+        try:
+            master = self._master or await self._find_master()
+            if master is None:
+                return False
+            header = SendMessageRequestHeaderV2(
+                producer_group="demo",
+                topic=TOPIC,
+                default_topic=_TEMPLATE,
+                default_topic_queues=_QUEUES,
+                queue_id=number % _QUEUES,
+                sys_flag=0,
+                born_timestamp_ms=time.time_ns() // 1_000_000,
+                flag=0,
+            )
+            request = Frame.request(
+                RequestCode.SEND_MESSAGE_V2, header.to_fields(), body_of(number)
+            )
+            answer = await self._client.call(master, request, _SEND_S)
+        except RemotingError:
+            self._master = None
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            self._master = None
+            return False
+        self.acknowledged.add(number)
+        if not self.answered or self.answered[-1][1] != master:
+            self.answered.append((time.monotonic(), master))
+        return True
+
+    async def _find_master(self) -> str | None:
+        route = await self.route()
+        self._master = route.brokers[0].addresses.get(_MASTER_ID) if route else None
+        return self._master
+
+    async def read_all(self) -> set[int]:
+        """Return the numbers of all messages that the master has. Raises RemotingError."""
+        route, master = await self.route(), await self._find_master()
+        if route is None or master is None:
+            return set()
+        found: set[int] = set()
+        for queue in range(route.queues[0].read_queues):
+            found |= await self._read(master, queue)
+        return found
+
+    async def _read(self, master: str, queue: int) -> set[int]:
+        found: set[int] = set()
+        offset = 0
+        while True:
+            header = PullMessageRequestHeader(
+                consumer_group="demo",
+                topic=TOPIC,
+                queue_id=queue,
+                queue_offset=offset,
+                max_messages=_PULL_COUNT,
+                sys_flag=_SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_ms=0,
+                subscription="*",
+                subscription_version=0,
+            )
+            request = Frame.request(RequestCode.PULL_MESSAGE, header.to_fields())
+            answer = await self._client.call(master, request, _SEND_S)
+            if answer.code != ResponseCode.SUCCESS:
+                return found
+            found |= numbers_in(answer.body)
+            offset = PullMessageResponseHeader.from_fields(answer.ext_fields).next_offset
