@@ -3,6 +3,7 @@ tests/golden/metadata were written by brokers of 5.3.3 and 5.5.0."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rmqstore.store.metadata import (
     OffsetTable,
     RequestMode,
     RequestModes,
+    TopicConfig,
     TopicTable,
 )
 
@@ -125,3 +127,20 @@ def test_removed_offsets_are_gone_and_step_the_version() -> None:
     table.remove(("T@G",), now_ms=9)
     assert table.keys() == ("U@G",)
     assert table.version == DataVersion(0, 9, 1)
+
+
+def test_changed_topic_is_written_with_its_new_values() -> None:
+    table = TopicTable({"T": TopicConfig("T"), "U": TopicConfig("U")})
+    assert TopicTable.from_json(table.to_json()) == table
+    changed = table.with_topic(replace(table.topics["T"], perm=4), now_ms=5)
+    assert TopicTable.from_json(changed.to_json()) == changed
+    assert TopicTable.from_json(changed.to_body().decode()) == changed
+
+
+def test_own_file_is_kept_as_the_backup_without_reading_it(tmp_path: Path) -> None:
+    first, second = (TopicTable({name: TopicConfig(name)}) for name in "TU")
+    first.save(tmp_path)
+    second.save(tmp_path, is_file_whole=True)
+    assert TopicTable.load(tmp_path) == second
+    (tmp_path / "config" / "topics.json").unlink()
+    assert TopicTable.load(tmp_path) == first

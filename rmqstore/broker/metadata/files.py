@@ -37,7 +37,10 @@ class SavedTable:
                 return
             covered, table = self._requested, self._read()
             if table != self._written:
-                await self._work.run(lambda: table.save(self._root))
+                # Nobody else writes below a store that is open.
+                is_own = self._written is not None
+                self._written = None
+                await self._work.run(lambda: table.save(self._root, is_file_whole=is_own))
             self._written, self._done = table, covered
 
 

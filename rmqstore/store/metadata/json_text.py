@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["parse", "pretty"]
+__all__ = ["Printed", "parse", "pretty"]
+
+
+class Printed(str):
+    """The text of a value, as `pretty` returned it for the depth at which the value is."""
+
+    __slots__ = ()
+
 
 # A string, closed or not, or a number in the place of a key. Strings come first, so that nothing
 # inside one is taken for a key.
@@ -71,6 +78,8 @@ def pretty(value: Any, *, depth: int) -> str:
     """Return *value* as fastjson 1.2 prints it: a map of numeric keys is printed on one line."""
     import json
 
+    if isinstance(value, Printed):
+        return value
     if not isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not value:

@@ -32,6 +32,10 @@ class Table:
     @abstractmethod
     def _members(self) -> dict[str, Any]: ...
 
+    def _printed_members(self) -> dict[str, Any]:
+        """Returns the members with the texts of entries that are printed already."""
+        return self._members()
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the table a file's *text* holds. Raises ValueError naming the member at fault."""
@@ -43,7 +47,7 @@ class Table:
         Raises ArgumentError when a member is not a JSON value.
         """
         try:
-            text = pretty(dict(sorted(self._members().items())), depth=0)
+            text = pretty(dict(sorted(self._printed_members().items())), depth=0)
             text.encode()
         except (RecursionError, TypeError, ValueError) as error:
             raise ArgumentError(
@@ -88,29 +92,32 @@ class Table:
             suggested_command="rmqstore verify PATH",
         )
 
-    def save(self, root: str | os.PathLike[str]) -> None:
+    def save(self, root: str | os.PathLike[str], *, is_file_whole: bool = False) -> None:
         """Write the table to the store at *root*; when this returns, it survives a power loss.
 
-        At every moment before, the file or its .bak holds a whole older table. Raises DiskError.
+        At every moment before, the file or its .bak holds a whole older table. *is_file_whole*
+        says that the caller wrote the file that is there: it is not read again to find out.
+        Raises DiskError.
         """
         path = _path_of(root, self.FILE_NAME)
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 sync_directory(path.parent.parent)
-            self._keep_predecessor(path)
+            self._keep_predecessor(path, is_whole=is_file_whole)
             replace_durably(path, self.to_json().encode())
         except OSError as error:
             raise _disk_error(error, "write", path) from error
 
-    def _keep_predecessor(self, path: Path) -> None:
+    def _keep_predecessor(self, path: Path, *, is_whole: bool) -> None:
         """Copies a readable file to .bak; one that is not must not push out a good .bak."""
         try:
             old = read_regular(path)
         except FileNotFoundError:
             return
         try:
-            type(self).from_json(old.decode())
+            if not is_whole:
+                type(self).from_json(old.decode())
         except ValueError:
             names = (beside(path, f".damaged{n or ''}") for n in itertools.count())
             os.rename(path, next(name for name in names if not name.exists()))

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from rmqstore import arguments
 from rmqstore.errors import UnsupportedStoreError
+from rmqstore.store.metadata.json_text import Printed, pretty
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import DataVersion, version_members, version_of
@@ -15,6 +16,8 @@ from rmqstore.store.metadata.version import DataVersion, version_members, versio
 __all__ = ["TopicConfig", "TopicTable", "batch_queue_count"]
 
 _BATCH_QUEUES_MAX = 65_536
+_DEPTH = 2
+"""Of a topic in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class TopicConfig:
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Any] = field(default_factory=dict)
+    _printed: Printed | None = field(default=None, init=False, repr=False, compare=False)
+    """Kept, because a table of 10,000 topics is written again when one of them changes."""
 
     def __post_init__(self) -> None:
         plain: dict[str, object] = {
@@ -68,6 +73,14 @@ class TopicConfig:
             attributes=members.take("attributes", {}),
             others=members.rest(),
         )
+
+    def printed(self) -> Printed:
+        """Return the text of the topic in its table."""
+        if self._printed is None:
+            text = Printed(pretty(self.members(), depth=_DEPTH))
+            object.__setattr__(self, "_printed", text)
+            return text
+        return self._printed
 
     def members(self) -> dict[str, Any]:
         """Return the members of its JSON object, sorted by name."""
@@ -111,8 +124,13 @@ class TopicTable(Table):
         }
         return cls(topics, version, members.rest())
 
+    def _printed_members(self) -> dict[str, Any]:
+        return self._with_table({name: topic.printed() for name, topic in self.topics.items()})
+
     def _members(self) -> dict[str, Any]:
-        table = {name: topic.members() for name, topic in self.topics.items()}
+        return self._with_table({name: topic.members() for name, topic in self.topics.items()})
+
+    def _with_table(self, table: Mapping[str, Any]) -> dict[str, Any]:
         version = version_members(self.data_version)
         return {**self.others, "dataVersion": version, "topicConfigTable": table}
 
