@@ -3,7 +3,8 @@
 They are the properties of MessageStoreConfig, BrokerConfig, and the Netty, authentication,
 controller, name server and container configurations of releases 5.3.3 and 5.5.0, without those that
 `StoreConfig` and `ReplicaConfig` read, and a few that older releases documented and RocketMQ itself
-passes over. A file that sets one of them is accepted, with a warning.
+passes over, and the broker's own keys that RocketMQ does not have. A file that sets one of them is
+accepted, with a warning.
 """
 
 from __future__ import annotations
@@ -165,4 +166,7 @@ _KEYS = """
     writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
-KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split())
+_BROKER_KEYS = "masterLeaseMillis"
+"""A broker's file is also read for its store alone."""
+
+KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split()) | frozenset(_BROKER_KEYS.split())

@@ -92,7 +92,7 @@ def test_changes_by_name_are_checked_in_every_part() -> None:
         config.replace(root_pat="/data")
 
 
-def test_every_key_of_the_table_is_one_of_rocketmq() -> None:
+def test_every_key_is_known_to_those_that_read_the_file_for_its_store() -> None:
     keys = {about.key for about in BrokerConfig.options().values()}
     others = {about.key for about in Configuration.options().values()}
     assert keys <= KEYS_WITHOUT_EFFECT | others
