@@ -1,0 +1,253 @@
+package peer.clients;
+
+import com.alibaba.fastjson2.JSON;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * RocketMQ's producers and consumers against one broker: NAMESRV. Prints a line "@NAME=JSON" for
+ * each thing tried.
+ */
+public final class Main {
+    private static final String TOPIC = "JavaClients";
+    private static final long WAIT_MS = 90_000;
+    private static final int CALL_MS = 30_000;
+
+    private final PrintStream out = new PrintStream(
+        new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
+    private final String namesrv;
+    private final Map<String, Set<String>> seen = new ConcurrentHashMap<>();
+
+    private Main(String namesrv) {
+        this.namesrv = namesrv;
+    }
+
+    public static void main(String[] args) throws Exception {
+        System.setProperty("rocketmq.client.logUseSlf4j", "false");
+        new Main(args[0]).run();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void print(String name, Object value) {
+        out.println("@" + name + "=" + JSON.toJSONString(value));
+    }
+
+    private void run() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("java-producers");
+        producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(CALL_MS);
+        producer.setMqClientApiTimeout(CALL_MS);
+        producer.start();
+        SendResult first = send(producer);
+        pull();
+        find(producer, first);
+        consume(producer);
+        producer.shutdown();
+    }
+
+    private static Message message(String body, String tag) {
+        return new Message(TOPIC, tag, "key-" + body, body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private SendResult send(DefaultMQProducer producer) throws Exception {
+        SendResult first = producer.send(message("0", "a"));
+        print("sync", first.getSendStatus().name());
+
+        CountDownLatch done = new CountDownLatch(10);
+        for (int i = 1; i <= 10; i++) {
+            producer.send(message("" + i, "b"), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    done.countDown();
+                }
+
+                @Override
+                public void onException(Throwable e) {
+                    e.printStackTrace();
+                }
+            });
+        }
+        print("async", done.await(WAIT_MS, TimeUnit.MILLISECONDS));
+
+        producer.sendOneway(message("11", "a"));
+        List<Message> batch = new ArrayList<>();
+        for (int i = 12; i < 20; i++) {
+            batch.add(message("" + i, "b"));
+        }
+        SendResult result = producer.send(batch);
+        print("batch", result.getSendStatus().name() + " " + result.getMsgId().split(",").length);
+
+        Message delayed = message("never", "a");
+        delayed.setDelayTimeLevel(1);
+        try {
+            producer.send(delayed);
+            print("delayed", "sent");
+        } catch (MQBrokerException e) {
+            print("delayed", e.getResponseCode());
+        }
+        return first;
+    }
+
+    private void pull() throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("java-pullers");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout(CALL_MS);
+        consumer.setConsumerPullTimeoutMillis(CALL_MS);
+        consumer.start();
+        Set<Integer> numbers = new TreeSet<>();
+        Set<Integer> tagged = new TreeSet<>();
+        waitFor(() -> {
+            try {
+                numbers.clear();
+                tagged.clear();
+                for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(TOPIC)) {
+                    drain(consumer, queue, "*", numbers);
+                    drain(consumer, queue, "a || c", tagged);
+                }
+                return numbers.size() == 20;
+            } catch (Exception e) {
+                return false; // Some calls have a time limit of their own that load can exceed.
+            }
+        });
+        print("pulled", numbers.size());
+        print("tagged", tagged);
+        consumer.shutdown();
+    }
+
+    private static void drain(DefaultMQPullConsumer consumer, MessageQueue queue, String tags,
+        Set<Integer> numbers) throws Exception {
+        long offset = consumer.minOffset(queue);
+        long end = consumer.maxOffset(queue);
+        while (offset < end) {
+            PullResult pulled = consumer.pull(queue, tags, offset, 32);
+            if (pulled.getPullStatus() == PullStatus.FOUND) {
+                for (MessageExt message : pulled.getMsgFoundList()) {
+                    numbers.add(Integer.valueOf(new String(message.getBody(), StandardCharsets.UTF_8)));
+                }
+            }
+            offset = pulled.getNextBeginOffset();
+        }
+    }
+
+    private void find(DefaultMQProducer producer, SendResult first) throws Exception {
+        print("by key", insist(() -> {
+            List<MessageExt> found = producer
+                .queryMessage(TOPIC, "key-5", 32, 0, Long.MAX_VALUE).getMessageList();
+            return found.size() + " " + text(found.get(0));
+        }));
+        print("by id", insist(() -> text(producer.viewMessage(TOPIC, first.getOffsetMsgId()))));
+        print("by unique key", insist(() -> text(producer.viewMessage(TOPIC, first.getMsgId()))));
+    }
+
+    private static String text(MessageExt message) {
+        return new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
+    /** Returns the result of a call, tried again while it fails: its time limit may be short. */
+    private static String insist(Callable<String> call) throws Exception {
+        String[] found = new String[1];
+        waitFor(() -> {
+            try {
+                found[0] = call.call();
+            } catch (Exception e) {
+                found[0] = null;
+            }
+            return found[0] != null;
+        });
+        return found[0];
+    }
+
+    private DefaultMQPushConsumer consumer(String name) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("java-consumers");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout(CALL_MS);
+        consumer.setInstanceName(name);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(TOPIC, "*");
+        seen.put(name, ConcurrentHashMap.newKeySet());
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                seen.get(name).add(new String(message.getBody(), StandardCharsets.UTF_8));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private int seenBy(String... names) {
+        Set<String> all = new TreeSet<>();
+        for (String name : names) {
+            all.addAll(seen.get(name));
+        }
+        return all.size();
+    }
+
+    private void consume(DefaultMQProducer producer) throws Exception {
+        DefaultMQPushConsumer first = consumer("first");
+        waitFor(() -> seenBy("first") == 20);
+        print("pushed", seenBy("first"));
+
+        DefaultMQPushConsumer second = consumer("second");
+        Map<String, Integer> queues = new TreeMap<>();
+        waitFor(() -> {
+            queues.put("first", queuesOf(first));
+            queues.put("second", queuesOf(second));
+            return queues.get("first") == 2 && queues.get("second") == 2;
+        });
+        print("shared", queues);
+        for (int i = 20; i < 60; i++) {
+            producer.send(message("" + i, "c"));
+        }
+        waitFor(() -> seenBy("first", "second") == 60);
+        print("pushed to both", seenBy("first", "second"));
+
+        second.shutdown();
+        waitFor(() -> queuesOf(first) == 4);
+        print("left", queuesOf(first));
+        first.shutdown();
+    }
+
+    private static int queuesOf(DefaultMQPushConsumer consumer) {
+        int count = 0;
+        for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+            .getProcessQueueTable().keySet()) {
+            count += queue.getTopic().equals(TOPIC) ? 1 : 0;
+        }
+        return count;
+    }
+
+    private static void waitFor(BooleanSupplier condition) throws InterruptedException {
+        long end = System.currentTimeMillis() + WAIT_MS;
+        while (!condition.getAsBoolean() && System.currentTimeMillis() < end) {
+            Thread.sleep(20);
+        }
+    }
+}
