@@ -190,14 +190,6 @@ class BrokerConfig:
         help="time between two requests for the master and the sync-state set",
         effect="with enableControllerMode",
     )
-    set_check_interval_ms: int = option(
-        "checkSyncStateSetPeriod",
-        5000,
-        "ms",
-        low=10,
-        help="time between two checks of the sync-state set",
-        effect="master, with enableControllerMode",
-    )
     controller_heartbeat_timeout_ms: int = option(
         "controllerHeartBeatTimeoutMills",
         10_000,
