@@ -23,7 +23,7 @@ import pytest
 from tests.support.relay import Relay
 from tests.support.waiting import spin_until
 
-START_S = 60.0
+START_S = 150.0
 ATTEMPTS = 5
 
 needs_etcd = pytest.mark.skipif(

@@ -70,6 +70,10 @@ class _Connection:
     def close(self) -> None:
         self.writer.close()
 
+    def abort(self) -> None:
+        """Closes it without a farewell, which TLS would wait for."""
+        self.writer.transport.abort()
+
 
 class Gateway:
     """The members of one etcd cluster, named by URLs such as http://10.0.0.1:2379.
@@ -163,7 +167,7 @@ class Gateway:
             if is_kept:
                 self._idle.append(connection)
             else:
-                connection.close()
+                connection.abort()
 
     async def _connect(self) -> _Connection:
         member = self._member
