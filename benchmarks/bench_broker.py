@@ -1,0 +1,132 @@
+"""A broker under clients: pipelined sends, one synchronous client, pulls of full batches, idling.
+
+    python -m benchmarks.bench_broker --address 127.0.0.1:10911 --pid PID [--count 20000]
+
+The broker, of this library or RocketMQ's, is measured by its address and process id. One connection
+sends messages of 1 KiB to queue 0 of a topic that the first of them makes, then pulls all of them.
+Processor time is the broker's alone, so that the cost of a message hardly depends on other load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+from benchmarks.remoting_link import Link, Server
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame, encode
+from rmqstore.remoting.headers.pull import (
+    PullFlag,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
+from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2
+
+__all__ = ["main", "measure"]
+
+_PIPELINED = 256
+_BODY = bytes(1024)
+_PROPERTIES = "UNIQ_KEY\x01C000020267764E0E2F2A67BCF9970000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+
+
+def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[str, float]:
+    """Return the figures of *server* with *count* messages, by name."""
+    link = Link(server)
+    header = SendMessageRequestHeaderV2(
+        producer_group="bench",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queues=1,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp_ms=1_700_000_000_000,
+        flag=0,
+        properties=_PROPERTIES,
+    )
+    send = Frame.request(RequestCode.SEND_MESSAGE_V2, header.to_fields(), _BODY)
+    figures: dict[str, float] = {}
+    link.call(send)
+
+    piece, pieces = encode(send) * _PIPELINED, max(count // _PIPELINED, 2)
+    began, cpu_s = time.perf_counter(), server.cpu_s()
+    link.send(piece)
+    for _ in range(pieces - 1):
+        link.send(piece)
+        link.skip(_PIPELINED)
+    link.skip(_PIPELINED)
+    sent = pieces * _PIPELINED
+    figures["sends_per_s"] = sent / (time.perf_counter() - began)
+    figures["send_core_us"] = (server.cpu_s() - cpu_s) / sent * 1e6
+
+    waits = []
+    for _ in range(min(count, 2000)):
+        began = time.perf_counter()
+        link.send(encode(send))
+        link.skip(1)
+        waits.append(time.perf_counter() - began)
+    figures["sync_send_p50_us"] = statistics.median(waits) * 1e6
+
+    figures |= _pulls(server, link, topic, sent)
+    time.sleep(1.0)
+    began, cpu_s = time.perf_counter(), server.cpu_s()
+    time.sleep(idle_s)
+    figures["idle_core_percent"] = (server.cpu_s() - cpu_s) / (time.perf_counter() - began) * 100
+    figures["rss_mib"] = server.rss_mib()
+    link.close()
+    return figures
+
+
+def _pulls(server: Server, link: Link, topic: str, count: int) -> dict[str, float]:
+    offset, received = 0, 0
+    began, cpu_s = time.perf_counter(), server.cpu_s()
+    while offset < count:
+        header = PullMessageRequestHeader(
+            consumer_group="bench",
+            topic=topic,
+            queue_id=0,
+            queue_offset=offset,
+            max_messages=32,
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_ms=0,
+            subscription="*",
+            subscription_version=0,
+            expression_type="TAG",
+        )
+        answer = link.call(Frame.request(RequestCode.PULL_MESSAGE, header.to_fields()))
+        offset = PullMessageResponseHeader.from_fields(answer.ext_fields).next_offset
+        received += len(answer.body)
+    spent_s, core_s = time.perf_counter() - began, server.cpu_s() - cpu_s
+    return {
+        "pulled_mb_per_s": received / spent_s / 1e6,
+        "pulled_mb_per_core_s": received / max(core_s, 1e-3) / 1e6,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run with the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--address", required=True, help="HOST:PORT of the broker")
+    parser.add_argument("--pid", type=int, required=True, help="its process id")
+    parser.add_argument("--topic", default="bench0", help="one that the broker does not have yet")
+    parser.add_argument("--count", type=int, default=20_000, help="messages")
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    given = parser.parse_args(arguments)
+
+    host, _, port = given.address.rpartition(":")
+    server = Server(host, int(port), given.pid)
+    figures = measure(server, topic=given.topic, count=given.count, idle_s=given.idle)
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:28} {value:12,.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
