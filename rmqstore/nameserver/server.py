@@ -88,8 +88,8 @@ class NameServer:
         self._started_ms = 0
         self._is_closing = False
 
-        self._numbers: dict[RemotingConnection, int] = {}
-        self._next_number = 0
+        self._connections: dict[int, RemotingConnection] = {}
+        """Those that requests of brokers came over, by number."""
         self._notifications: dict[str, deque[Frame]] = {}
         self._files = asyncio.Lock()
 
@@ -182,13 +182,11 @@ class NameServer:
         return int(self._clock() * 1000)
 
     def number_of(self, connection: RemotingConnection) -> int:
-        """Return the number of a connection: above those of connections that came before it."""
-        number = self._numbers.get(connection)
-        if number is None:
-            self._next_number += 1
-            number = self._numbers[connection] = self._next_number
+        """Return the number of a connection: above those of connections accepted before it."""
+        if connection.number not in self._connections:
+            self._connections[connection.number] = connection
             connection.on_close(self._connection_closed)
-        return number
+        return connection.number
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
         """Queue notifications and close connections; nothing is awaited."""
@@ -197,7 +195,8 @@ class NameServer:
                 case NotifyMinBrokerId():
                     self._notify(effect)
                 case CloseConnection(number):
-                    for connection in [c for c, n in self._numbers.items() if n == number]:
+                    connection = self._connections.get(number)
+                    if connection is not None:
                         connection.close("no broker of this connection gave a sign of life")
 
     async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
@@ -222,9 +221,9 @@ class NameServer:
     # -- Connections, time, notifications.
 
     def _connection_closed(self, connection: RemotingConnection) -> None:
-        number = self._numbers.pop(connection)
+        del self._connections[connection.number]
         if not self._is_closing:
-            self.carry_out(self._table.connection_closed(number))
+            self.carry_out(self._table.connection_closed(connection.number))
 
     async def _scan(self) -> None:
         while True:

@@ -108,11 +108,14 @@ class RemotingConnection(asyncio.Protocol):
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[Any]],
         on_lost: Callable[[RemotingConnection], None],
         proxied_peer: Address | None = None,
+        number: int = 0,
     ) -> None:
         self.peer = peer
         self.address = format_address(peer)
         self.proxied_peer = proxied_peer
         """The client that a proxy named in its preface; not verified."""
+        self.number = number
+        """Greater than those of the connections that its server accepted before; 0 without one."""
         self.is_open = False
         self.close_reason = ""
         self._handlers = handlers

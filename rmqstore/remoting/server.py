@@ -14,6 +14,7 @@ The first byte of a connection shows what follows: a HAProxy preface, TLS, or a 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
 import ssl
@@ -106,6 +107,7 @@ class RemotingServer:
         self._listeners: list[Listener] = []
         self._addresses: list[Address] = []
         self._refused = 0
+        self._numbers = itertools.count(1)
         self._connections: set[RemotingConnection] = set()
 
     async def __aenter__(self) -> Self:
@@ -211,13 +213,13 @@ class RemotingServer:
                 self._refused += 1
                 sock.close()
                 return
-            work = self._open(sock, peer, handlers)
+            work = self._open(sock, peer, handlers, number=next(self._numbers))
             self._openings.start(work, name=f"opening of {format_address(peer)}")
 
         return take
 
     async def _open(
-        self, sock: socket.socket, peer: Address, handlers: Mapping[int, Handler]
+        self, sock: socket.socket, peer: Address, handlers: Mapping[int, Handler], *, number: int
     ) -> None:
         """Detect the peer's protocol and give its socket to a connection."""
         try:
@@ -238,6 +240,7 @@ class RemotingServer:
             start_task=self._start_task,
             on_lost=self._connections.discard,
             proxied_peer=source,
+            number=number,
         )
         self._connections.add(connection)
         try:

@@ -23,7 +23,7 @@ from rmqstore.remoting.bodies.tables import KvTable, TopicList
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.remoting.headers.kv import ORDER_TOPICS
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
 from rmqstore.remoting.server import RemotingServer
@@ -263,6 +263,25 @@ def test_the_end_of_a_connection_removes_its_broker_and_notifies_the_others() ->
                     "minBrokerAddr": "127.0.0.1:3",
                     "haBrokerAddr": "127.0.0.1:3.ha",
                 }
+
+    run(work())
+
+
+def test_a_request_of_an_earlier_connection_is_late_though_it_is_the_first_one_there() -> None:
+    async def work() -> None:
+        async with NameServer(NameserverConfig(**LOCAL)) as nameserver:
+            # The first request of this connection arrives after the broker has used another one.
+            reader, writer = await asyncio.open_connection(*nameserver.address)
+            async with Peer(nameserver) as broker:
+                await broker.register(0, BROKER["brokerAddr"])
+                writer.write(encode(Frame.request(RequestCode.UNREGISTER_BROKER, BROKER)))
+                decoder, answers = FrameDecoder(), list[Frame]()
+                while not answers:
+                    answers += decoder.feed(await reader.read(4096))
+                assert answers[0].code == ResponseCode.SUCCESS
+                assert await broker.route("orders") is not None
+            writer.close()
+            await writer.wait_closed()
 
     run(work())
 
