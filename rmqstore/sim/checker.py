@@ -34,7 +34,7 @@ from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.protocol.frames import Ack
 from rmqstore.sim.disk import ModelRecord, Rot, records_of
 from rmqstore.sim.losses import Losses
-from rmqstore.sim.promises import Promise, Promises
+from rmqstore.sim.promises import Promise, Promises, standing
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.view import View
@@ -212,6 +212,8 @@ class Checker:
         if self.is_void:
             return
 
+        if is_election and view.asked and not self._shape.has_set:
+            self._compared(view)
         if is_election and self._is_excused(view, former):
             self._forget(self._replicas[view.master], is_risky=view.is_risky)
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
@@ -227,6 +229,27 @@ class Checker:
                 raise Violation(
                     f"put {broken.number} was acknowledged with {broken.copies} copies; "
                     f"{view.master} is elected and lacks it"
+                )
+
+    def _compared(self, view: View) -> None:
+        """Look at a master that an operator has chosen: the best of enough replicas."""
+        if len(view.asked) < self._shape.asked_min:
+            raise Violation(
+                f"{view.master} is elected after {sorted(view.asked)} were asked; "
+                f"{self._shape.asked_min} are needed"
+            )
+        trusted = (view.asked - self._losses.distrusted) | {view.master}
+        ranks = {each: standing(self._replicas[each]) for each in sorted(trusted)}
+        if ranks[view.master] < max(ranks.values()):
+            raise Violation(
+                f"{view.master} is elected, which has not the best log of those asked; their last "
+                f"epochs and ends are {ranks}"
+            )
+        for number in sorted(view.asked - {view.master}):
+            if self._replicas[number].takes_puts:
+                raise Violation(
+                    f"{view.master} is elected, while {number}, which was asked, takes puts in "
+                    f"epoch {self._replicas[number].epoch}"
                 )
 
     def _joined(self, view: View, joined: Collection[int]) -> None:

@@ -7,7 +7,7 @@ doubled. `Controllers` sees what is committed, and checks each election by the r
 docs/replication.md.
 
 An operator marks each replica that lost what it may have acknowledged (`Subject.is_withheld`),
-while enough other replicas are left to elect a master from.
+while enough other replicas are left to elect a master from: not one whose log was given up.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Controllers:
         self._next_late_ms = 0
         self._notices: list[bytes] = []
         self._tries: dict[int, int] = {}
+        """Attempts to take replicas out of the set that never come back with what they held."""
         self._distrusted: frozenset[int] = frozenset()
         self._is_healed = False
         self.view = View(0, 0, frozenset(), 0)
@@ -354,6 +355,7 @@ class Controllers:
         if number not in group.sync_state_set and number != group.master_id:
             return True
         tries = self._tries[number] = self._tries.get(number, 0) + 1
+        self._withhold()
         others = [n for n, each in self._subjects.items() if n != number and not each.is_learner]
         if tries % _EXPEL_TRIES == 0 and others:
             for node in self.nodes:
@@ -375,7 +377,7 @@ class Controllers:
     def _withhold(self) -> None:
         group, lost = self.group, self._distrusted
         terms = group.terms
-        trusted = group.voters - lost
+        trusted = group.voters - lost - self._tries.keys()
         needed = 1
         if terms is not None and not terms.all_ack:
             needed = reports_needed(len(group.voters), copies=terms.in_sync)

@@ -17,7 +17,7 @@ from rmqstore.sim.disk import ModelLog
 from rmqstore.sim.losses import Losses
 from rmqstore.sim.replica import Replica
 
-__all__ = ["Promise", "Promises"]
+__all__ = ["Promise", "Promises", "standing"]
 
 
 @dataclass(slots=True)
@@ -111,9 +111,10 @@ class Promises:
         ]
         if chosen not in asked or not promise.binds([each.number for each in asked]):
             return False
-        return promise.is_of_all or _standing(chosen) == max(map(_standing, asked))
+        return promise.is_of_all or standing(chosen) == max(map(standing, asked))
 
 
-def _standing(replica: Replica) -> tuple[int, int]:
+def standing(replica: Replica) -> tuple[int, int]:
+    """Return the last epoch and the end of a log: the greater, the better."""
     log = replica.log
     return log.epochs[-1].epoch if log.epochs else -1, log.whole_end

@@ -17,6 +17,7 @@ from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Fate, Faults
+from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.network import End, Network
 from rmqstore.sim.operator import Attendant, Keeper, Operator
 from rmqstore.sim.replica import Replica
@@ -114,6 +115,9 @@ class World:
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
         self.workload = Workload(self, self.timeline, Random(rng.random()), self.shape, steps=steps)
         self.fate = Fate(self, Random(rng.random()), self.faults)
+        self.nameservers = Nameservers(
+            self.timeline, Random(f"nameservers {seed}"), self.shape, self.replicas, self.say
+        )
 
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again when it starts."""
@@ -169,6 +173,7 @@ class World:
         tail_start = min(log.flushed_offset, log.whole_end)
         tail = log.read(tail_start, log.whole_end - tail_start)
         replica.kill(loses_power=loses_power)
+        self.nameservers.died(replica, loses_power=loses_power)
         if loses_power:
             self.checker.lost_power(replica, tail_start=tail_start, tail=tail)
             self.controller.distrusted = self.checker.distrusted
@@ -198,7 +203,9 @@ class World:
     def rot(self, replica: Replica) -> None:
         """Let a replica's machine come back with a bit of its disk turned, where others of the set
         hold what it held."""
-        if replica.number == self.controller.view.master or not replica.is_up:
+        others = [each for each in self.replicas.values() if each is not replica]
+        has_copy = any(each.is_up and not each.is_learner for each in others)
+        if replica.number == self.controller.view.master or not replica.is_up or not has_copy:
             return
         self.kill(replica, loses_power=False)
         rot = replica.log.rot(self._rng)
@@ -231,9 +238,11 @@ class World:
     def on_master(self, replica: Replica) -> None:
         self.say(f"replica {replica.number} is master: {replica.answer()}")
         self.checker.reigns(replica)
+        self.nameservers.changed(replica)
 
     def on_obeyed(self, replica: Replica, epoch: int) -> None:
         self.checker.obeyed(replica, epoch)
+        self.nameservers.changed(replica)
 
     def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
         if self._lines is not None:
@@ -274,6 +283,7 @@ class World:
         self.controller.start()
         self.workload.start()
         self.fate.start()
+        self.nameservers.start(is_quiet=self.faults == Faults.none())
         self._look_again()
         if self.shape.protocol == "classic":
             self._operate_again()
@@ -319,6 +329,7 @@ class World:
             return
         self.say(f"operator: replica {replica.number} gets an empty disk")
         replica.kill(loses_power=False)
+        self.nameservers.died(replica, loses_power=False)
         self.checker.emptied(replica)
         self.controller.distrusted = self.checker.distrusted
         replica.replace_disk()
@@ -344,6 +355,7 @@ class World:
         self.say("-- everything heals")
         self.fate.end()
         self.network.heal()
+        self.nameservers.heal()
         if isinstance(self.controller, Controllers):
             self.controller.heal()
 
@@ -365,6 +377,7 @@ class World:
 
             self._operate()
             missing = self._apart() or self.checker.unanswered(asked)
+            missing = missing or self.nameservers.apart(self.controller.view)
             if not missing:
                 for replica in self.replicas.values():
                     self.checker.labels(replica)

@@ -17,6 +17,7 @@ MUTANTS = mutate.mutations(LIST)
 PLACES = (
     "rmqstore/replication/",
     "rmqstore/controller/",
+    "rmqstore/nameserver/",
     "csrc/replica/",
     "rmqstore/epochs.py",
     "rmqstore/sim/",

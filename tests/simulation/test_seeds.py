@@ -13,6 +13,8 @@ from tests.support.effort import is_long, rounds
 
 SEEDS = rounds(300, 20_000)
 AT_ONCE = 50
+FAILED = (636, 737, 1033, 1169, 1171)
+"""Seeds that failed once."""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,10 @@ def check(outcomes: Iterable[sim.Outcome], *, replicas: int = 3) -> None:
 @pytest.mark.parametrize("first", range(1, SEEDS, AT_ONCE))
 def test_kept_seeds_are_sound(first: int, workers: Workers) -> None:
     check(workers.run(range(first, first + AT_ONCE)))
+
+
+def test_seeds_that_failed_once_are_sound(workers: Workers) -> None:
+    check(workers.run(FAILED))
 
 
 @pytest.mark.parametrize("replicas", [2, 4, 5])

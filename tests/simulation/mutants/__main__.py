@@ -4,11 +4,11 @@
     python -m tests.simulation.mutants lease epoch   those whose text or path contains a word
     python -m tests.simulation.mutants --tests       those that a test finds, not the seeds
 
-A fault is one changed line in replication, in its C core, in the controller, or in what stands in
-the simulator for a rule that production states in its documentation. It is made in a copy of the
-tree, and the first 2,000 seeds run there until one fails. A fault that the seeds do not find names
-the test that does: the simulator's groups do not do what it needs, or do it too seldom. A fault
-that changes nothing that can be seen has the reason in place of its line.
+A fault is one changed line in replication, in its C core, in the controller, in the nameserver, or
+in what stands in the simulator for a rule that production states in its documentation. It is made
+in a copy of the tree, and the first 2,000 seeds run there until one fails. A fault that the seeds
+do not find names the test that does: the simulator's groups do not do what it needs, or do it too
+seldom. A fault that changes nothing that can be seen has the reason in place of its line.
 """
 
 from __future__ import annotations

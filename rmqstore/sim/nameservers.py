@@ -1,0 +1,195 @@
+"""Nameservers beside a simulated group, and what goes wrong with them.
+
+Nobody in the group asks them anything, and they have a network and random numbers of their own: a
+group goes the same way with and without them. They die, come back empty, are stopped and cut off
+from some replicas or from all. `RouteChecker` looks at their routes at every moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+
+from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.nameserver_node import NameserverNode
+from rmqstore.sim.network import Network
+from rmqstore.sim.registrar import Registrar
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.route_checker import PAUSE_MS_MAX, RouteChecker
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
+
+__all__ = ["NAMESERVERS", "Nameservers"]
+
+NAMESERVERS = (-11, -12)
+"""Where replicas reach the nameservers."""
+_LOOK_MS = 250
+_KINDS = {
+    "crash": 2,
+    "pause": 2,
+    "cut": 3,
+    "block": 4,
+    "isolation": 1,
+    "slow": 1,
+    "hold": 4,
+    "delay": 1,
+}
+_LAST_MS = (50, 400, 1500, 3000)
+_LONG_MS = (4500, 9000)
+
+
+class Nameservers:
+    """The nameservers of one world, none to two."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        rng: Random,
+        shape: Shape,
+        replicas: Mapping[int, Replica],
+        say: Callable[[str], None],
+    ) -> None:
+        self._timeline = timeline
+        self._rng = rng
+        self._say = say
+        self._network = Network(timeline, rng)
+        self.checker = RouteChecker(replicas, lambda: timeline.now_us // 1000)
+        self._is_over = False
+        self._mean_gap_ms = rng.choice((300, 1000, 3000))
+        has_acting_master = rng.random() < 0.3
+        self.nodes = [
+            NameserverNode(
+                number,
+                timeline=timeline,
+                clock=MachineClock(
+                    timeline,
+                    begin_ms=rng.randrange(1_000_000),
+                    drift_ppm=rng.randint(-shape.drift_ppm_max // 2, shape.drift_ppm_max // 2),
+                ),
+                shows_acting_master=has_acting_master,
+                observer=self.checker,
+            )
+            for number in NAMESERVERS[: rng.choice((0, 1, 1, 2))]
+        ]
+        self._registrars = {
+            number: [
+                Registrar(
+                    replica,
+                    node.number,
+                    timeline=timeline,
+                    network=self._network,
+                    acts_as_master=has_acting_master,
+                )
+                for node in self.nodes
+            ]
+            for number, replica in replicas.items()
+        }
+        for node in self.nodes:
+            self._network.add(node)
+
+    def start(self, *, is_quiet: bool) -> None:
+        """Begin; nothing goes wrong in a quiet world."""
+        for node in self.nodes:
+            node.start()
+        for each in self._all_registrars():
+            each.start()
+        if self.nodes:
+            self._look_again()
+        if self.nodes and not is_quiet:
+            self._plan()
+
+    def heal(self) -> None:
+        """End all faults; a node that is stopped goes on by itself."""
+        self._is_over = True
+        self._network.heal()
+        for node in self.nodes:
+            node.start()
+
+    def apart(self, view: View) -> str:
+        """Return what a route does not show yet of a group that came together."""
+        found = (self.checker.apart(node, view) for node in self.nodes)
+        return next(filter(None, found), "")
+
+    # ---- what replicas do
+
+    def died(self, replica: Replica, *, loses_power: bool) -> None:
+        """Take note that a replica's process, or its machine, has ended."""
+        for each in self._registrars[replica.number]:
+            each.died(loses_power=loses_power)
+
+    def changed(self, replica: Replica) -> None:
+        """Let a replica register the role that it has taken."""
+        for each in self._registrars[replica.number]:
+            each.send()
+
+    def _all_registrars(self) -> Iterator[Registrar]:
+        return (each for some in self._registrars.values() for each in some)
+
+    def _look_again(self) -> None:
+        self._timeline.after(_LOOK_MS * 1000, self._look_again)
+        for node in self.nodes:
+            if node.is_up:
+                self.checker.look(node)
+
+    # ---- what goes wrong
+
+    def _plan(self) -> None:
+        gap_ms = self._rng.expovariate(1 / self._mean_gap_ms)
+        self._timeline.after(int(gap_ms * 1000), self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        kind = self._rng.choices(list(_KINDS), list(_KINDS.values()))[0]
+        node = self._rng.choice(self.nodes)
+        self._say(f"-- nameserver {node.number}: {kind}")
+        getattr(self, f"_{kind}")(node)
+        self._plan()
+
+    def _crash(self, node: NameserverNode) -> None:
+        if node.is_up:
+            node.crash(loses_power=self._rng.random() < 0.5)
+            self._later(node.start)
+
+    def _pause(self, node: NameserverNode) -> None:
+        node.pause(self._rng.randint(50, PAUSE_MS_MAX))
+
+    def _cut(self, node: NameserverNode) -> None:
+        connections = self._network.connections()
+        if connections:
+            end = self._rng.choice(connections)
+            end.cut(tells=self._rng.random() < 0.7)
+            end.peer.cut(tells=self._rng.random() < 0.7)
+
+    def _block(self, node: NameserverNode) -> None:
+        for number in self._registrars:
+            ways = [(number, node.number), (node.number, number)]
+            for source, target in self._rng.sample(ways, self._rng.choice((0, 1, 2))):
+                self._network.block(source, target)
+                self._later(self._network.unblock, source, target)
+
+    def _isolation(self, node: NameserverNode) -> None:
+        ms = self._rng.randint(*_LONG_MS)
+        for number in self._registrars:
+            for way in ((number, node.number), (node.number, number)):
+                self._network.block(*way)
+                self._timeline.after(ms * 1000, self._network.unblock, *way)
+
+    def _slow(self, node: NameserverNode) -> None:
+        connections = self._network.connections()
+        if connections:
+            end = self._rng.choice(connections)
+            end.is_slow = True
+            self._later(setattr, end, "is_slow", False)
+
+    def _hold(self, node: NameserverNode) -> None:
+        each = self._rng.choice(list(self._all_registrars()))
+        each.hold(self._rng.choice(_LAST_MS), on_next=self._rng.random() < 0.6)
+
+    def _delay(self, node: NameserverNode) -> None:
+        self._network.latency_ms = (0.1, self._rng.choice((20.0, 200.0)))
+        self._later(setattr, self._network, "latency_ms", (0.1, 1.0))
+
+    def _later(self, action: Callable[..., None], *args: object) -> None:
+        ms = self._rng.choice(_LAST_MS)
+        self._timeline.after(int(ms * 1000 * self._rng.random()), action, *args)
