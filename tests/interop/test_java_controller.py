@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.golden import RELEASES
-from tests.interop.test_java_broker_metadata import awaited
-from tests.service.test_broker_controlled import Group, bodies, put
 from tests.support import java
+from tests.support.broker_group import Group, bodies, put
 from tests.support.effort import is_long
 from tests.support.java_broker import java_side
+from tests.support.loops import on_loop
 
 
 @pytest.mark.java
 @pytest.mark.parametrize("is_jraft", [False, True], ids=["dledger", "jraft"])
 @pytest.mark.parametrize("release", RELEASES if is_long() else RELEASES[-1:])
-@awaited
+@on_loop
 async def test_a_killed_master_is_replaced_and_nothing_acknowledged_is_lost(
     release: str, tmp_path: Path, is_jraft: bool
 ) -> None:

@@ -8,7 +8,7 @@ from rmqstore.cli.demo.cluster_writer import ClusterClient
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
-from tests.service.test_broker_controlled import group_of
+from tests.support.broker_group import group_of
 from tests.support.loops import on_loop
 from tests.support.waiting import until
 

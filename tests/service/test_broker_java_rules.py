@@ -13,7 +13,7 @@ from rmqstore.net.addresses import format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.server import RemotingServer
-from tests.service.test_broker_controlled import Group, bodies, put, takes_puts
+from tests.support.broker_group import Group, bodies, put, takes_puts
 from tests.support.java_rules import JavaRules
 from tests.support.loops import on_loop
 from tests.support.waiting import WAIT_S, until
