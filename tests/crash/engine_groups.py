@@ -171,7 +171,9 @@ class Group:
         log = self.place(self.directory, name) / "log"
         data = log.read_bytes()
         content = parse_log(data, str(log))
-        record = Record(COMMANDS, content.records[-1].last_index + 1, 1, (b"x" * 100,))
+        # A snapshot has just taken the place of all records where there are none.
+        last = content.records[-1].last_index if content.records else content.base_index
+        record = Record(COMMANDS, last + 1, 1, (b"x" * 100,))
         torn = encode_record(record, len(data))
         log.write_bytes(data + torn[: rng.randrange(1, len(torn))])
 
