@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rmqstore.net.addresses import Address
+from rmqstore.net.addresses import Address, format_address
 
 __all__ = ["Role"]
 
@@ -32,3 +32,15 @@ class Role:
     def registered_id(self) -> int:
         """The id that clients and nameservers see: 0 for a master."""
         return 0 if self.name == "master" else self.broker_id
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return "none"
+        parts = [f"{self.name} with id {self.broker_id}"]
+        if self.epoch >= 0:
+            parts.append(f"epoch {self.epoch}")
+        if self.name == "slave" and self.master_address is not None:
+            parts.append(f"master {format_address(self.master_address)}")
+        if self.members:
+            parts.append(f"set {sorted(self.members)} of version {self.set_epoch}")
+        return ", ".join(parts)

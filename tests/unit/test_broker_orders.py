@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.roles import Role
 
 
 def decision(epoch: int, master: int | None, *, members: str = "", **more: object) -> Decision:
@@ -202,3 +203,11 @@ def test_only_an_answer_that_names_the_present_master_renews_its_lease(
 ) -> None:
     assert Orders(1).renews_lease(given, role_epoch=3) is expected
     assert not Orders(1).renews_lease(given, role_epoch=-1)
+
+
+def test_a_role_reads_as_a_line_of_a_log() -> None:
+    assert str(Role()) == "none"
+    master = Role(name="master", broker_id=2, epoch=3, members=frozenset({2, 1}), set_epoch=5)
+    assert str(master) == "master with id 2, epoch 3, set [1, 2] of version 5"
+    slave = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 10911))
+    assert str(slave) == "slave with id 1, master 10.0.0.2:10911"
