@@ -327,7 +327,8 @@ class AsyncStore:
         The receipts are not used by anyone else. Raises as *put*, and as Store.put when it refuses
         one.
         """
-        wanted = self.store.default_durability if durability is None else durability
+        arguments.function("put", put)
+        wanted = asked_durability(self.store.default_durability, durability, None)
         if wanted is _MEMORY:
             return put()
         admission = self._view.admit(None, wanted)

