@@ -367,7 +367,7 @@ class AsyncStore:
         wanted: Durability,
         timeout: float | None,
     ) -> _Receipts:
-        """Waits until what was appended is as durable as asked; returns receipts that say so."""
+        """Waits for the durability of what was appended; returns receipts that have it."""
         made: Any = receipts
         if admission.is_flushed:
             last: Receipt = made[-1] if isinstance(made, list) else made

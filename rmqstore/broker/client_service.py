@@ -9,7 +9,7 @@ from rmqstore.broker.handlers.pull import PullRequests
 from rmqstore.broker.handlers.queries import QueryRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.send import SendRequests
-from rmqstore.broker.serving import Handler
+from rmqstore.broker.serving import Handler, merged
 
 __all__ = ["ClientService"]
 
@@ -38,7 +38,7 @@ class ClientService:
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
-        return {code: each for part in self._parts for code, each in part.handlers().items()}
+        return merged(self._parts)
 
     def start(self) -> None:
         """Begin, on the running loop, once the store is open."""
@@ -46,7 +46,7 @@ class ClientService:
         self._client_requests.start()
 
     def role_changed(self) -> None:
-        """Look at the held pulls: a broker that is no master any more may not answer them."""
+        """Look at the held pulls: a broker that is no longer master must not answer them."""
         self._pulls.held.look_at_all()
 
     def close(self) -> None:

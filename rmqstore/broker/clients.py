@@ -1,7 +1,7 @@
 """The clients of a broker: which consumers and producers are online, at which connection.
 
-A client says with each heartbeat which groups it is in. It leaves a group with a request, when its
-connection ends, or after the time without a heartbeat. Members that stay are notified of each
+Each heartbeat of a client names the groups that it is in. It leaves a group with a request, when
+its connection ends, or after the time without a heartbeat. Members that stay are notified of each
 change, so that they share the queues again.
 
 Connections are any hashable objects. Time comes in as *now_ms*.
@@ -79,7 +79,7 @@ class ClientTable:
         return tuple(self._producers.get(group, {}).values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a consumer group wants of a topic, None where it wants nothing."""
+        """Return the subscription of a consumer group to a topic, None without one."""
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
@@ -158,7 +158,7 @@ class ClientTable:
         return changes
 
     def silent(self, now_ms: int) -> tuple[Hashable, ...]:
-        """Return the connections that were not heard for the time of the table; `forget` them."""
+        """Return the connections without a heartbeat for the time of the table; `forget` them."""
         oldest_ms = now_ms - self._timeout_ms
         return tuple(each for each, heard_ms in self._heard_ms.items() if heard_ms < oldest_ms)
 
@@ -190,7 +190,7 @@ class ClientTable:
 def _subscribe(
     known: dict[str, SubscriptionData], subscriptions: tuple[SubscriptionData, ...]
 ) -> bool:
-    """Replaces what a group wants; returns whether a topic came or went."""
+    """Replaces the subscriptions of a group; returns whether a topic came or went."""
     wanted: Mapping[str, SubscriptionData] = {each.topic: each for each in subscriptions}
     is_changed = known.keys() != wanted.keys()
     for topic in known.keys() - wanted.keys():

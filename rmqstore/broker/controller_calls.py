@@ -1,9 +1,9 @@
-"""The requests of one life of a broker to the controllers, and what their answers say.
+"""The requests of one life of a broker to the controllers, and the meaning of their answers.
 
 A machine without sockets: `beat`, `due` and `propose` return requests, and the caller passes each
 answer to `answered`, or reports that there will be none (`failed`).
 
-Two kinds of controllers are told apart by their answers to heartbeats. One of this library answers
+The answers to heartbeats distinguish two kinds of controllers. One of this library answers
 with the master, the set and a lease. RocketMQ's answers with nothing: such a leader is found by
 GET_METADATA_INFO and asked by GET_REPLICA_INFO. The answer to that renews the lease while it names
 this broker as master.
@@ -61,7 +61,7 @@ _UNKNOWN_BROKER = (
 
 
 class Outcome(Enum):
-    """What an answer to a proposal, or the lack of one, says about this attempt."""
+    """The result of one attempt at a proposal."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -172,8 +172,10 @@ class ControllerCalls:
         *,
         wall_ms: int | None = None,
     ) -> list[Call]:
-        """Return heartbeats, and what else is to be asked. *header* gets the fields that differ
-        between controllers."""
+        """Return heartbeats, and further requests that are due.
+
+        *header* gets the fields that differ between controllers.
+        """
         if self.is_displaced:
             return []
         self._beats += 1
@@ -199,7 +201,7 @@ class ControllerCalls:
         return calls + self.due(now_ms, wall_ms=wall_ms)
 
     def due(self, now_ms: int, *, wall_ms: int | None = None) -> list[Call]:
-        """Return what is to be asked, without heartbeats; each request once between two of them."""
+        """Return the requests that are due, without heartbeats; each once between two of them."""
         self._wall_ms = wall_ms
         calls: list[Call] = []
         if self.is_displaced:
@@ -226,7 +228,7 @@ class ControllerCalls:
 
     def _search(self, now_ms: int) -> list[Call]:
         code = RequestCode.CONTROLLER_GET_METADATA_INFO
-        # Controllers of this library say who leads when they answer heartbeats.
+        # Controllers of this library name the leader when they answer heartbeats.
         is_patient = self._beats <= _UNANSWERED_MAX
         asked = [each for each in self.controllers if not self._is_ours.get(each, is_patient)]
         if not asked or code in self._asked:
@@ -235,7 +237,7 @@ class ControllerCalls:
         return [Call(each, Frame.request(code), now_ms, self._beats) for each in asked]
 
     def _request_due(self, leader: str) -> Frame | None:
-        """Returns what is to be asked of the leader next."""
+        """Returns the next request to the leader."""
         if not self.is_registered:
             return Frame.request(
                 RequestCode.CONTROLLER_REGISTER_BROKER,
@@ -273,7 +275,7 @@ class ControllerCalls:
         leader = self.leader
         is_change = bool(proposal.joined or proposal.left)
         if leader is None or not (is_change or self.has_leases):
-            # RocketMQ refuses a set that does not differ. The poll says which one it has.
+            # RocketMQ refuses a set that does not differ. The poll returns the set that it has.
             self._is_poll_due = True
             return SetAnswer(epoch, proposal.number, Outcome.REFUSED)
         fields = AlterSyncStateSetRequestHeader(
@@ -289,7 +291,7 @@ class ControllerCalls:
     # ---- answers
 
     def answered(self, call: Call, answer: Frame) -> Decision | SetAnswer | Displaced | None:
-        """Return what *answer* to *call* says; None where it says nothing about the role."""
+        """Return what *answer* to *call* means; None where it does not concern the role."""
         if call.address == self.leader:
             if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
                 self._lose_leader()
@@ -388,7 +390,7 @@ class ControllerCalls:
         taken, asked_ms = SyncStateSetBody.decode(answer.body), -1
         if request == RequestCode.CONTROLLER_GET_REPLICA_INFO:
             self._is_poll_due = False
-            # Only a controller that is known to grant no leases is asked in this way.
+            # Only a controller that is known to grant no leases gets this request.
             asked_ms = call.sent_ms if self._is_ours.get(call.address) is False else -1
         return self._decided(call, header, taken.members, taken.epoch, asked_ms)
 

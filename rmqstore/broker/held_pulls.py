@@ -1,4 +1,4 @@
-"""Pulls held on an event loop: looked at again when the log grows, answered when time is over.
+"""Pulls held on an event loop: read again when the log grows, answered when their time ends.
 
 The log is watched only while a pull waits, so an idle broker does nothing.
 """
@@ -26,8 +26,8 @@ class HeldPulls:
     """The held pulls of one broker.
 
     *look* looks for messages of a hold again; it answers and returns True, or moves the hold's
-    offset and returns False. *give_up* answers a hold whose time is over. *end_of* returns the end
-    of a queue, *now_ms* the time of a monotonic clock.
+    offset and returns False. *give_up* answers a hold whose time has ended. *end_of* returns the
+    end of a queue, *now_ms* the time of a monotonic clock.
     """
 
     def __init__(

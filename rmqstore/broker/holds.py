@@ -1,7 +1,7 @@
 """Pulls that found no message and wait for one.
 
     arrival      the queue grew: each of its pulls looks again, from where it last looked
-    deadline     the time that the pull named is over: it is answered with what there is
+    deadline     the time that the pull named has ended: it is answered with what there is
     release      its connection ended
 
 A pull is held by its queue and by its connection, and in the order of the deadlines. The number of
@@ -93,7 +93,7 @@ class Holds:
 
     def grown(self, end_of: Callable[[Queue], int]) -> Iterator[Hold]:
         """Iterate over the holds of queues whose end, by *end_of*, is above the hold's offset, in
-        the order in which they came. A hold may be removed while it is at hand."""
+        the order in which they came. The current hold may be removed."""
         for queue in tuple(self._by_queue):
             holds = self._by_queue.get(queue)
             if holds is None:
@@ -104,7 +104,7 @@ class Holds:
                     yield hold
 
     def due(self, now_ms: int) -> Iterator[Hold]:
-        """Iterate over the holds whose time is over, and end them."""
+        """Iterate over the holds whose time has ended, and end them."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             hold = self._deadlines[0][2]
             if hold.is_over:

@@ -60,7 +60,7 @@ class GroupName:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An application for an id. The code tells it from those of other brokers."""
+    """An application for an id. The code distinguishes it from those of other brokers."""
 
     broker_id: int
     check_code: str
@@ -78,7 +78,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the files of a broker say: its id, or else the application that may have an answer."""
+    """The content of a broker's files: its id, or else the application that may have an answer."""
 
     broker_id: int | None = None
     application: Application | None = None
@@ -115,7 +115,7 @@ def format_life(group: GroupName, life: Life) -> str:
 
 
 def parse_life(text: str) -> tuple[GroupName, Life] | None:
-    """Return what the file with the life says; None for another text."""
+    """Return the life that the text of its file names; None for another text."""
     try:
         fields = parse_properties(text)
         group = GroupName(fields["brokerClusterName"], fields["brokerName"])

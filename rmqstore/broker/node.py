@@ -33,6 +33,7 @@ from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.broker.roles import Role
+from rmqstore.broker.serving import merged
 from rmqstore.config import (
     BrokerConfig,
     BrokerRole,
@@ -220,18 +221,17 @@ class Broker:
 
     def _handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        families = (
-            MetadataRequests,
-            TopicRequests,
-            GroupRequests,
-            OffsetRequests,
-            AdminRequests,
-            ReplicationRequests,
+        return merged(
+            [
+                MetadataRequests(self),
+                TopicRequests(self),
+                GroupRequests(self),
+                OffsetRequests(self),
+                AdminRequests(self),
+                ReplicationRequests(self),
+                self.client_service,
+            ]
         )
-        handlers: dict[int, Handler] = {}
-        for family in families:
-            handlers |= family(self).handlers()
-        return handlers | self.client_service.handlers()
 
     def _store_of(self, config: BrokerConfig) -> AsyncStore:
         host, port = self.address

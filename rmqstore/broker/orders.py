@@ -129,14 +129,14 @@ class Orders:
             self._retry_at_ms = now_ms + pause_ms
 
     def refused(self, order: RoleOrder) -> None:
-        """Record that the replica refused *order*, because its epoch is over there."""
+        """Record that the replica refused *order*, because the replica knows a later epoch."""
         if self.is_own(order):
             self.refused_epoch = max(self.refused_epoch, order.epoch)
         if self._due == order:
             self._due = None
 
     def ended(self, now_ms: int) -> None:
-        """Record that the role ended by itself; its order is due again."""
+        """Record that the role ended without an order; its order is due again."""
         if self._kept is None:
             return
         if self._due is None:

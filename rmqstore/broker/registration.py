@@ -42,7 +42,7 @@ class Announcement:
     address: str
     ha_address: str
     acting_master: bool
-    """Whether a slave may stand in for the master, as enableSlaveActingMaster says."""
+    """Whether a slave may stand in for the master: enableSlaveActingMaster."""
     timeout_ms: int | None
     """Time without a sign of life after which the broker is forgotten; None for the nameserver's
     default."""
@@ -120,12 +120,12 @@ class Announcement:
 
 def member_count(members: Mapping[int, str], own_id: int) -> int | None:
     """Return how many replicas are alive by *members*, this one included; None where no member is
-    known, which says nothing about the group."""
+    known, which does not describe the group."""
     return len({*members, own_id}) if members else None
 
 
 def is_changed(answer: Frame) -> bool:
-    """Return whether the answer to a question for the version asks for a registration."""
+    """Return whether the answer to QUERY_DATA_VERSION requires a registration."""
     if answer.code != ResponseCode.SUCCESS:
         return True
     return QueryDataVersionResponseHeader.from_fields(answer.ext_fields).changed

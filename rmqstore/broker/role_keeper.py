@@ -54,7 +54,7 @@ class Host(Protocol):
 class RoleKeeper:
     """The role of the broker *broker_id* with the open *replica*.
 
-    *on_change* is called when the controllers are to learn of another role or set.
+    *on_change* is called when another role or set is to be reported to the controllers.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RoleKeeper:
         self._tasks.start(self._run(), name="orders")
 
     async def close(self) -> None:
-        """End an order that is being carried out, and take no more. The role remains."""
+        """End an order that is being carried out, and take no further ones. The role remains."""
         self._is_over = True
         await self._tasks.close()
 
@@ -106,7 +106,7 @@ class RoleKeeper:
         """The highest epoch in which this broker was elected and will not be master."""
         return self._orders.refused_epoch
 
-    # ---- what controllers say
+    # ---- messages of controllers
 
     def take(self, decision: Decision) -> None:
         """Take what a controller has decided."""
@@ -169,7 +169,7 @@ class RoleKeeper:
             )
 
     def check(self) -> None:
-        """Look whether the role ended by itself; its order is given again then."""
+        """Check whether the role ended without an order; its order is given again then."""
         role = self._host.role
         if self._is_over or self._present is not None or role.name is None:
             return
@@ -267,7 +267,7 @@ class RoleKeeper:
         )
 
     async def _ha_address(self, master: str) -> str:
-        """Return where the broker at *master* serves slaves, once it is master and says so."""
+        """Return the HA address of the broker at *master*, once it is master and answers."""
         pause_s = _HA_PAUSE_S
         while True:
             request = Frame.request(RequestCode.EXCHANGE_BROKER_HA_INFO)

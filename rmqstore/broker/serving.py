@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
@@ -15,12 +15,30 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Answer", "Handler", "ViewOf", "packed_host", "refuse_without_role"]
+__all__ = ["Answer", "Family", "Handler", "ViewOf", "merged", "packed_host", "refuse_without_role"]
 
 Answer = Frame | None
 Handler = Callable[[Any, Frame], Awaitable[Answer] | Answer]
 
 _PORT = struct.Struct(">I")
+
+
+class Family(Protocol):
+    """The handlers of related requests."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handlers by request code."""
+
+
+def merged(families: Iterable[Family]) -> dict[int, Handler]:
+    """Return the handlers of all *families*; each code has one."""
+    handlers: dict[int, Handler] = {}
+    for family in families:
+        own = family.handlers()
+        twice = sorted(handlers.keys() & own.keys())
+        assert not twice, f"{type(family).__name__} answers {twice}, as another family does"
+        handlers |= own
+    return handlers
 
 
 class ViewOf:

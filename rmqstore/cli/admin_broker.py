@@ -224,7 +224,7 @@ def update_sub_group(
         ),
     ] = 1,
     notices: Annotated[
-        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Members learn of each other.")
+        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Members are notified of changes.")
     ] = Switch.TRUE,
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,

@@ -44,6 +44,12 @@ ServerConfigOption = Annotated[
         dir_okay=False,
     ),
 ]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
+    ),
+]
 ReadyOption = Annotated[
     int | None,
     typer.Option(
@@ -72,12 +78,7 @@ LogLevelOption = Annotated[
 @command
 def namesrv(
     config: ServerConfigOption = None,
-    listen_port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
-        ),
-    ] = None,
+    listen_port: PortOption = None,
     ready_fd: ReadyOption = None,
     metrics_port: MetricsPortOption = None,
     tls_file: TlsFileOption = None,
@@ -156,12 +157,7 @@ def controller(
 @command
 def broker(
     config: ServerConfigOption = None,
-    listen_port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
-        ),
-    ] = None,
+    listen_port: PortOption = None,
     store: Annotated[
         Path | None,
         typer.Option("--store", metavar="DIR", help="Directory in place of storePathRootDir."),

@@ -203,7 +203,7 @@ class BrokerConfig:
         -1,
         "ms",
         low=-1,
-        help="time for which a master acknowledges after a controller was last heard; 0 for no "
+        help="time for which a master acknowledges after the last answer of a controller; 0 for no "
         "limit, -1 for 70 % of controllerHeartBeatTimeoutMills",
         effect="start; lease of a master, with enableControllerMode",
     )

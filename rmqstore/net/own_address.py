@@ -33,7 +33,7 @@ def own_address() -> str:
 
 def choose_address(addresses: Sequence[str]) -> str:
     """Return the address of *addresses*, in the order of the interfaces, that RocketMQ prefers: the
-    first that is not of the networks 127.0, 192.168 and 169.254, else the last that is no
+    first that is not of the networks 127.0, 192.168 and 169.254, else the last that is not
     loopback address, else 127.0.0.1."""
     reachable = [each for each in addresses if not ipaddress.ip_address(each).is_loopback]
     for each in reachable:

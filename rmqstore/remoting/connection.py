@@ -184,7 +184,7 @@ class RemotingConnection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer reads: frames that are sent now do not pile up behind others."""
+        """Whether the peer reads: frames that are sent now do not wait for earlier ones."""
         return self.is_open and self._writable.is_set()
 
     @property

@@ -63,7 +63,7 @@ class ControllerClient:
         self._opaque = life * _OPAQUES
 
     def beat(self, now_ms: int, header: Callable[..., ControllerHeartbeatRequestHeader]) -> None:
-        """Send heartbeats, and what else is to be asked; see `ControllerCalls.beat`."""
+        """Send heartbeats, and further requests that are due; see `ControllerCalls.beat`."""
         for call in self._machine.beat(now_ms, header):
             self._call(call)
 
@@ -84,7 +84,7 @@ class ControllerClient:
         self._send(int(call.address), encode(call.request), is_once=is_once)
 
     def receive(self, data: bytes) -> Decision | SetAnswer | None:
-        """Return what a message of a controller says; None where it does not concern the role."""
+        """Return what a message of a controller means; None where it does not concern the role."""
         (frame,) = FrameDecoder().feed(data)
         if not frame.is_response:
             return notified(frame)

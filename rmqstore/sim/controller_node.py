@@ -243,7 +243,7 @@ class ServedNode(Node):
     # ---- what the handlers use
 
     def metadata(self) -> Mapping[str, str]:
-        """Return nothing: replicas learn who leads from the answers to heartbeats."""
+        """Return nothing: the answers to heartbeats name the leader."""
         return {}
 
     def watch(self, connection: Any) -> None:

@@ -87,7 +87,7 @@ class NameserverNode:
         self._timeline.after(SCAN_MS * 1000, self._scan, self.life)
 
     def crash(self, *, loses_power: bool) -> None:
-        """End the process, or the machine; then no broker hears of it."""
+        """End the process, or the machine; then no broker is notified."""
         self.is_up = False
         self._paused_until_us = 0
         for end in self._decoders:
@@ -195,7 +195,7 @@ class NameserverNode:
         return connection.number
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
-        """Close connections. Nobody is notified: these nodes are not told to."""
+        """Close connections. Nobody is notified: these nodes have notifications off."""
         for effect in effects:
             assert isinstance(effect, CloseConnection), "notifications are off"
             for end in [e for e in self._decoders if self.number_of(e) == effect.connection]:

@@ -1,6 +1,6 @@
 """Nameservers beside a simulated group, and what goes wrong with them.
 
-Nobody in the group asks them anything, and they have a network and random numbers of their own: a
+Nobody in the group depends on them, and they have a network and random numbers of their own: a
 group goes the same way with and without them. They die, come back empty, are stopped and cut off
 from some replicas or from all. `RouteChecker` looks at their routes at every moment.
 """
@@ -99,7 +99,7 @@ class Nameservers:
             self._plan()
 
     def heal(self) -> None:
-        """End all faults; a node that is stopped goes on by itself."""
+        """End all faults; a stopped node continues without a call."""
         self._is_over = True
         self._network.heal()
         for node in self.nodes:

@@ -25,7 +25,7 @@ __all__ = ["BEAT_MS", "TIMEOUT_MS", "TOPIC", "Registrar", "Role", "place", "role
 
 BEAT_MS = 500
 TIMEOUT_MS = 2000
-"""After so long without a heartbeat a broker is taken for dead."""
+"""Time without a heartbeat after which a broker counts as dead."""
 TOPIC = "orders"
 
 _REGISTER_EVERY = 4
@@ -190,7 +190,7 @@ class Registrar:
 
     def _write(self, frame: Frame, *, is_one_way: bool = False) -> None:
         assert self._end is not None, "it is connected"
-        # The number of a request tells when it was sent.
+        # The number of a request stands for the time when it was sent.
         self._opaque = max(self._opaque + 1, self._timeline.now_us // 1000)
         if self._held_ms and not self._end.has_output:
             self._end.hold(self._timeline.now_us + self._held_ms * 1000)

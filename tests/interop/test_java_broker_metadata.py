@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +17,8 @@ from rmqstore.store.metadata import GroupConfig, TopicConfig
 from tests.support.brokers import broker_config
 from tests.support.java_broker import java_side
 from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S
+from tests.support.loops import on_loop
 from tests.support.waiting import until
-
-
-def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a plain test of a coroutine function."""
-
-    @functools.wraps(test)
-    def run(*values: Any, **named: Any) -> None:
-        asyncio.run(test(*values, **named))
-
-    return run
 
 
 def nameserver() -> NameServer:
@@ -49,7 +37,7 @@ async def tables_of(client: RemotingClient, address: str) -> TakenTables:
     return await take_tables(call, with_timer=False)
 
 
-@awaited
+@on_loop
 async def test_mqadmin_administers_a_broker_of_ours(java_release: str, tmp_path: Path) -> None:
     with java_side(java_release, tmp_path) as java:
         async with nameserver() as server:
@@ -108,7 +96,7 @@ async def test_mqadmin_administers_a_broker_of_ours(java_release: str, tmp_path:
                 assert "T" not in tables.topics
 
 
-@awaited
+@on_loop
 async def test_slave_of_ours_has_the_metadata_of_a_java_master(
     java_release: str, tmp_path: Path
 ) -> None:
@@ -146,7 +134,7 @@ async def test_slave_of_ours_has_the_metadata_of_a_java_master(
                 )
 
 
-@awaited
+@on_loop
 async def test_java_slave_has_the_metadata_of_a_master_of_ours(
     java_release: str, tmp_path: Path
 ) -> None:
@@ -171,6 +159,4 @@ async def test_java_slave_has_the_metadata_of_a_master_of_ours(
                         and taken.offsets.of("T", "g") == {2: 7}
                     )
 
-                async with asyncio.timeout(LIMIT_S):
-                    while not await is_taken():
-                        await asyncio.sleep(0.1)
+                await until(is_taken, "the slave has the tables", timeout=LIMIT_S, pause=0.1)

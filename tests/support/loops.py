@@ -13,12 +13,15 @@ __all__ = ["on_loop"]
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a plain test of a coroutine function; all its tasks must have ended at its end."""
+    """Make a plain test of a coroutine function; all its tasks must have ended at its end.
+
+    The limit ends a test that hangs: programs that it starts may need most of a minute each.
+    """
 
     @functools.wraps(test)
     def run(*values: Any, **named: Any) -> None:
         async def main() -> None:
-            async with asyncio.timeout(2 * WAIT_S):
+            async with asyncio.timeout(8 * WAIT_S):
                 await test(*values, **named)
             # Transports, and tasks of streams, end some turns of the loop after they were closed.
             await until(lambda: len(asyncio.all_tasks()) == 1, "all tasks end")

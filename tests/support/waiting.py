@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 
@@ -38,10 +39,16 @@ def spin_until(
         time.sleep(pause)
 
 
-async def until(condition: Callable[[], object], what: str, *, timeout: float = WAIT_S) -> None:
-    """Return once *condition* holds; evaluated on the running loop, as `spin_until` does."""
+async def until(
+    condition: Callable[[], object], what: str, *, timeout: float = WAIT_S, pause: float = POLL_S
+) -> None:
+    """Return once *condition*, a function or a coroutine function, holds; evaluated on the running
+    loop, as `spin_until` does."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
-    while not condition():
+    while True:
+        found = condition()
+        if await found if inspect.isawaitable(found) else found:
+            return
         assert loop.time() < deadline, f"took over {timeout} s: {what}"
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(pause)

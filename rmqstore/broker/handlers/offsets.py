@@ -22,7 +22,7 @@ _MEMORY_RATIO = 0.4
 
 
 class OffsetRequests:
-    """Answers consumers that ask for an offset or commit one."""
+    """Answers consumers that query an offset or commit one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

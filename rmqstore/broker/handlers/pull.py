@@ -172,7 +172,7 @@ class PullRequests:
     def _tags_of(
         self, header: PullMessageRequestHeader, group: GroupConfig
     ) -> tuple[str, ...] | None:
-        """Returns the tags that the consumer wants, None for all messages."""
+        """Returns the tags of the subscription, None for all messages."""
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             if (header.expression_type or "TAG") != "TAG":
                 raise _no_filter(header.expression_type)
@@ -274,7 +274,7 @@ class PullRequests:
         return None
 
     def _look(self, hold: Hold) -> bool:
-        """Look for messages of a hold again; answer it where there is something to say."""
+        """Look for messages of a hold again; answer it where there are some."""
         pull: _Pull = hold.pull
         try:
             if self._context.role.name is None or self._is_silent_slave():
@@ -294,7 +294,7 @@ class PullRequests:
         return True
 
     def _give_up(self, hold: Hold) -> None:
-        """Answer a hold whose time is over."""
+        """Answer a hold whose time has ended."""
         pull: _Pull = hold.pull
         try:
             answer = self._answer(pull, self._read(pull, hold.offset))

@@ -33,8 +33,8 @@ class TopicRequests:
     """Answers requests about topics.
 
     A change is answered when it is durable, when the members of the sync-state set hold it or the
-    wait for them is over (the remark then says on how many it is), and when the nameservers that
-    answer have the topic.
+    wait for them has ended, and when the nameservers that answer have the topic. Where members lack
+    the change, the remark names the number of those that hold it.
     """
 
     def __init__(self, context: Context) -> None:

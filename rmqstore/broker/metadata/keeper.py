@@ -329,7 +329,8 @@ class Metadata:
         log = self.tables.log
         if not self._changes_id:
             raise RequestRefused(
-                "this broker is not a master; ask the controller or the nameserver for the master",
+                "this broker is not a master; send the change to the master, which the nameserver "
+                "and the controller name",
                 code=ResponseCode.SYSTEM_ERROR,
             )
         changes_id = self._changes_id

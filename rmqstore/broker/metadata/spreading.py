@@ -1,6 +1,6 @@
 """What each member of a group holds of the changes of its master.
 
-A slave that asks for the changes after a number holds all changes up to that number. Numbers count
+A slave that requests the changes after a number holds all changes up to that number. Numbers count
 from a start of the master's rule, which has an id; another id means other numbers.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 __all__ = ["Holders", "Spread"]
 
 _ASKS_EVERY_MS = 10_000
-"""A slave that has not asked for this long is not waited for."""
+"""A change does not wait for a slave without a request in this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Holders:
         return Spread(1 + len(others) - len(missing), 1 + len(others), missing)
 
     def is_awaited(self, spread: Spread, *, now_ms: int) -> bool:
-        """Whether a slave that asks regularly lacks the change. RocketMQ's slaves never report."""
+        """Whether a slave with regular requests lacks the change. Java slaves never report."""
         return any(
             each in self._held and now_ms - self._held[each][1] <= _ASKS_EVERY_MS
             for each in spread.missing

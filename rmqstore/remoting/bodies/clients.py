@@ -1,4 +1,4 @@
-"""What clients say about themselves, and what brokers answer about clients, in standard JSON."""
+"""Heartbeats of clients, and the answers of brokers about clients, in standard JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionData:
-    """What a consumer wants of one topic."""
+    """The subscription of a consumer to one topic."""
 
     topic: str
     expression: str = EVERYTHING
@@ -53,7 +53,7 @@ class SubscriptionData:
         fields = object_of(value, "subscriptionData")
         codes = list_of(fields.get("codeSet"), "codeSet")
         if any(type(code) is not int for code in codes):
-            raise RemotingFrameError("codeSet holds a value that is no integer; send integers")
+            raise RemotingFrameError("codeSet holds a value that is not an integer; send integers")
         return cls(
             topic=text_at(fields, "topic"),
             expression=text_at(fields, "subString", EVERYTHING),

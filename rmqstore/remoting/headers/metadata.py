@@ -48,7 +48,7 @@ class TotalGroupsResponseHeader(Header):
 
 @header
 class ChangesRequestHeader(GetAllTopicsRequestHeader):
-    """GET_ALL_TOPIC_CONFIG of a slave of this library, which asks for changes alone.
+    """GET_ALL_TOPIC_CONFIG of a slave of this library, which requests changes alone.
 
     A master of RocketMQ reads the fields of its own and answers with its topics.
     """

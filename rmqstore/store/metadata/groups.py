@@ -47,7 +47,7 @@ class GroupConfig:
     broker_id: int = 0
     """The broker that pull answers suggest."""
     slow_consumer_broker_id: int = 1
-    """The broker that pull answers suggest to a consumer that is far behind."""
+    """The broker that pull answers suggest to a consumer with a large lag."""
     notices_enabled: bool = True
     sys_flag: int = 0
     consume_timeout_minutes: int = 15

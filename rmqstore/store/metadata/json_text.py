@@ -16,7 +16,7 @@ class Printed(str):
 
 
 # A string, closed or not, or a number in the place of a key. Strings come first, so that nothing
-# inside one is taken for a key.
+# inside one counts as a key.
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])(\s*+)(-?[0-9]+)(\s*+:)', re.DOTALL)
 _REFERENCE = re.compile(r"\$((?:\.(?:\\.|[^.\[\\])+|\[-?[0-9]+\])*)", re.DOTALL)
 _REFERENCE_STEP = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(-?[0-9]+)\]", re.DOTALL)

@@ -96,7 +96,7 @@ class Table:
         """Write the table to the store at *root*; when this returns, it survives a power loss.
 
         At every moment before, the file or its .bak holds a whole older table. *is_file_whole*
-        says that the caller wrote the file that is there: it is not read again to find out.
+        means that the caller wrote the present file, which is therefore not read again.
         Raises DiskError.
         """
         path = _path_of(root, self.FILE_NAME)
