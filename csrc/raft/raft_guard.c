@@ -3,6 +3,14 @@
  * Disk: libraft goes on after a failed write, and would count the next successful one in its
  * place. Here the first failure fails all that follows, and ends the node.
  *
+ * Messages: the answers of a follower of libraft 0.15 mislead the leader in two ways. A success
+ * reports the end of the whole log, entries of former leaders after the compared ones included:
+ * the leader counts them as stored there, and commits what one node alone holds. A comparison with
+ * an entry that the follower has compacted is rejected: the leader goes back from there, by one
+ * entry with each heartbeat, and sends old snapshots in between. Here an answer reports what was
+ * compared with this leader's log or is applied, no more and no less, and a comparison with what
+ * is applied succeeds: every later leader has it.
+ *
  * Connections: only the peers of the group are accepted, and each is reached at the address that
  * this node's configuration names, whichever the log of the group has.
  */
@@ -60,6 +68,15 @@ static void appended(struct raft_io_append *req, int status)
         caller->cb(caller, status);
 }
 
+/* Records that the log goes as far as the message at hand, and is the leader's up to there. */
+static void agree(struct rmq_raft *node)
+{
+    if (node->agreed.term != node->offered.term)
+        node->agreed = (struct rmq_raft_agreement){.term = node->offered.term};
+    if (node->agreed.end < node->offered.end)
+        node->agreed.end = node->offered.end;
+}
+
 static int guarded_append(struct raft_io *io, struct raft_io_append *req,
                           const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
@@ -67,6 +84,8 @@ static int guarded_append(struct raft_io *io, struct raft_io_append *req,
     assert(n > 0);
     if (node->is_failed)
         return RAFT_IOERR;
+    if (node->offered.end > 0)
+        agree(node);
     struct guarded *guarded = calloc(1, sizeof *guarded);
     if (guarded == NULL)
         return checked(node, "writing the log", RAFT_NOMEM);
@@ -134,10 +153,76 @@ static int guarded_set_vote(struct raft_io *io, raft_id id)
                            : checked(node, "writing the vote", node->disk.set_vote(io, id));
 }
 
-void rmq_raft_guard_disk(struct rmq_raft *node)
+/* Returns the term of an entry of the log, or 0 where it has none there. */
+static raft_term term_of(const struct raft_log *log, raft_index index)
+{
+    assert(log->size == 0 || log->front < log->size);
+    if (log->size == 0 || index <= log->offset)
+        return 0;
+    size_t count = (log->back + log->size - log->front) % log->size;
+    size_t number = (size_t)(index - log->offset - 1);
+    return number < count ? log->entries[(log->front + number) % log->size].term : 0;
+}
+
+static void receive(struct raft_io *io, struct raft_message *message)
+{
+    struct rmq_raft *node = node_of(io);
+    assert(node->offered.end == 0);
+    if (message->type == RAFT_IO_APPEND_ENTRIES) {
+        const struct raft_append_entries *entries = &message->append_entries;
+        node->offered.term = entries->term;
+        node->offered.end = entries->prev_log_index + entries->n_entries;
+    } else if (message->type == RAFT_IO_INSTALL_SNAPSHOT) {
+        const struct raft_install_snapshot *snapshot = &message->install_snapshot;
+        node->offered.term = snapshot->term;
+        /* libraft takes a later term there for the snapshot's, too: that one is a lost entry's. */
+        if (term_of(&node->raft.log, snapshot->last_index) == snapshot->last_term)
+            node->offered.end = snapshot->last_index;
+    }
+    node->receive(io, message);
+    node->offered.end = 0;
+}
+
+static int guarded_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                         raft_io_recv_cb recv)
+{
+    struct rmq_raft *node = node_of(io);
+    assert(recv != NULL);
+    node->receive = recv;
+    return node->disk.start(io, msecs, tick, receive);
+}
+
+static int guarded_send(struct raft_io *io, struct raft_io_send *req,
+                        const struct raft_message *message, raft_io_send_cb cb)
+{
+    struct rmq_raft *node = node_of(io);
+    if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT)
+        return node->disk.send(io, req, message, cb);
+
+    struct raft_message answer = *message;
+    struct raft_append_entries_result *result = &answer.append_entries_result;
+    /* A success sent while a message is handled is the answer to it. */
+    if (result->rejected == 0 && node->offered.end > 0)
+        agree(node);
+    raft_index applied = raft_last_applied(&node->raft), end = applied;
+    if (result->rejected <= applied) {
+        result->rejected = 0;
+        if (result->last_log_index < applied)
+            result->last_log_index = applied;
+    }
+    if (node->agreed.term == result->term && node->agreed.end > end)
+        end = node->agreed.end;
+    if (result->last_log_index > end)
+        result->last_log_index = end;
+    return node->disk.send(io, req, &answer, cb);
+}
+
+void rmq_raft_guard_io(struct rmq_raft *node)
 {
     assert(node->disk.append == NULL);
     node->disk = node->io;
+    node->io.start = guarded_start;
+    node->io.send = guarded_send;
     node->io.append = guarded_append;
     node->io.snapshot_put = guarded_snapshot_put;
     node->io.truncate = guarded_truncate;

@@ -34,9 +34,16 @@ struct rmq_raft_request {
 
 enum rmq_raft_snapshot_stage { RMQ_RAFT_NO_SNAPSHOT, RMQ_RAFT_WANTED, RMQ_RAFT_GIVEN };
 
+/* Up to end this node's log is that of the leader of term. */
+struct rmq_raft_agreement {
+    raft_term term;
+    raft_index end;
+};
+
 struct rmq_raft {
     struct raft raft;
     struct raft_io io, disk; /* disk: the functions of libraft that those of io guard */
+    raft_io_recv_cb receive; /* of libraft; guarded, too */
     struct raft_uv_transport transport, tcp; /* tcp: likewise for transport */
     struct raft_fsm fsm;
     raft_uv_accept_cb accept;
@@ -55,6 +62,8 @@ struct rmq_raft {
     bool is_failed; /* a disk operation failed: nothing is acknowledged any more */
     bool is_close_begun;
     bool is_taking; /* from fsm.snapshot to fsm.snapshot_finalize */
+    struct rmq_raft_agreement agreed;
+    struct rmq_raft_agreement offered; /* by the message at hand; end 0: by none */
     raft_term barrier_term, leading_term; /* terms in which the barrier was proposed, and done */
     raft_term told_term;
     raft_id told_leader;
@@ -84,8 +93,8 @@ void *rmq_raft_run(void *node);
 /* The state machine. */
 void rmq_raft_init_machine(struct rmq_raft *node);
 
-/* Puts guards around the disk and the connections of libraft. */
-void rmq_raft_guard_disk(struct rmq_raft *node);
+/* Puts guards around the disk, the messages and the connections of libraft. */
+void rmq_raft_guard_io(struct rmq_raft *node);
 void rmq_raft_guard_connections(struct rmq_raft *node);
 
 #endif

@@ -18,10 +18,13 @@ static struct {
     int calls;
     const char *address;
     raft_uv_accept_cb accept;
+    raft_io_recv_cb receive;
+    struct raft_append_entries_result sent;
 } below;
 
-/* What libraft's log was told. */
+/* What libraft's log was told, and what it does with a message. */
 static struct {
+    void (*handle)(struct rmq_raft *node);
     int count;
     int status;
     struct raft_io_append *last;
@@ -63,6 +66,23 @@ static int disk_call(struct raft_io *io, raft_index number)
     (void)io, (void)number;
     ++below.calls;
     return below.status;
+}
+
+static int disk_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                      raft_io_recv_cb receive)
+{
+    (void)io, (void)msecs, (void)tick;
+    below.receive = receive;
+    return 0;
+}
+
+static int disk_send(struct raft_io *io, struct raft_io_send *req,
+                     const struct raft_message *message, raft_io_send_cb cb)
+{
+    (void)io, (void)req, (void)cb;
+    if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT)
+        below.sent = message->append_entries_result;
+    return 0;
 }
 
 static int net_listen(struct raft_uv_transport *transport, raft_uv_accept_cb accept)
@@ -120,6 +140,8 @@ static struct rmq_raft *new_node(void)
     rmq_raft_make_handles(node);
 
     node->io.impl = &disk;
+    node->io.start = disk_start;
+    node->io.send = disk_send;
     node->io.append = disk_append;
     node->io.snapshot_put = disk_put;
     node->io.truncate = disk_call;
@@ -127,7 +149,7 @@ static struct rmq_raft *new_node(void)
     node->io.set_vote = disk_call;
     node->transport.listen = net_listen;
     node->transport.connect = net_connect;
-    rmq_raft_guard_disk(node);
+    rmq_raft_guard_io(node);
     rmq_raft_guard_connections(node);
     return node;
 }
@@ -288,6 +310,152 @@ static void test_only_peers_connect_at_addresses_that_are_configured(void)
     free_node(node);
 }
 
+static void receive(struct raft_io *io, struct raft_message *message)
+{
+    (void)message;
+    if (above.handle != NULL)
+        above.handle((struct rmq_raft *)((char *)io - offsetof(struct rmq_raft, io)));
+}
+
+/* Makes a follower of term 5: 7 entries, of which 3 are applied. */
+static struct rmq_raft *new_follower(void)
+{
+    struct rmq_raft *node = new_node();
+    check("it starts", node->io.start(&node->io, 100, NULL, receive) == 0);
+    node->raft.current_term = 5;
+    node->raft.last_applied = 3;
+    end_log(node, 7);
+    return node;
+}
+
+static void take_entries(struct rmq_raft *node, raft_index prev, unsigned n)
+{
+    struct raft_message message = {.type = RAFT_IO_APPEND_ENTRIES};
+    message.append_entries.term = node->raft.current_term;
+    message.append_entries.prev_log_index = prev;
+    message.append_entries.n_entries = n;
+    below.receive(&node->io, &message);
+}
+
+static void take_snapshot(struct rmq_raft *node, raft_index last, raft_term last_term)
+{
+    struct raft_message message = {.type = RAFT_IO_INSTALL_SNAPSHOT};
+    message.install_snapshot.term = node->raft.current_term;
+    message.install_snapshot.last_index = last;
+    message.install_snapshot.last_term = last_term;
+    below.receive(&node->io, &message);
+}
+
+static void answer(struct rmq_raft *node, raft_index rejected, raft_index last)
+{
+    struct raft_message message = {.type = RAFT_IO_APPEND_ENTRIES_RESULT};
+    message.append_entries_result.term = node->raft.current_term;
+    message.append_entries_result.rejected = rejected;
+    message.append_entries_result.last_log_index = last;
+    check("it is sent", node->io.send(&node->io, NULL, &message, NULL) == 0);
+}
+
+static void check_sent(const char *act, raft_index rejected, raft_index last)
+{
+    check(act, below.sent.rejected == rejected && below.sent.last_log_index == last);
+}
+
+static void succeed(struct rmq_raft *node)
+{
+    answer(node, 0, 7);
+}
+
+static void reject_the_sixth(struct rmq_raft *node)
+{
+    answer(node, 6, 7);
+}
+
+static void reject_the_second(struct rmq_raft *node)
+{
+    answer(node, 2, 7);
+}
+
+static void write_later(struct rmq_raft *node)
+{
+    static struct raft_io_append req;
+    append(node, &req);
+}
+
+static void test_success_reports_what_was_compared(void)
+{
+    struct rmq_raft *node = new_follower();
+    above.handle = succeed;
+    take_entries(node, 4, 0);
+    check_sent("not entries of a former leader", 0, 4);
+    take_entries(node, 4, 2);
+    check_sent("the entries that it has already", 0, 6);
+    take_entries(node, 4, 0);
+    check_sent("they stay", 0, 6);
+
+    node->raft.current_term = 6;
+    take_entries(node, 4, 0);
+    check_sent("not under another leader", 0, 4);
+    free_node(node);
+}
+
+static void test_success_reports_what_was_written_since(void)
+{
+    struct rmq_raft *node = new_follower();
+    answer(node, 0, 7);
+    check_sent("what is applied", 0, 3);
+    above.handle = write_later;
+    take_entries(node, 4, 3);
+    answer(node, 0, 5);
+    check_sent("what is written", 0, 5);
+    answer(node, 0, 9);
+    check_sent("what the leader sent", 0, 7);
+    end_append(0, 0);
+    free_node(node);
+}
+
+static void test_rejection_tells_the_leader_where_to_go_on(void)
+{
+    struct rmq_raft *node = new_follower();
+    above.handle = reject_the_sixth;
+    take_entries(node, 6, 1);
+    check_sent("after what is applied", 6, 3);
+    above.handle = succeed;
+    take_entries(node, 4, 0);
+    check_sent("a rejection is no comparison", 0, 4);
+    above.handle = reject_the_sixth;
+    take_entries(node, 6, 1);
+    check_sent("after what was compared", 6, 4);
+    free_node(node);
+}
+
+static void test_comparison_with_what_is_applied_succeeds(void)
+{
+    struct rmq_raft *node = new_follower();
+    above.handle = reject_the_second;
+    take_entries(node, 2, 9);
+    check_sent("although it is compacted here", 0, 3);
+    free_node(node);
+}
+
+static void test_snapshot_of_the_log_is_compared_by_its_term(void)
+{
+    struct rmq_raft *node = new_follower();
+    struct raft_entry entries[] = {{.term = 2}, {.term = 4}, {.term = 0}};
+    node->raft.log.entries = entries;
+    node->raft.log.size = 3;
+    node->raft.log.back = 2;
+    end_log(node, 5); /* The entries are 6 and 7. */
+    above.handle = succeed;
+    take_snapshot(node, 7, 3);
+    check_sent("not an entry of a lost leader", 0, 3);
+    take_snapshot(node, 8, 4);
+    check_sent("no entry", 0, 3);
+    take_snapshot(node, 7, 4);
+    check_sent("the snapshot's own entry", 0, 7);
+    node->raft.log = (struct raft_log){0};
+    free_node(node);
+}
+
 int main(void)
 {
     test_success_passes();
@@ -296,5 +464,10 @@ int main(void)
     test_write_that_is_refused_at_once_keeps_its_memory();
     test_failed_snapshot_and_term_end_the_node();
     test_only_peers_connect_at_addresses_that_are_configured();
+    test_success_reports_what_was_compared();
+    test_success_reports_what_was_written_since();
+    test_rejection_tells_the_leader_where_to_go_on();
+    test_comparison_with_what_is_applied_succeeds();
+    test_snapshot_of_the_log_is_compared_by_its_term();
     return 0;
 }

@@ -40,7 +40,7 @@ def test_events_pass_in_order_within_their_bound(kind: str) -> None:
 
 
 @needs_raft
-def test_guards_end_a_node_at_the_first_failure_and_know_its_peers() -> None:
+def test_guards_end_a_failed_node_know_its_peers_and_correct_its_answers() -> None:
     run("raft_guard.c", "memory")
 
 
