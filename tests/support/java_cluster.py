@@ -1,8 +1,6 @@
 """Nameservers and controllers of ours, and brokers, nameservers and clients of Java, as processes.
 
-All listen at hosts of 127.0.0.0/8 that belong to the test process alone. A broker is known to all
-others by the address of a relay, and it knows the nameserver and the controllers by relays of its
-own: one call cuts it off from everybody, in both directions.
+All listen at hosts of 127.0.0.0/8 that belong to the test process alone. Brokers are behind relays.
 """
 
 from __future__ import annotations
@@ -10,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import enum
 import itertools
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.errors import RemotingError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.client import RemotingClient
@@ -25,60 +24,20 @@ from rmqstore.remoting.frames import Frame
 from tests.support import java
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.hosts import Hosts
-from tests.support.java_replica import Replica, mend_epoch_file
+from tests.support.java_replica import Replica
 from tests.support.java_store import PeerError
 from tests.support.our_server import OurServer
-from tests.support.relay import Relay
+from tests.support.relayed_broker import CLUSTER, GROUP, Broker, Place
 from tests.support.waiting import spin_until
 
-GROUP = "broker-a"
-CLUSTER = "PeerCluster"
-MEMBERS = frozenset({1, 2})
+__all__ = ["CLUSTER", "GROUP", "LIMIT_S", "Broker", "Engine", "GroupState", "JavaCluster"]
+
 LIMIT_S = 240.0
 """For a process to start and for a group to be whole; a loaded machine takes a fraction of it."""
 _MEMORY = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
 _ASK_TIMEOUT_S = 3.0
 _PAUSE_S = 0.1
 _TOPICS_KEPT = 3
-
-_BROKER = {
-    "brokerClusterName": CLUSTER,
-    "brokerName": GROUP,
-    "brokerId": -1,
-    "brokerRole": "SLAVE",
-    "flushDiskType": "SYNC_FLUSH",
-    "enableControllerMode": "true",
-    "allAckInSyncStateSet": "true",
-    "totalReplicas": 2,
-    "inSyncReplicas": 2,
-    "minInSyncReplicas": 1,
-    "brokerHeartbeatInterval": 300,
-    "controllerHeartBeatTimeoutMills": 2000,
-    "syncBrokerMetadataPeriod": 500,
-    "syncControllerMetadataPeriod": 1000,
-    "checkSyncStateSetPeriod": 500,
-    "haMaxTimeSlaveNotCatchup": 3000,
-    "haSendHeartbeatInterval": 500,
-    "haHousekeepingInterval": 4000,
-    "registerNameServerPeriod": 10000,
-    "defaultTopicQueueNums": 4,
-    "mappedFileSizeCommitLog": 1048576,
-    "mappedFileSizeConsumeQueue": 20000,
-    "mappedFileSizeTimerLog": 1048576,
-    "maxHashSlotNum": 5000,
-    "maxIndexNum": 20000,
-    "timerWheelEnable": "false",
-    "useEpollNativeSelector": "false",
-    "diskMaxUsedSpaceRatio": 95,
-    **{
-        f"{pool}ThreadPoolNums": 2
-        for pool in (
-            *("sendMessage", "putMessageFuture", "pullMessage", "litePullMessage", "ackMessage"),
-            *("processReplyMessage", "queryMessage", "adminBroker", "clientManage"),
-            *("consumerManage", "heartbeat", "endTransaction"),
-        )
-    },
-}
 
 
 class Engine(enum.Enum):
@@ -99,99 +58,12 @@ class GroupState:
     members: frozenset[int]
     living: frozenset[int]
 
-    @property
-    def is_whole(self) -> bool:
-        """True where both brokers live and are in the set, one of them as the master."""
-        return self.master_id in MEMBERS == self.members == self.living
-
-
-class Broker:
-    """A Java broker in controller mode, behind relays."""
-
-    def __init__(self, cluster: JavaCluster, number: int) -> None:
-        self._cluster = cluster
-        self._root = cluster.root / f"broker-{number}"
-        self._root.mkdir()
-        hosts = cluster.hosts
-        host, shown, outward = (hosts.host(tens + number) for tens in (20, 30, 40))
-        port = hosts.ports(host, -2, 1)
-        self.address = f"{shown}:{port}"
-        relays = [
-            Relay((host, port + offset), listen=(shown, port + offset)) for offset in (0, -2, 1)
-        ]
-        self._from_brokers = relays[1:]
-        servers = cluster.server_host
-        to_servers = [
-            Relay((servers, each), _renamed(servers, outward), listen=(outward, each))
-            for each in (cluster.nameserver_port, *cluster.controller_ports)
-        ]
-        self._relays = [*relays, *to_servers]
-        namesrv = [f"{outward}:{cluster.nameserver_port}", *cluster.other_nameservers]
-        own = {
-            "bindAddress": host,
-            "listenPort": port,
-            "brokerIP1": shown,
-            "brokerIP2": shown,
-            "haListenPort": port + 1,
-            "namesrvAddr": ";".join(namesrv),
-            "controllerAddr": ";".join(f"{outward}:{each}" for each in cluster.controller_ports),
-            "rocketmqHome": self._root,
-            "storePathRootDir": self._root / "store",
-            "storePathCommitLog": self._root / "store" / "commitlog",
-        }
-        self._config = self._root / "server.conf"
-        self._config.write_text("".join(f"{k}={v}\n" for k, v in {**_BROKER, **own}.items()))
-        self._process: Replica | None = None
-
-    def start(self) -> Replica:
-        """Start the process without waiting for it."""
-        mend_epoch_file(self._root / "store")
-        self._process = self._cluster.java(
-            "peer.cluster.Server", self._root, "broker", self._config
-        )
-        return self._process
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Pause or continue the process."""
-        assert self._process is not None
-        self._process.process.send_signal(number)
-
-    def cut(self) -> None:
-        """Cut the broker off from everybody, in both directions."""
-        for each in self._ways():
-            each.cut()
-
-    def mend(self) -> None:
-        """End the cut."""
-        for each in self._ways():
-            each.mend()
-
-    def _ways(self) -> list[Relay]:
-        """Return the relays to and from this broker, with those by which it reaches the other."""
-        others = [each for each in self._cluster.brokers if each is not self]
-        return [*self._relays, *(way for each in others for way in each._from_brokers)]
-
-    def close(self) -> None:
-        """End the process and its relays."""
-        self.kill()
-        for each in self._relays:
-            each.close()
-
-
-def _renamed(host: str, shown: str) -> Any:
-    """Return the change of a relay that shows the servers of *host* at the host *shown*."""
-    assert len(host) == len(shown), "frames have length fields"
-    old, new = f"{host}:".encode(), f"{shown}:".encode()
-    return lambda is_from_target: (lambda data: data.replace(old, new)) if is_from_target else bytes
-
 
 class JavaCluster:
-    """A group of two Java brokers and a Java client, with servers of ours."""
+    """A group of Java brokers and a Java client, with servers of ours.
+
+    *settings* are those of the brokers that differ from the usual ones.
+    """
 
     def __init__(
         self,
@@ -200,6 +72,8 @@ class JavaCluster:
         *,
         with_java_nameserver: bool = False,
         engine: Engine = Engine.OWN_FILE,
+        brokers: int = 2,
+        settings: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.release = release
         self.root = root
@@ -209,13 +83,20 @@ class JavaCluster:
         nodes = 1 if engine is Engine.OWN_FILE else 3
         # Nodes of a C-Raft group reach each other at the second port.
         self.controller_ports = [self.hosts.ports(self.server_host, 1000) for _ in range(nodes)]
-        self.other_nameservers: list[str] = []
+        self.nameservers = [self.namesrv]
+        """The addresses of the nameservers of the brokers, ours first."""
+        self.places = [Place.of(number, self.hosts) for number in range(brokers)]
+        self.settings = settings
+        self.ids = frozenset(range(1, brokers + 1))
+        """The ids that a controller gives to the brokers."""
         self.masters: dict[int, int] = {}
         """The master of each epoch that the controller reported."""
         self._places: dict[int, str] = {}
         """The address of each id that the controller reported."""
         self._topics: dict[str, set[int]] = {}
         """The numbers of the acknowledged messages of the last topics."""
+        self._topic: str | None = None
+        """The topic that gets messages now."""
         self._names = itertools.count()
         self._processes: list[Replica] = []
         self._servers: list[OurServer] = []
@@ -241,7 +122,7 @@ class JavaCluster:
             for number in range(len(self.controller_ports))
         ]
         self.client = self.java("peer.cluster.Client", self.root / "client")
-        self.brokers = [Broker(self, number) for number in range(len(MEMBERS))]
+        self.brokers = [Broker(self, number) for number in range(len(self.places))]
         for starting in [broker.start() for broker in self.brokers]:
             starting.wait_ready(timeout=LIMIT_S)
         self.client.wait_ready(timeout=LIMIT_S)
@@ -297,7 +178,7 @@ class JavaCluster:
         """The address of Java's nameserver."""
         self.java_controller = f"{host}:{controller_port}"
         """The address of the controller in its process; the brokers do not know it."""
-        self.other_nameservers.append(self.java_namesrv)
+        self.nameservers.append(self.java_namesrv)
 
     @property
     def kv_files(self) -> tuple[Path, Path]:
@@ -312,7 +193,12 @@ class JavaCluster:
     @property
     def controller(self) -> str:
         """The addresses of our controllers, separated by semicolons."""
-        return ";".join(f"{self.server_host}:{port}" for port in self.controller_ports)
+        return ";".join(self.controllers_at)
+
+    @property
+    def controllers_at(self) -> list[str]:
+        """The addresses of our controllers."""
+        return [f"{self.server_host}:{port}" for port in self.controller_ports]
 
     def java(self, program: str, home: Path, *arguments: str | Path) -> Replica:
         """Start a Java program whose files are in *home*."""
@@ -356,7 +242,7 @@ class JavaCluster:
 
     def _noted(self, info: Mapping[str, Any]) -> GroupState:
         replicas = [*info["inSyncReplicas"], *info["notInSyncReplicas"]]
-        assert {each["brokerId"] for each in replicas} <= MEMBERS, replicas
+        assert {each["brokerId"] for each in replicas} <= self.ids, replicas
         for each in replicas:
             place = self._places.setdefault(each["brokerId"], each["brokerAddress"])
             assert place == each["brokerAddress"], f"id {each['brokerId']} was given twice"
@@ -397,13 +283,16 @@ class JavaCluster:
         self.wait_group(lambda group: broker_id not in group.members, "a smaller set")
 
     def wait_whole(self) -> GroupState:
-        """Return the group once both brokers are in the set and a master lives."""
-        return self.wait_group(lambda group: group.is_whole, "a whole group")
+        """Return the group once all brokers live and are in the set, one of them as the master."""
+        return self.wait_group(
+            lambda group: group.master_id in self.ids == group.members == group.living,
+            "a whole group",
+        )
 
     def wait_successor(self, former_id: int) -> bool:
         """Return True once the group has another master.
 
-        Return False where the other broker has left the set: only the former master can lead then.
+        Return False where all others have left the set: only the former master can lead then.
         """
         group = self.wait_group(
             lambda group: group.master_id not in (None, former_id) or group.members <= {former_id},
@@ -416,7 +305,7 @@ class JavaCluster:
         return next(each for each in self.brokers if each.address == self._places[broker_id])
 
     def acknowledged(self) -> set[int]:
-        """Return the numbers of the messages that both brokers acknowledged, of this topic."""
+        """Return the numbers of the acknowledged messages of this topic."""
         sent = self.client.events_of("sent")
         return {each["n"] for each in sent if each["status"] == "SEND_OK"}
 
@@ -431,14 +320,21 @@ class JavaCluster:
         """Let the Java client send messages to *topic* within the block."""
         self.client.events.clear()
         self.client.ask(f"produce {self.namesrv} {topic}")
+        self._topic = topic
         try:
             yield
         finally:
             self.client.ask("stop")
+            self._topic = None
         self._topics[topic] = self.acknowledged()
 
     def wait_readable(self) -> None:
-        """Return once all acknowledged messages of the last topics can be read."""
+        """Return once all acknowledged messages of the last topics can be read.
+
+        Those of a topic that still gets messages are the ones acknowledged before the call.
+        """
+        if self._topic is not None:
+            self._topics[self._topic] = self.acknowledged()
         for topic, wanted in self._topics.items():
             self._wait_readable(topic, wanted)
         while len(self._topics) > _TOPICS_KEPT:
@@ -461,6 +357,27 @@ class JavaCluster:
         except AssertionError:
             raise AssertionError(f"lost messages of {topic}: {sorted(missing)}") from None
 
+    def wait_equal_logs(self) -> None:
+        """Return once all brokers have the same log; no messages are sent meanwhile."""
+        ends: list[int] = []
+
+        def are_equal() -> bool:
+            with suppress(RemotingError):
+                ends[:] = asyncio.run(self._ends())
+                return len(set(ends)) == 1
+            return False
+
+        spin_until(are_equal, "logs of equal length", timeout=LIMIT_S, pause=_PAUSE_S)
+        first, *others = [_log(each.log_path, ends[0]) for each in self.brokers]
+        for each in others:
+            assert each.keys() == first.keys()
+            assert [name for name in each if each[name] != first[name]] == []
+
+    async def _ends(self) -> list[int]:
+        async with ControllerAdmin(self.controller) as admin:
+            caches = [await admin.epoch_cache(each.address) for each in self.brokers]
+        return [each.end_offset for each in caches]
+
     def close(self) -> None:
         """End everything."""
         for broker in self.brokers:
@@ -470,3 +387,9 @@ class JavaCluster:
         for server in self._servers:
             server.kill()
         self._stack.close()
+
+
+def _log(path: Path, end: int) -> dict[str, bytes]:
+    """Returns the files of a commit log up to the offset *end*; Java makes others in advance."""
+    files = {int(file.name): file for file in path.iterdir() if int(file.name) < end}
+    return {file.name: file.read_bytes()[: end - start] for start, file in sorted(files.items())}
