@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support import java
@@ -107,16 +108,27 @@ class JavaSide:
     async def admin(self, *arguments: str) -> str:
         """Return what mqadmin prints."""
         if self._client is None:
-            home = self._root / "java-client"
-            home.mkdir(parents=True)
-            self._client = self._start("peer.cluster.Client", home)
-            await asyncio.to_thread(self._client.wait_ready, timeout=LIMIT_S)
+            self._client = await self.client()
         line = f"admin {' '.join(arguments)}"
         answer = await asyncio.to_thread(self._client.ask, line, timeout=LIMIT_S)
         printed: str = answer["printed"]
         return printed
 
-    def _start(self, program: str, home: Path, *arguments: str) -> Replica:
+    async def client(self, properties: Mapping[str, object] = MappingProxyType({})) -> Replica:
+        """Start a client with properties of Java's, and return it once it is up."""
+        home = self._root / f"java-{next(self._names)}"
+        home.mkdir(parents=True)
+        started = self._start("peer.cluster.Client", home, properties=properties)
+        await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
+        return started
+
+    def _start(
+        self,
+        program: str,
+        home: Path,
+        *arguments: str,
+        properties: Mapping[str, object] = MappingProxyType({}),
+    ) -> Replica:
         temporary = home / "tmp"
         temporary.mkdir()
         flags = (
@@ -128,6 +140,7 @@ class JavaSide:
             ),
             *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
             "-Djava.net.preferIPv4Stack=true",
+            *(f"-D{key}={value}" for key, value in properties.items()),
         )
         command = java.command(self.release, program, *arguments, flags=flags)
         started = Replica(command, name=home.name, scratch=self._root, environment={})
