@@ -13,6 +13,8 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,6 +26,7 @@ from rmqstore.remoting.frames import Frame
 from tests.interop.faults import FEW, Fault, cut_off, killed, paused
 from tests.support.effort import rounds
 from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S, JavaCluster
+from tests.support.metrics_text import value_of
 from tests.support.waiting import WAIT_S, spin_until
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
@@ -200,6 +203,75 @@ def test_rmqstore_admin_prints_the_same_with_our_nameserver_and_with_java_s(
         timeout=LIMIT_S,
     )
     assert GROUP in printed(cluster.java_namesrv)[1]
+
+
+def shown_by_top(cluster: JavaCluster) -> dict[int, dict[str, Any]]:
+    """Return the rows of `rmqstore top` by broker id."""
+    servers = ("-n", cluster.namesrv, "-a", cluster.controller)
+    result = CliRunner().invoke(app, ["top", "--once", "--json", *servers])
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert (shown["waitReasons"], shown["unknown"]) == ({}, [])
+    assert {each["brokerName"] for each in shown["brokers"]} == {GROUP}
+    return {each["brokerId"]: each for each in shown["brokers"]}
+
+
+def test_top_shows_roles_epochs_sets_and_the_lag_of_java_brokers(cluster: JavaCluster) -> None:
+    cluster.wait_whole()
+    with cluster.producing(next(_topics)):
+        cluster.wait_acknowledged(FEW)
+    cluster.wait_equal_logs()
+    whole = cluster.wait_whole()
+    rows = shown_by_top(cluster)
+    assert rows.keys() == cluster.ids
+    for number, row in rows.items():
+        assert row["brokerAddr"] == cluster.broker(number).address
+        assert row["role"] == ("master" if number == whole.master_id else "slave")
+        assert (row["alive"], row["inSync"], row["lagBytes"]) == (True, True, 0)
+        assert (row["epoch"], row["syncStateSetEpoch"]) == (whole.epoch, whole.set_epoch)
+
+    [slave_id] = whole.members - {whole.master_id}
+    with cluster.broker(slave_id).alone(), cluster.producing(next(_topics)):
+        cluster.wait_outside(slave_id)
+        cluster.wait_acknowledged(FEW)
+        slave, master = (shown_by_top(cluster)[each] for each in (slave_id, whole.master_id))
+        assert (slave["alive"], slave["inSync"], slave["role"]) == (True, False, "slave")
+        assert slave["endOffset"] + slave["lagBytes"] == master["endOffset"]
+        assert slave["lagBytes"] > 0 == master["lagBytes"]
+        assert slave["syncStateSetEpoch"] > whole.set_epoch
+    cluster.wait_whole()
+
+
+def test_metrics_of_both_servers_name_the_group_of_java_brokers(cluster: JavaCluster) -> None:
+    pytest.importorskip("prometheus_client", reason="needs the extra metrics")
+    cluster.wait_whole()
+    with cluster.producing(next(_topics)):
+        cluster.wait_acknowledged(FEW)
+    whole = cluster.wait_whole()
+
+    def metrics(address: str) -> str:
+        with urlopen(f"http://{address}/metrics", timeout=LIMIT_S) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    text = metrics(cluster.controller_metrics[0])
+    group = {"cluster": CLUSTER, "broker_set": GROUP}
+    assert value_of(text, "active_broker_num", **group) == len(cluster.ids)
+    assert value_of(text, "rmqstore_sync_state_set_size", **group) == len(cluster.ids)
+    assert value_of(text, "rmqstore_has_master", **group) == 1
+    assert value_of(text, "rmqstore_master_epoch", **group) == whole.epoch
+    assert "rmqstore_waits_for_replicas{" not in text
+    assert value_of(text, "role", address=cluster.controller) == 3
+    for kind in ("broker_heartbeat", "get_replica_info"):
+        succeeded = {"request_type": f"controller_{kind}", "request_handle_status": "success"}
+        assert value_of(text, "request_total", **succeeded) > 0
+
+    text = metrics(cluster.nameserver_metrics)
+    assert value_of(text, "rmqstore_active_broker_num", cluster=CLUSTER) == len(cluster.ids)
+    assert value_of(text, "rocketmq_topic_number") > 0
+    for kind in ("REGISTER_BROKER", "GET_ROUTEINFO_BY_TOPIC"):
+        code = {"request_code": kind, "response_code": "SUCCESS"}
+        assert value_of(text, "rocketmq_rpc_latency_count", **code) > 0
 
 
 def test_rmqstore_admin_works_with_java_s_controller(cluster: JavaCluster) -> None:

@@ -4,6 +4,9 @@ The puts wait for any slave, and not for all members of the sync-state set. An a
 is on the master and on one of the slaves. Each fault begins while both slaves are members, so one
 member that is left has the message. The controller gets the reports of both before it elects, and
 the longest log wins: nothing acknowledged is lost with the master alone.
+
+`make test` runs the later release, `make soak` both: a slave that registers before its new master
+learns the address of this at its next registration, which is ten seconds later.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.golden import RELEASES
 from tests.interop.faults import FEW, Fault, cut_off, killed, paused
-from tests.support.effort import rounds
+from tests.support import java
+from tests.support.effort import is_long, rounds
 from tests.support.java_cluster import JavaCluster
 
 _topics = (f"quorum-{number}" for number in itertools.count())
@@ -28,11 +33,20 @@ _QUORUM = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster(java_release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(release, marks=pytest.mark.java)
+        for release in (RELEASES if is_long() else RELEASES[-1:])
+    ],
+)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaCluster]:
     """Return a running group of three, its servers and a client."""
+    java.need(request.param)
     root = tmp_path_factory.mktemp("cluster")
-    made = JavaCluster(java_release, root, brokers=3, settings=_QUORUM)
+    made = JavaCluster(request.param, root, brokers=3, settings=_QUORUM)
     yield made
     made.close()
 

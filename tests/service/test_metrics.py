@@ -19,6 +19,7 @@ from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
+from tests.support.metrics_text import value_of
 from tests.support.waiting import WAIT_S
 
 GROUP = {"clusterName": "c", "brokerName": "b"}
@@ -38,18 +39,6 @@ async def fetched(place: Address | None, request: str = "GET /metrics HTTP/1.1")
         writer.close()
         await writer.wait_closed()
     return answer.decode()
-
-
-def value_of(text: str, name: str, **labels: str) -> float:
-    """Return the value of the one sample of *name* that has these labels."""
-    found = [
-        line
-        for line in text.splitlines()
-        if line.startswith((f"{name}{{", f"{name} "))
-        and all(f'{key}="{value}"' in line for key, value in labels.items())
-    ]
-    assert len(found) == 1, (name, labels, found)
-    return float(found[0].split()[-1])
 
 
 @pytest.mark.usefixtures("_exporter")

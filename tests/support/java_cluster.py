@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -83,6 +84,9 @@ class JavaCluster:
         nodes = 1 if engine is Engine.OWN_FILE else 3
         # Nodes of a C-Raft group reach each other at the second port.
         self.controller_ports = [self.hosts.ports(self.server_host, 1000) for _ in range(nodes)]
+        self.nameserver_metrics = self._metrics_address()
+        self.controller_metrics = [self._metrics_address() for _ in range(nodes)]
+        """Where the servers serve metrics; nowhere without the extra."""
         self.nameservers = [self.namesrv]
         """The addresses of the nameservers of the brokers, ours first."""
         self.places = [Place.of(number, self.hosts) for number in range(brokers)]
@@ -133,11 +137,15 @@ class JavaCluster:
         self._servers.append(made)
         return made
 
+    def _metrics_address(self) -> str:
+        return f"{self.server_host}:{self.hosts.ports(self.server_host)}"
+
     def _nameserver_config(self) -> Mapping[str, object]:
         return {
             "bindAddress": self.server_host,
             "listenPort": self.nameserver_port,
             "kvConfigPath": self.root / "kvConfig.json",
+            **_metrics_at(self.nameserver_metrics),
         }
 
     def _controller_config(self, number: int) -> Mapping[str, object]:
@@ -152,6 +160,7 @@ class JavaCluster:
             "controllerDLegerSelfId": f"n{number}",
             **engine,
             "scanNotActiveBrokerInterval": 300,
+            **_metrics_at(self.controller_metrics[number]),
         }
 
     def _start_java_nameserver(self) -> None:
@@ -387,6 +396,14 @@ class JavaCluster:
         for server in self._servers:
             server.kill()
         self._stack.close()
+
+
+def _metrics_at(address: str) -> Mapping[str, object]:
+    if find_spec("prometheus_client") is None:
+        return {}
+    host, port = address.split(":")
+    place = {"metricsPromExporterHost": host, "metricsPromExporterPort": port}
+    return {"metricsExporterType": "PROM", **place}
 
 
 def _log(path: Path, end: int) -> dict[str, bytes]:

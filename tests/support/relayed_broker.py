@@ -8,7 +8,8 @@ others still reach one another while it is cut off.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -172,16 +173,32 @@ class Broker:
         for each in self._ways():
             each.mend()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold back the copies to and from this broker within the block, and nothing else."""
+        ways = [ways[0] for ways in self._to_brokers.values()]
+        ways += [each._to_brokers[self._number][0] for each in self._others]
+        for each in ways:
+            each.cut()
+        try:
+            yield
+        finally:
+            for each in ways:
+                each.mend()
+
+    @property
+    def _others(self) -> list[Broker]:
+        return [each for each in self._cluster.brokers if each is not self]
+
     def _ways(self) -> list[Relay]:
         """Returns the relays to and from this broker.
 
         Those between brokers come first: while a client still gets answers, copies go on to slaves
         whose reports the controller may already count.
         """
-        others = [each for each in self._cluster.brokers if each is not self]
         return [
             *(way for ways in self._to_brokers.values() for way in ways),
-            *(way for each in others for way in each._to_brokers[self._number]),
+            *(way for each in self._others for way in each._to_brokers[self._number]),
             *self._relays,
         ]
 
