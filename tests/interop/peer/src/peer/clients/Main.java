@@ -49,10 +49,17 @@ public final class Main {
         this.namesrv = namesrv;
     }
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
         System.setProperty("rocketmq.client.logUseSlf4j", "false");
-        new Main(args[0]).run();
-        Runtime.getRuntime().halt(0);
+        int status = 0;
+        try {
+            new Main(args[0]).run();
+        } catch (Exception e) {
+            e.printStackTrace();
+            status = 1;
+        }
+        // The threads of a client that failed would keep the process alive.
+        Runtime.getRuntime().halt(status);
     }
 
     private void print(String name, Object value) {

@@ -58,9 +58,16 @@ public final class Main {
         this.nameserver = nameserver;
     }
 
-    public static void main(String[] args) throws Exception {
-        new Main(args[0]).run();
-        System.exit(0);
+    public static void main(String[] args) {
+        int status = 0;
+        try {
+            new Main(args[0]).run();
+        } catch (Exception e) {
+            e.printStackTrace();
+            status = 1;
+        }
+        // The threads of a client that failed would keep the process alive.
+        System.exit(status);
     }
 
     private void run() throws Exception {
