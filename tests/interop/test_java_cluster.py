@@ -231,7 +231,7 @@ def test_top_shows_roles_epochs_sets_and_the_lag_of_java_brokers(cluster: JavaCl
         assert (row["epoch"], row["syncStateSetEpoch"]) == (whole.epoch, whole.set_epoch)
 
     [slave_id] = whole.members - {whole.master_id}
-    with cluster.broker(slave_id).alone(), cluster.producing(next(_topics)):
+    with cluster.broker(slave_id).without_copies(), cluster.producing(next(_topics)):
         cluster.wait_outside(slave_id)
         cluster.wait_acknowledged(FEW)
         slave, master = (shown_by_top(cluster)[each] for each in (slave_id, whole.master_id))

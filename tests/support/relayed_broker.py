@@ -94,32 +94,33 @@ class Broker:
     def __init__(self, cluster: JavaCluster, number: int) -> None:
         self._cluster = cluster
         self._number = number
-        self.root = cluster.root / f"broker-{number}"
-        self.root.mkdir()
-        self._config = self.root / "server.conf"
+        self._root = cluster.root / f"broker-{number}"
+        self._root.mkdir()
+        self._config = self._root / "server.conf"
         self._process: Replica | None = None
 
         place = cluster.places[number]
         self.address = f"{place.shown}:{place.port}"
         outward = cluster.hosts.host(40 + number)
+        servers = [each.split(":") for each in (*cluster.nameservers, *cluster.controllers_at)]
         count = len(cluster.places)
-        self._seen = {
+        # The hosts by which it knows the others.
+        others = {
             each: cluster.hosts.host(50 + count * number + each)
             for each in range(count)
             if each != number
         }
-        """The hosts by which it knows the others."""
-        servers = [each.split(":") for each in (*cluster.nameservers, *cluster.controllers_at)]
         change = _renaming(
             {host: outward for host, _ in servers}
-            | {cluster.places[each].shown: seen for each, seen in self._seen.items()}
+            | {cluster.places[each].shown: seen for each, seen in others.items()}
         )
 
         self._relays = _relays(place.host, place.remoting_ports, place.shown, change)
         for host, port in servers:
             self._relays += _relays(host, [int(port)], outward, change)
         self._to_brokers: dict[int, list[Relay]] = {}
-        for each, seen in self._seen.items():
+        """Its relays to each other broker; the one for copies is the first."""
+        for each, seen in others.items():
             other = cluster.places[each]
             # The bytes of a log pass as they are.
             copying = Relay((other.host, other.ha_port), listen=(seen, other.ha_port))
@@ -135,8 +136,8 @@ class Broker:
             "namesrvAddr": _shown_at(outward, cluster.nameservers),
             "controllerAddr": _shown_at(outward, cluster.controllers_at),
             "totalReplicas": count,
-            "rocketmqHome": self.root,
-            "storePathRootDir": self.root / "store",
+            "rocketmqHome": self._root,
+            "storePathRootDir": self._root / "store",
             "storePathCommitLog": self.log_path,
         }
         settings = {**_SETTINGS, **own, **cluster.settings}
@@ -145,12 +146,14 @@ class Broker:
     @property
     def log_path(self) -> Path:
         """The directory of its commit log."""
-        return self.root / "store" / "commitlog"
+        return self._root / "store" / "commitlog"
 
     def start(self) -> Replica:
         """Start the process without waiting for it."""
-        mend_epoch_file(self.root / "store")
-        self._process = self._cluster.java("peer.cluster.Server", self.root, "broker", self._config)
+        mend_epoch_file(self._root / "store")
+        self._process = self._cluster.java(
+            "peer.cluster.Server", self._root, "broker", self._config
+        )
         return self._process
 
     def kill(self) -> None:
@@ -174,7 +177,7 @@ class Broker:
             each.mend()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def without_copies(self) -> Iterator[None]:
         """Hold back the copies to and from this broker within the block, and nothing else."""
         ways = [ways[0] for ways in self._to_brokers.values()]
         ways += [each._to_brokers[self._number][0] for each in self._others]
@@ -193,8 +196,8 @@ class Broker:
     def _ways(self) -> list[Relay]:
         """Returns the relays to and from this broker.
 
-        Those between brokers come first: while a client still gets answers, copies go on to slaves
-        whose reports the controller may already count.
+        Those between brokers come first. Otherwise a slave could acknowledge more than it reported
+        after the controller saw the connection of its master end.
         """
         return [
             *(way for ways in self._to_brokers.values() for way in ways),
