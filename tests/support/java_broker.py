@@ -37,6 +37,31 @@ _SMALL = {
 }
 
 
+def controller_settings(host: str, port: int, home: Path, *, is_jraft: bool) -> dict[str, Any]:
+    """Return the configuration of a group of one controller; JRaft takes the next port, too."""
+    common: dict[str, Any] = {
+        "bindAddress": host,
+        "rocketmqHome": home,
+        "controllerStorePath": home / "controller",
+        "scanNotActiveBrokerInterval": 500,
+        "scanInactiveMasterInterval": 500,
+        "mappedFileSize": 1048576,
+    }
+    if is_jraft:
+        return common | {
+            "controllerType": "jRaft",
+            "jRaftServerId": f"{host}:{port + 1}",
+            "jRaftInitConf": f"{host}:{port + 1}",
+            "jRaftControllerRPCAddr": f"{host}:{port}",
+        }
+    return common | {
+        "listenPort": port,
+        "controllerDLegerGroup": "controllers",
+        "controllerDLegerPeers": f"n0-{host}:{port}",
+        "controllerDLegerSelfId": "n0",
+    }
+
+
 class JavaSide:
     """The Java processes of one test; all end with it."""
 
@@ -78,28 +103,7 @@ class JavaSide:
         home = self._root / f"java-{next(self._names)}"
         home.mkdir(parents=True)
         config = home / "server.conf"
-        own: dict[str, Any] = {
-            "bindAddress": self.host,
-            "rocketmqHome": home,
-            "controllerStorePath": home / "controller",
-            "scanNotActiveBrokerInterval": 500,
-            "scanInactiveMasterInterval": 500,
-            "mappedFileSize": 1048576,
-        }
-        if is_jraft:
-            own |= {
-                "controllerType": "jRaft",
-                "jRaftServerId": f"{self.host}:{port + 1}",
-                "jRaftInitConf": f"{self.host}:{port + 1}",
-                "jRaftControllerRPCAddr": f"{self.host}:{port}",
-            }
-        else:
-            own |= {
-                "listenPort": port,
-                "controllerDLegerGroup": "controllers",
-                "controllerDLegerPeers": f"n0-{self.host}:{port}",
-                "controllerDLegerSelfId": "n0",
-            }
+        own = controller_settings(self.host, port, home, is_jraft=is_jraft)
         config.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
         started = self._start("peer.cluster.Server", home, "controller", str(config))
         await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
