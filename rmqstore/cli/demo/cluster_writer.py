@@ -29,6 +29,7 @@ _MASTER_ID = 0
 _PULL_COUNT = 32
 _NUMBER = re.compile(rb"message (\d{9}) ")
 _SUBSCRIPTION = 4
+_WITHOUT_WAIT = "WAIT\x01false\x02"
 
 
 def numbers_in(data: bytes) -> set[int]:
@@ -37,15 +38,31 @@ def numbers_in(data: bytes) -> set[int]:
 
 
 class ClusterClient:
-    """Sends until it is stopped; a number that is not acknowledged is sent again."""
+    """Sends to *topic* until it is stopped; a number that is not acknowledged is sent again.
 
-    def __init__(self, nameserver: str) -> None:
+    *at_once* sends are under way together, and an answer is awaited for *send_s* seconds. Without
+    *waits* a message is acknowledged once it is in the memory of the master.
+    """
+
+    def __init__(
+        self,
+        nameserver: str,
+        *,
+        topic: str = TOPIC,
+        at_once: int = _AT_ONCE,
+        send_s: float = _SEND_S,
+        waits: bool = True,
+    ) -> None:
+        self.topic = topic
         self.acknowledged: set[int] = set()
         self.repeated = 0
         """Sends that came again because their answer did not come, or was a refusal."""
         self.answered: list[tuple[float, str]] = []
         """Each time at which another broker than before acknowledged a send, and its address."""
         self._nameserver = nameserver
+        self._at_once = at_once
+        self._send_s = send_s
+        self._properties = "" if waits else _WITHOUT_WAIT
         self._client = RemotingClient()
         self._master: str | None = None
         self._next = 0
@@ -53,7 +70,7 @@ class ClusterClient:
 
     def start(self) -> None:
         """Begin to send."""
-        self._tasks = [asyncio.create_task(self._send_on()) for _ in range(_AT_ONCE)]
+        self._tasks = [asyncio.create_task(self._send_on()) for _ in range(self._at_once)]
 
     async def stop(self) -> None:
         """End sending. Raises what ended it before."""
@@ -73,7 +90,7 @@ class ClusterClient:
 
     async def route(self) -> TopicRoute | None:
         """Return the route of the topic, or of the one that new topics are made from."""
-        for topic in (TOPIC, _TEMPLATE):
+        for topic in (self.topic, _TEMPLATE):
             header = GetRouteInfoRequestHeader(topic=topic)
             request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_fields())
             answer = await self._client.call(self._nameserver, request, _ROUTE_S)
@@ -96,18 +113,19 @@ class ClusterClient:
                 return False
             header = SendMessageRequestHeaderV2(
                 producer_group="demo",
-                topic=TOPIC,
+                topic=self.topic,
                 default_topic=_TEMPLATE,
                 default_topic_queues=_QUEUES,
                 queue_id=number % _QUEUES,
                 sys_flag=0,
                 born_timestamp_ms=time.time_ns() // 1_000_000,
                 flag=0,
+                properties=self._properties,
             )
             request = Frame.request(
                 RequestCode.SEND_MESSAGE_V2, header.to_fields(), body_of(number)
             )
-            answer = await self._client.call(master, request, _SEND_S)
+            answer = await self._client.call(master, request, self._send_s)
         except RemotingError:
             self._master = None
             return False
@@ -140,7 +158,7 @@ class ClusterClient:
         while True:
             header = PullMessageRequestHeader(
                 consumer_group="demo",
-                topic=TOPIC,
+                topic=self.topic,
                 queue_id=queue,
                 queue_offset=offset,
                 max_messages=_PULL_COUNT,
@@ -151,7 +169,7 @@ class ClusterClient:
                 subscription_version=0,
             )
             request = Frame.request(RequestCode.PULL_MESSAGE, header.to_fields())
-            answer = await self._client.call(master, request, _SEND_S)
+            answer = await self._client.call(master, request, self._send_s)
             if answer.code != ResponseCode.SUCCESS:
                 return found
             found |= numbers_in(answer.body)
