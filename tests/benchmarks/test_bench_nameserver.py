@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from benchmarks import bench_cluster
+from benchmarks import bench_nameserver
 
 
 def test_a_small_run_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--brokers", "3", "--topics", "5", "--seconds", "0.05", "--rounds", "2", "--json"]
-    assert bench_cluster.main(small) == 0
+    assert bench_nameserver.main(small) == 0
     rounds = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each.pop("round") for each in rounds] == [1, 2]
     for figures in rounds:
@@ -23,4 +23,4 @@ def test_a_small_run_has_every_figure(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_address_needs_a_process_id() -> None:
     with pytest.raises(SystemExit):
-        bench_cluster.main(["--address", "127.0.0.1:9876"])
+        bench_nameserver.main(["--address", "127.0.0.1:9876"])
