@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from rmqstore.admin.nameserver import NameserverAdmin
 from rmqstore.admin.servers import Change
 from rmqstore.config import format_properties, parse_properties
-from rmqstore.errors import NotFoundError, RemotingError, RemotingFrameError
+from rmqstore.errors import ArgumentError, NotFoundError, RemotingError, RemotingFrameError
+from rmqstore.message import MessageId, parse_message_id
+from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.messages import StoredMessage, decode_messages
 from rmqstore.remoting.bodies.statistics import (
     ConsumeStats,
     QueueName,
@@ -24,19 +27,21 @@ from rmqstore.remoting.bodies.statistics import (
     TopicStats,
 )
 from rmqstore.remoting.bodies.values import object_of
-from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.headers.administration import (
     ConsumeStatsRequestHeader,
     CreateTopicRequestHeader,
     DeleteGroupRequestHeader,
     OneTopicRequestHeader,
 )
+from rmqstore.remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rmqstore.remoting.headers.routes import DeleteTopicRequestHeader
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = ["BrokerAdmin"]
 
 _TEMPLATE = "TBW102"
+_ALWAYS_MS = (1 << 63) - 1
 _RETRY_PREFIX = "%RETRY%"
 
 
@@ -157,6 +162,83 @@ class BrokerAdmin(NameserverAdmin):
             found |= ConsumeStats.decode(answer.raise_for_code().body).queues
         return found
 
+    # -- messages
+
+    async def message_by_id(self, topic: str, message_id: str) -> StoredMessage:
+        """Return a message by its offset id, or by its unique key. Raises NotFoundError.
+
+        Both are 32 digits in IPv4 networks. An id that names a broker of the topic's route is
+        looked up there; otherwise brokers search for the unique key.
+        """
+        place = _place_of(message_id)
+        route = await self.topic_route(topic)
+        brokers = {address for each in route.brokers for address in each.addresses.values()}
+        if place is not None and format_address(place[:2]) in brokers:
+            return await self._view(topic, place)
+        found = await self._search(topic, message_id, messages_max=1, is_unique_key=True)
+        if found:
+            return found[0]
+        if place is not None:
+            return await self._view(topic, place)
+        raise NotFoundError(f"topic {topic!r} has no message {message_id!r}")
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        messages_max: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = _ALWAYS_MS,
+    ) -> Sequence[StoredMessage]:
+        """Return the messages with a key, oldest first: of each broker *messages_max*."""
+        return await self._search(
+            topic, key, messages_max=messages_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    async def _view(self, topic: str, place: MessageId) -> StoredMessage:
+        header = ViewMessageRequestHeader(topic=topic, physical_offset=place.physical_offset)
+        address = format_address(place[:2])
+        answer = await self._call(address, RequestCode.VIEW_MESSAGE_BY_ID, header.to_fields())
+        messages = decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        if not messages or messages[0].topic != topic:
+            remark = answer.remark or "its topic is another one"
+            raise NotFoundError(f"{address} has no such message of {topic!r}: {remark}")
+        return messages[0]
+
+    async def _search(
+        self,
+        topic: str,
+        key: str,
+        *,
+        messages_max: int,
+        begin_ms: int = 0,
+        end_ms: int = _ALWAYS_MS,
+        is_unique_key: bool = False,
+    ) -> Sequence[StoredMessage]:
+        """Returns what all brokers of the topic find. Keys of equal hash are left out."""
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            messages_max=messages_max,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            is_unique_key=is_unique_key,
+        )
+        found = []
+        for address in await self._route_masters(topic):
+            answer = await self._call(address, RequestCode.QUERY_MESSAGE, header.to_fields())
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                continue
+            found += decode_messages(answer.raise_for_code().body)
+        wanted = [
+            each
+            for each in found
+            if each.topic == topic
+            and (each.unique_key == key if is_unique_key else key in each.keys)
+        ]
+        return sorted(wanted, key=lambda each: each.store_timestamp_ms)
+
     # -- brokers
 
     async def broker_config(self, broker: str) -> Mapping[str, str]:
@@ -198,3 +280,12 @@ class BrokerAdmin(NameserverAdmin):
             return Change(address, remark=answer.remark or None)
 
         return await asyncio.gather(*map(change, brokers))
+
+
+def _place_of(message_id: str) -> MessageId | None:
+    """Returns the broker and the offset of an offset id, None for text that cannot be one."""
+    try:
+        place = parse_message_id(message_id)
+    except ArgumentError:
+        return None
+    return place if 0 < place.port < 65536 and place.physical_offset >= 0 else None

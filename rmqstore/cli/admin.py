@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import admin_broker, admin_controller
+from rmqstore.cli import admin_broker, admin_controller, admin_messages
 from rmqstore.cli.admin_common import (
     LOCAL_NAMESERVER,
     KeyOption,
@@ -55,6 +55,8 @@ app.command("brokerStatus", epilog=EXIT_CODES)(admin_broker.broker_status)
 app.command("getBrokerConfig", epilog=EXIT_CODES)(admin_broker.get_broker_config)
 app.command("updateBrokerConfig", epilog=EXIT_CODES)(admin_broker.update_broker_config)
 app.command("haStatus", epilog=EXIT_CODES)(admin_broker.ha_status)
+app.command("queryMsgById", epilog=EXIT_CODES)(admin_messages.query_message_by_id)
+app.command("queryMsgByKey", epilog=EXIT_CODES)(admin_messages.query_message_by_key)
 
 
 class OrderMethod(StrEnum):

@@ -11,6 +11,7 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
+from rmqstore.message import Message
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
@@ -52,6 +53,21 @@ class Served:
             await self.broker.registered()
 
         self._thread.run(work)
+
+    def put(self, *messages: Message) -> list[str]:
+        """Put messages into queue 0 and return their offset ids."""
+
+        async def work() -> list[str]:
+            ids = []
+            for each in messages:
+                receipt = await self.broker.store.put(each)
+                ids.append(receipt.message_id)
+            await self.broker.metadata.change_topic(TopicConfig("orders", 4, 4))
+            await self.broker.registered()
+            self.broker.store.store.wait_dispatched()
+            return ids
+
+        return self._thread.run(work)
 
     def close(self) -> None:
         """End both servers."""
@@ -129,3 +145,41 @@ def test_unknown_cluster_is_named(served: Served) -> None:
 def test_broker_and_cluster_exclude_each_other() -> None:
     for options in ((), ("-b", "127.0.0.1:1", "-c", "east")):
         assert "(-b) or a cluster (-c)" in run("updateTopic", "-t", "orders", *options, code=2)
+
+
+def test_messages_are_shown_by_id_unique_key_and_key(served: Served) -> None:
+    unique = "0A000001000100000000000000000007"
+    first, second = served.put(
+        Message("orders", b"paid", keys=["o-17", "o-18"], tags="eu", properties={"n": "1"}),
+        Message("orders", b"\xff\x00", keys=["o-17"], properties={"UNIQ_KEY": unique}),
+    )
+    at = ("-n", served.namesrv, "-t", "orders")
+    shown = json.loads(run("queryMsgById", *at, "-i", first, "--json"))
+    assert (shown["offsetMsgId"], shown["topic"], shown["body"]) == (first, "orders", "paid")
+    assert (shown["tags"], shown["keys"], shown["queueOffset"]) == ("eu", "o-17 o-18", 0)
+    assert shown["properties"]["n"] == "1"
+    assert shown["storeHost"] == served.address
+
+    lines = run("queryMsgById", *at, "-i", f"{unique}, {first}", "--json").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [each["offsetMsgId"] for each in found] == [second, first]
+    assert found[0]["bodyBase64"] == "/wA="
+    printed = run("queryMsgById", *at, "-i", first, "-f", "ascii").splitlines()
+    assert "body\tpaid" in printed
+    assert f"offsetMsgId\t{first}" in printed
+
+    rows = [json.loads(line) for line in run("queryMsgByKey", *at, "-k", "o-17", "--json").split()]
+    assert [each["msgId"] for each in rows] == [first, unique]
+    assert [each["queueOffset"] for each in rows] == [0, 1]
+    assert run("queryMsgByKey", *at, "-k", "o-18").splitlines() == [
+        "message id\tqueue\toffset",
+        f"{first}\t0\t0",
+    ]
+    assert run("queryMsgByKey", *at, "-k", "o-17", "-e", "1", "--json") == ""
+    assert run("queryMsgByKey", *at, "-k", "o-19", "--json") == ""
+
+
+@pytest.mark.parametrize("message_id", ["x", "0A000001000100000000000000000007"])
+def test_unknown_message_ends_with_a_failure(served: Served, message_id: str) -> None:
+    served.put(Message("orders", b"paid"))
+    run("queryMsgById", "-n", served.namesrv, "-t", "orders", "-i", message_id, code=1)
