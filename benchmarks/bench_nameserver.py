@@ -1,7 +1,7 @@
 """A nameserver under brokers and clients: registrations, routes, heartbeats, memory.
 
-    python -m benchmarks.bench_cluster [--brokers 100] [--topics 1000] [--seconds 3] [--rounds 3]
-    python -m benchmarks.bench_cluster --address 127.0.0.1:9876 --pid PID
+    python -m benchmarks.bench_nameserver [--brokers 100] [--topics 1000] [--seconds 3] [--rounds 3]
+    python -m benchmarks.bench_nameserver --address 127.0.0.1:9876 --pid PID
 
 Without --address a nameserver of this library is started. Any other, such as RocketMQ's, is
 measured by its address; its process id gives processor time and memory. Frames are made before the
