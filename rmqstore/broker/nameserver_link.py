@@ -7,22 +7,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rmqstore.broker.registration import Announcement, is_changed, member_count
+from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
+from rmqstore.broker.registration import Announcement, member_count
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 
 __all__ = ["Host", "NameserverLink"]
 
-_RETRY_S = 1.0
-_LOST_S = 0.1
-_SPREAD_S = 0.005
-"""Changes within this time become one registration."""
 _REGISTERED_TIMEOUT_S = 3.0
 _UNREGISTER_TIMEOUT_S = 2.0
 _INTERVAL_MS_LOW, _INTERVAL_MS_HIGH = 10_000, 60_000
@@ -35,8 +31,15 @@ class Host(Protocol):
     def config(self) -> BrokerConfig:
         """The present settings."""
 
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
     def announcement(self) -> Announcement | None:
         """Return what nameservers are to know; None while the broker serves no clients."""
+
+    @property
+    def announced_until_ms(self) -> int | None:
+        """When that ends unless the lease is renewed; None where it does not end by itself."""
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Take the master that a nameserver names to a slave."""
@@ -50,14 +53,10 @@ class _Nameserver:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.calls = NameserverCalls()
         self.wake = asyncio.Event()
         self.tried = 0
         """The change of the broker after which it was called last, whatever came of it."""
-        self.registered: Announcement | None = None
-        """What it confirmed last, as long as the connection is the same."""
-        self.failure = ""
-        self.twin: str | None = ""
-        """Another address that it had for the same name and id."""
         self.connection: RemotingConnection | None = None
 
 
@@ -65,8 +64,7 @@ class NameserverLink:
     """Registers *host* at its nameservers, each one in a task of its own: an absent or silent one
     delays no other.
 
-    A nameserver that cannot be reached is tried again every second. One whose connection ends may
-    have forgotten the broker, and soon gets the registration again.
+    What is sent and when is decided by `NameserverCalls`.
     """
 
     def __init__(self, host: Host, client: RemotingClient, *, log: IdentityLog) -> None:
@@ -89,7 +87,7 @@ class NameserverLink:
     async def close(self) -> None:
         """Unregister everywhere, for a short while where no answer comes."""
         await self._tasks.close()
-        known = [each for each in self._nameservers.values() if each.registered is not None]
+        known = tuple(self._nameservers.values())
         self._nameservers.clear()
         await asyncio.gather(*(self._unregister(each) for each in known))
 
@@ -97,7 +95,7 @@ class NameserverLink:
     def states(self) -> dict[str, str]:
         """Why each nameserver does not know the broker, by address; "" for one that does."""
         return {
-            each.address: each.failure or ("" if each.registered else "not called yet")
+            each.address: each.calls.failure or ("" if each.calls.is_known else "not called yet")
             for each in self._nameservers.values()
         }
 
@@ -120,6 +118,7 @@ class NameserverLink:
         """Register soon: the broker has changed."""
         self._changes += 1
         for each in self._nameservers.values():
+            each.calls.changed(self._host.now_ms())
             each.wake.set()
 
     async def registered(self) -> None:
@@ -127,7 +126,7 @@ class NameserverLink:
         failed to; at the latest after 3 s."""
         self.due()
         goal = self._changes
-        waited = [each for each in self._nameservers.values() if not each.failure]
+        waited = [each for each in self._nameservers.values() if not each.calls.failure]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REGISTERED_TIMEOUT_S):
                 while any(each.tried < goal for each in waited):
@@ -140,84 +139,81 @@ class NameserverLink:
         if self._host.config.replica.acting_master_enable:
             name = f"heartbeats to {nameserver.address}"
             beating = self._tasks.start(self._beat(nameserver), name=name)
+        calls = nameserver.calls
         try:
             while True:
+                now_ms = self._host.now_ms()
+                announcement = self._host.announcement()
+                if calls.is_due(announcement, now_ms):
+                    changes = self._changes
+                    await self._call(nameserver, announcement)
+                    nameserver.tried = changes
+                    self._turn.set()
+                    self._turn = asyncio.Event()
+                    continue
+                until_ms = None if announcement is None else self._host.announced_until_ms
                 nameserver.wake.clear()
-                changes = self._changes
-                await self._call(nameserver)
-                nameserver.tried = changes
-                self._turn.set()
-                self._turn = asyncio.Event()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause_s(nameserver)):
+                    async with asyncio.timeout((calls.due_ms(until_ms) - now_ms) / 1000 + 0.001):
                         await nameserver.wake.wait()
-                await asyncio.sleep(_SPREAD_S)
         finally:
             if beating is not None:
                 beating.cancel()
 
-    def _pause_s(self, nameserver: _Nameserver) -> float:
-        if nameserver.failure:
-            return _RETRY_S
-        period_ms = self._host.config.registration_interval_ms
-        return max(_INTERVAL_MS_LOW, min(period_ms, _INTERVAL_MS_HIGH)) / 1000
-
-    async def _call(self, nameserver: _Nameserver) -> None:
+    async def _call(self, nameserver: _Nameserver, announcement: Announcement | None) -> None:
         """Bring the nameserver to what the broker is."""
-        announcement = self._host.announcement()
-        if announcement is None:
-            if nameserver.registered is not None:
-                await self._unregister(nameserver)
-            return
+        calls, config, failure = nameserver.calls, self._host.config, ""
+        was_known, twin = calls.is_known, calls.twin
+        requests = calls.call(
+            announcement,
+            always_registers=config.force_register,
+            looks_for_twin=not config.is_controlled,
+        )
         try:
-            if await self._is_due(nameserver, announcement):
-                await self._register(nameserver, announcement)
+            timeout_s = _UNREGISTER_TIMEOUT_S if announcement is None else self._timeout_s
+            await self._carry_out(nameserver, requests, timeout_s)
         except (RemotingError, ValueError) as error:
-            if not nameserver.failure:
-                self._log.warning("nameserver %s: %s", nameserver.address, error)
-            nameserver.failure = str(error) or type(error).__name__
-            return
-        if nameserver.failure or nameserver.registered is None:
+            failure = str(error) or type(error).__name__
+            if not calls.failure:
+                self._log.warning("nameserver %s: %s", nameserver.address, failure)
+        if calls.twin not in ("", twin):
+            assert announcement is not None, "who leaves looks for no other"
+            self._warn_of_twin(nameserver, announcement)
+        if calls.is_known and not failure and (calls.failure or not was_known):
+            assert announcement is not None, "who leaves is not known"
             self._log.info("registered at %s as %d", nameserver.address, announcement.broker_id)
-        nameserver.failure, nameserver.registered = "", announcement
-        self._watch(nameserver)
+        calls.ended(self._host.now_ms(), period_ms=self._period_ms, failure=failure)
+        if calls.is_known:
+            self._watch(nameserver)
 
-    async def _is_due(self, nameserver: _Nameserver, announcement: Announcement) -> bool:
-        if self._host.config.force_register or nameserver.registered != announcement:
-            return True
-        query = announcement.version_query()
-        return is_changed(await self._client.call(nameserver.address, query, self._timeout_s))
+    async def _carry_out(
+        self, nameserver: _Nameserver, requests: Requests, timeout_s: float
+    ) -> None:
+        try:
+            request = next(requests)
+            while True:
+                answer = await self._client.call(nameserver.address, request, timeout_s)
+                request = requests.send(answer)
+        except StopIteration as end:
+            if end.value is not None:
+                self._host.learn_master(end.value)
 
-    async def _register(self, nameserver: _Nameserver, announcement: Announcement) -> None:
-        if not self._host.config.is_controlled:
-            await self._look_for_twin(nameserver, announcement)
-        frame = announcement.registration()
-        answer = await self._client.call(nameserver.address, frame, self._timeout_s)
-        answer.raise_for_code()
-        if announcement.broker_id:
-            self._host.learn_master(RegisterBrokerResponseHeader.from_fields(answer.ext_fields))
+    def _warn_of_twin(self, nameserver: _Nameserver, announcement: Announcement) -> None:
+        """Warn of another broker with the same name and id, which would take turns with this
+        one."""
+        self._log.warning(
+            "nameserver %s has %s for broker %d of %s, which this broker replaces now: unless "
+            "that one has ended, give one of the two another brokerName or brokerId",
+            nameserver.address,
+            nameserver.calls.twin,
+            announcement.broker_id,
+            announcement.name,
+        )
 
-    async def _look_for_twin(self, nameserver: _Nameserver, announcement: Announcement) -> None:
-        """Warn of another broker with the same name and id, which would take turns with this one.
-
-        With a controller the former master of the group is such a broker for a while.
-        """
-        query = announcement.member_query(compatible=False)
-        answer = await self._client.call(nameserver.address, query, self._timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            return  # A nameserver before 5.0 does not know the request.
-        found = announcement.members(answer, compatible=False).get(announcement.broker_id)
-        twin = "" if found in (None, announcement.address) else found
-        if twin and twin != nameserver.twin:
-            self._log.warning(
-                "nameserver %s has %s for broker %d of %s, which this broker replaces now: unless "
-                "that one has ended, give one of the two another brokerName or brokerId",
-                nameserver.address,
-                twin,
-                announcement.broker_id,
-                announcement.name,
-            )
-        nameserver.twin = twin
+    @property
+    def _period_ms(self) -> int:
+        period_ms = self._host.config.registration_interval_ms
+        return max(_INTERVAL_MS_LOW, min(period_ms, _INTERVAL_MS_HIGH))
 
     @property
     def _timeout_s(self) -> float:
@@ -234,15 +230,15 @@ class NameserverLink:
         def lost(connection: RemotingConnection) -> None:
             if nameserver.connection is connection:
                 nameserver.connection = None
-                asyncio.get_running_loop().call_later(_LOST_S, nameserver.wake.set)
+                nameserver.calls.lost(self._host.now_ms())
+                nameserver.wake.set()
 
         return lost
 
     async def _unregister(self, nameserver: _Nameserver) -> None:
-        registered, nameserver.registered = nameserver.registered, None
-        if registered is None:
+        frame = nameserver.calls.unregistration()
+        if frame is None:
             return
-        frame = registered.unregistration()
         try:
             answer = await self._client.call(nameserver.address, frame, _UNREGISTER_TIMEOUT_S)
             answer.raise_for_code()
@@ -255,11 +251,11 @@ class NameserverLink:
         while True:
             config = self._host.config
             await asyncio.sleep(config.heartbeat_interval_ms / 1000)
-            if nameserver.registered is None or nameserver.failure:
-                continue
-            frame = nameserver.registered.heartbeat(
-                compatible=config.compatible_with_old_nameserver
+            frame = nameserver.calls.heartbeat(
+                self._host.announcement(), compatible=config.compatible_with_old_nameserver
             )
+            if frame is None:
+                continue
             # The next registration reports what is wrong.
             with contextlib.suppress(RemotingError, ValueError):
                 await self._client.send_one_way(
@@ -284,7 +280,7 @@ class NameserverLink:
         compatible = config.compatible_with_old_nameserver
         query = announcement.member_query(compatible=compatible)
         for nameserver in nameservers:
-            if nameserver.failure:
+            if nameserver.calls.failure:
                 continue
             try:
                 answer = await self._client.call(

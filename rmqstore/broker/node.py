@@ -400,9 +400,12 @@ class Broker:
     # ---- used by the link to the nameservers
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know; None while the role is not known."""
-        config, ha_address = self.config, self.ha_address
+        """Return what nameservers are to know; None while the role is not known, and for a master
+        whose lease is over: another one may have been elected."""
+        config, ha_address, until_ms = self.config, self.ha_address, self.announced_until_ms
         if self._role.name is None or ha_address is None:
+            return None
+        if until_ms is not None and self.now_ms() >= until_ms:
             return None
         topics = self.metadata.tables.topic_table()
         known = topics.data_version, config.permission
@@ -421,6 +424,12 @@ class Broker:
             body=body,
             version=version,
         )
+
+    @property
+    def announced_until_ms(self) -> int | None:
+        """When the lease of this master is over unless it is renewed; None without a lease."""
+        is_master = self._role.name == "master" and self._replica is not None
+        return self._replica.lease_end_ms if is_master and self._replica is not None else None
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Follow the master that a nameserver names, where the file names none and no controller

@@ -47,6 +47,9 @@ class Host(Protocol):
     def set_role(self, role: Role) -> None:
         """Serve clients by *role* from now on."""
 
+    def registration_due(self) -> None:
+        """Register at the nameservers soon: what this broker is has changed."""
+
     async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
         """Return the answer to a request of this broker."""
 
@@ -106,6 +109,11 @@ class RoleKeeper:
         """The highest epoch in which this broker was elected and will not be master."""
         return self._orders.refused_epoch
 
+    @property
+    def _holds_lease(self) -> bool:
+        end_ms = self._replica.lease_end_ms
+        return end_ms is None or self._host.now_ms() < end_ms
+
     # ---- messages of controllers
 
     def take(self, decision: Decision) -> None:
@@ -125,7 +133,11 @@ class RoleKeeper:
                 newer = replace(role, members=decision.members, set_epoch=decision.set_epoch)
                 self._host.set_role(newer)
         if self._orders.renews_lease(decision, role_epoch=self.role_epoch):
+            was_held = self._holds_lease
             self._replica.renew_lease(decision.lease_asked_ms)
+            if not was_held:
+                # Nameservers know no master without a lease.
+                self._host.registration_due()
         self._news.set()
 
     def answer(self, answer: SetAnswer) -> None:

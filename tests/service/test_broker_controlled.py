@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore.broker.node import Broker
+from rmqstore.config import NameserverConfig
 from rmqstore.errors import ConfigError, CorruptionError, NotWritable, StoreError
 from rmqstore.message import Durability
+from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -93,25 +96,34 @@ async def test_two_copies_survive_when_the_only_controller_stops_with_the_master
 
 
 @on_loop
-async def test_a_master_without_controllers_stops_taking_puts_when_its_lease_ends(
+async def test_a_master_without_controllers_takes_no_puts_and_leaves_the_routes(
     tmp_path: Path,
 ) -> None:
     controller = controller_of(tmp_path / "controller")
     await controller.start()
     port = controller.address[1]
-    group = Group(tmp_path, format_address(controller.address), lease_ms=700)
-    try:
-        broker = await group.start("a")
-        await group.master()
-        await controller.close()
-        await until(lambda: not takes_puts(broker), "the lease ends")
-        assert broker.role.name == "master"
-        controller = controller_of(tmp_path / "controller", port)
-        await controller.start()
-        await until(lambda: takes_puts(broker), "the lease is renewed")
-    finally:
-        await group.stop("a")
-        await controller.close()
+    async with NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0)) as names:
+
+        def known() -> Mapping[int, str]:
+            return names.table.member_group("DefaultCluster", "broker-a").addresses
+
+        options = {"lease_ms": 700, "nameservers": (format_address(names.address),)}
+        group = Group(tmp_path, format_address(controller.address), **options)
+        try:
+            broker = await group.start("a")
+            await group.master()
+            await until(lambda: 0 in known(), "the route shows the master")
+            await controller.close()
+            await until(lambda: not takes_puts(broker), "the lease ends")
+            assert broker.role.name == "master"
+            await until(lambda: not known(), "the route shows it no more")
+            controller = controller_of(tmp_path / "controller", port)
+            await controller.start()
+            await until(lambda: takes_puts(broker), "the lease is renewed")
+            await until(lambda: 0 in known(), "the route shows the master again")
+        finally:
+            await group.stop("a")
+            await controller.close()
 
 
 @on_loop

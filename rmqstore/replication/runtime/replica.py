@@ -352,6 +352,12 @@ class Replica:
             lambda group, now: group.policy.lease.renewed(asked_ms=asked_ms)
         )
 
+    @property
+    def lease_end_ms(self) -> int | None:
+        """When the lease of this master is over unless it is renewed, by the monotonic clock: 0
+        while it is not held, None without a lease or in another role."""
+        return self._opened().lease_end_ms
+
     def set_alive_replicas(self, count: int) -> None:
         """Take how many replicas are alive; see `ReplicatedStore.set_alive_replicas`."""
         self._opened().set_alive_replicas(arguments.integer("count", count, low=1))

@@ -418,6 +418,11 @@ class Roles:
         known = side.group.sync_state_set
         return known.members, known.set_epoch, known.proposals
 
+    @property
+    def lease_end_ms(self) -> int | None:
+        """When the lease of a master is over, see `Lease.end_ms`; None in another role."""
+        return None if self._master is None else self._master.group.policy.lease.end_ms
+
     # ---- how things stand
 
     def status(self) -> Status:
