@@ -31,7 +31,7 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
-from rmqstore.broker.registration import Announcement, bodies_of
+from rmqstore.broker.registration import Announcement, bodies_of, may_be_announced
 from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import merged
 from rmqstore.config import (
@@ -403,9 +403,8 @@ class Broker:
         """Return what nameservers are to know; None while the role is not known, and for a master
         whose lease is over: another one may have been elected."""
         config, ha_address, until_ms = self.config, self.ha_address, self.announced_until_ms
-        if self._role.name is None or ha_address is None:
-            return None
-        if until_ms is not None and self.now_ms() >= until_ms:
+        is_meant = may_be_announced(self._role, lease_end_ms=until_ms, now_ms=self.now_ms())
+        if ha_address is None or not is_meant:
             return None
         topics = self.metadata.tables.topic_table()
         known = topics.data_version, config.permission

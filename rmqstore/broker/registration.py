@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rmqstore.broker.roles import Role
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -23,7 +24,14 @@ from rmqstore.remoting.headers.registration import (
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
 from rmqstore.store.metadata import TopicTable as KeptTopics
 
-__all__ = ["MEMBER_TOPIC_PREFIX", "Announcement", "bodies_of", "is_changed", "member_count"]
+__all__ = [
+    "MEMBER_TOPIC_PREFIX",
+    "Announcement",
+    "bodies_of",
+    "is_changed",
+    "may_be_announced",
+    "member_count",
+]
 
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Before the name of a group: the topic whose route shows its members at any nameserver."""
@@ -116,6 +124,16 @@ class Announcement:
             cluster_name=self.cluster_name,
             broker_id=self.broker_id,
         )
+
+
+def may_be_announced(role: Role, *, lease_end_ms: int | None, now_ms: int) -> bool:
+    """Return whether nameservers are to know a broker: it has a role and, as a master, a lease.
+
+    Another master may have been elected since *lease_end_ms*, None for a master without a lease.
+    """
+    if role.name != "master" or lease_end_ms is None:
+        return role.name is not None
+    return now_ms < lease_end_ms
 
 
 def member_count(members: Mapping[int, str], own_id: int) -> int | None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from rmqstore.broker.controller_calls import Outcome, SetAnswer
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
-from rmqstore.broker.roles import Role
+from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import Fenced, RemotingError, StoreClosedError, StoreError
-from rmqstore.net.addresses import Address, parse_address
+from rmqstore.net.addresses import Address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.remoting.codes import RequestCode
@@ -129,9 +128,7 @@ class RoleKeeper:
                 self._take_set(decision.epoch, decision.members, decision.set_epoch), name="set"
             )
         elif role.name == "slave" and decision.epoch == role.epoch:
-            if decision.set_epoch > role.set_epoch:
-                newer = replace(role, members=decision.members, set_epoch=decision.set_epoch)
-                self._host.set_role(newer)
+            self._host.set_role(role_with(role, decision.members, decision.set_epoch))
         if self._orders.renews_lease(decision, role_epoch=self.role_epoch):
             was_held = self._holds_lease
             self._replica.renew_lease(decision.lease_asked_ms)
@@ -162,7 +159,7 @@ class RoleKeeper:
             return
         role = self._host.role
         if self.role_epoch == epoch and set_epoch > role.set_epoch:
-            self._host.set_role(replace(role, members=members, set_epoch=set_epoch))
+            self._host.set_role(role_with(role, members, set_epoch))
             self._on_change()
 
     def _warn_of_past(self, decision: Decision) -> None:
@@ -251,32 +248,20 @@ class RoleKeeper:
             self._host.set_role(role)
 
     async def _become_master(self, order: RoleOrder) -> Role:
-        if self._host.role.name != "master":
-            self._host.set_role(Role(broker_id=self._broker_id))
+        self._host.set_role(role_during(self._host.role, order))
         await self._replica.become_master(
             order.epoch, members=order.members, set_epoch=order.set_epoch
         )
-        return self._role("master", order)
+        return role_by(order, self._broker_id)
 
     async def _become_slave(self, order: RoleOrder) -> Role:
-        if self._host.role.master_address != parse_address(order.master_address):
-            self._host.set_role(Role(broker_id=self._broker_id))
+        self._host.set_role(role_during(self._host.role, order))
         if self._replica.role == "master" and self._broker_id not in order.members:
             # The set without this broker ends its role, before the new master answers.
             await self._replica.set_sync_state_set(order.members, order.set_epoch)
         place = await self._ha_address(order.master_address)
         await self._replica.become_slave(place, order.epoch)
-        return self._role("slave", order)
-
-    def _role(self, name: str, order: RoleOrder) -> Role:
-        return Role(
-            name="master" if name == "master" else "slave",
-            broker_id=self._broker_id,
-            epoch=order.epoch,
-            master_address=parse_address(order.master_address),
-            members=order.members,
-            set_epoch=order.set_epoch,
-        )
+        return role_by(order, self._broker_id)
 
     async def _ha_address(self, master: str) -> str:
         """Return the HA address of the broker at *master*, once it is master and answers."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from rmqstore.net.addresses import Address, format_address
+from rmqstore.broker.orders import RoleOrder
+from rmqstore.net.addresses import Address, format_address, parse_address
 
-__all__ = ["Role"]
+__all__ = ["Role", "role_by", "role_during", "role_with"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,14 @@ class Role:
         """The id that clients and nameservers see: 0 for a master."""
         return 0 if self.name == "master" else self.broker_id
 
+    @property
+    def followed(self) -> tuple[Address, int, int] | None:
+        """The master whose metadata this broker takes, its own id, and the epoch; None for a
+        master, and where no master is known."""
+        if self.name != "slave" or self.master_address is None:
+            return None
+        return self.master_address, self.broker_id, self.epoch
+
     def __str__(self) -> str:
         if self.name is None:
             return "none"
@@ -44,3 +54,32 @@ class Role:
         if self.members:
             parts.append(f"set {sorted(self.members)} of version {self.set_epoch}")
         return ", ".join(parts)
+
+
+def role_during(role: Role, order: RoleOrder) -> Role:
+    """Return the role of a broker with *role* while it carries *order* out: none, but for one that
+    stays master, or follows the same broker."""
+    if order.master_id == role.broker_id:
+        is_kept = role.name == "master"
+    else:
+        is_kept = role.master_address == parse_address(order.master_address)
+    return role if is_kept else Role(broker_id=role.broker_id)
+
+
+def role_by(order: RoleOrder, broker_id: int) -> Role:
+    """Return the role of a broker that has carried *order* out."""
+    return Role(
+        name="master" if order.master_id == broker_id else "slave",
+        broker_id=broker_id,
+        epoch=order.epoch,
+        master_address=parse_address(order.master_address),
+        members=order.members,
+        set_epoch=order.set_epoch,
+    )
+
+
+def role_with(role: Role, members: Collection[int], set_epoch: int) -> Role:
+    """Return *role* with a set of its epoch, unless it has a later one."""
+    if set_epoch <= role.set_epoch:
+        return role
+    return replace(role, members=frozenset(members), set_epoch=set_epoch)

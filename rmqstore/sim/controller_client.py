@@ -32,7 +32,7 @@ _OPAQUES = 100_000
 
 def address_of(number: int, life: int) -> str:
     """Return where a replica listens in a life, as it registers."""
-    return f"{number}:{life}"
+    return f"{number}:{life + 1}"
 
 
 def place_of(address: str) -> int:

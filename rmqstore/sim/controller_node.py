@@ -2,13 +2,12 @@
 
 `Node` runs `Leader` over `ControllerState` and `Liveness`, and carries out what is due.
 `ServedNode` puts production's request handlers (`rmqstore.controller.requests`) in front of it.
-Their coroutines run in virtual time: what they await is a `Pause`, which an event of the timeline
-ends.
+Their coroutines run in virtual time (`coroutines`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,9 @@ from rmqstore.controller.state import ControllerState, Group, Result
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.sim import coroutines
 from rmqstore.sim.clock import MachineClock, Timeline
+from rmqstore.sim.coroutines import Pause, Work
 from rmqstore.sim.decision_log import DecisionLog
 
 __all__ = ["Node", "ServedNode"]
@@ -146,30 +147,6 @@ class Node:
         self.log.propose(self.number, self.term, encode_command(command), answered)
 
 
-class Pause:
-    """What a coroutine waits for: *begin* gets a function that ends the pause with its value."""
-
-    def __init__(self, begin: Callable[[Callable[[Any], None]], None]) -> None:
-        self.begin = begin
-
-    def __await__(self) -> Generator[Pause, Any, Any]:
-        return (yield self)
-
-
-class Work:
-    """A coroutine that runs, and the pauses that its end ends."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self.waiting: list[Callable[[Any], None]] = []
-
-    def end(self) -> None:
-        """End the pauses."""
-        self.is_over = True
-        for resume in self.waiting:
-            resume(None)
-
-
 class ServedNode(Node):
     """A node with production's handlers and decisions. *elected* is called with each election that
     it writes, and *stuck* when the outcome of a proposal stays unknown."""
@@ -224,21 +201,12 @@ class ServedNode(Node):
         failed: Callable[[RequestRefused], None],
     ) -> None:
         life = self.life
-
-        def step(value: Any) -> None:
-            if life != self.life or not self.is_alive:
-                coroutine.close()
-                return
-            try:
-                pause = coroutine.send(value)
-            except StopIteration as end:
-                done(end.value)
-            except RequestRefused as error:
-                failed(error)
-            else:
-                pause.begin(step)
-
-        step(None)
+        coroutines.run(
+            coroutine,
+            is_alive=lambda: life == self.life and self.is_alive,
+            done=done,
+            failed=failed,
+        )
 
     # ---- what the handlers use
 
@@ -327,8 +295,7 @@ class ServedNode(Node):
 
     async def finished(self, work: Work) -> None:
         """Wait for the end of a coroutine."""
-        if not work.is_over:
-            await Pause(work.waiting.append)
+        await work
 
     def holds(self, election: Election) -> None:
         """Have the election checked once it is committed."""

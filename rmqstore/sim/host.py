@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqstore._native.core import Admission
 from rmqstore.broker.orders import Orders
+from rmqstore.broker.roles import Role
 from rmqstore.replication.group.node import MasterNode, SlaveNode
 from rmqstore.replication.group.roles import Change, RoleMachine
 from rmqstore.replication.protocol.frames import (
@@ -74,6 +75,8 @@ class Process:
     """Where controllers elect the master."""
     orders: Orders | None = None
     """With *client*."""
+    role: Role = field(default_factory=Role)
+    """By which a broker serves clients, with *orders*."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None
@@ -156,6 +159,11 @@ class Host(ABC):
     def epoch(self) -> int:
         """The epoch of its role, -1 before it has one."""
         return self._now.epoch
+
+    @property
+    def role(self) -> Role:
+        """The role by which a broker serves clients, under controllers."""
+        return self._now.role
 
     @property
     def visible_end(self) -> int:

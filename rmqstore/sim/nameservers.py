@@ -13,7 +13,7 @@ from random import Random
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.nameserver_node import NameserverNode
 from rmqstore.sim.network import Network
-from rmqstore.sim.registrar import Registrar
+from rmqstore.sim.registrar import Announcer, Herald, Registrar
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.route_checker import PAUSE_MS_MAX, RouteChecker
 from rmqstore.sim.shape import Shape
@@ -48,11 +48,16 @@ class Nameservers:
         shape: Shape,
         replicas: Mapping[int, Replica],
         say: Callable[[str], None],
+        *,
+        network: Network | None = None,
+        announcer: Callable[[Replica, bool], Announcer] | None = None,
     ) -> None:
+        """*network* takes the place of one of their own, and then there is one nameserver at least.
+        *announcer* returns what a replica registers, by whether a slave may act for the master."""
         self._timeline = timeline
         self._rng = rng
         self._say = say
-        self._network = Network(timeline, rng)
+        self._network = network or Network(timeline, rng)
         self.checker = RouteChecker(replicas, lambda: timeline.now_us // 1000)
         self._is_over = False
         self._mean_gap_ms = rng.choice((300, 1000, 3000))
@@ -69,16 +74,24 @@ class Nameservers:
                 shows_acting_master=has_acting_master,
                 observer=self.checker,
             )
-            for number in NAMESERVERS[: rng.choice((0, 1, 1, 2))]
+            for number in NAMESERVERS[: rng.choice((0 if network is None else 1, 1, 1, 2))]
         ]
+        always_registers = rng.random() < 0.7
+        announcers = {
+            number: Herald(replica, acts_as_master=has_acting_master)
+            if announcer is None
+            else announcer(replica, has_acting_master)
+            for number, replica in replicas.items()
+        }
         self._registrars = {
             number: [
                 Registrar(
                     replica,
+                    announcers[number],
                     node.number,
                     timeline=timeline,
                     network=self._network,
-                    acts_as_master=has_acting_master,
+                    always_registers=always_registers,
                 )
                 for node in self.nodes
             ]
@@ -118,9 +131,9 @@ class Nameservers:
             each.died(loses_power=loses_power)
 
     def changed(self, replica: Replica) -> None:
-        """Let a replica register the role that it has taken."""
+        """Let a replica register what it has become."""
         for each in self._registrars[replica.number]:
-            each.send()
+            each.changed()
 
     def _all_registrars(self) -> Iterator[Registrar]:
         return (each for some in self._registrars.values() for each in some)

@@ -35,6 +35,7 @@ class Party(Protocol):
     """Who holds an end of a connection."""
 
     number: int
+    """Of its machine: ways are blocked between machines."""
 
     def on_accepted(self, end: End) -> bool:
         """Take in a connection that somebody opened; False refuses it."""
@@ -82,12 +83,15 @@ class End:
         "number",
         "party",
         "peer",
+        "target",
     )
     peer: End
 
-    def __init__(self, network: Network, number: int, party: Party) -> None:
+    def __init__(self, network: Network, number: int, party: Party, *, target: int) -> None:
         self.number = number
         """The same at both ends, and never used again."""
+        self.target = target
+        """The address that the connection was asked for at."""
         self.party = party
         self.is_open = True
         self.is_slow = False
@@ -266,6 +270,10 @@ class Network:
         self._parties[party.number] = party
         self.receive(party.number, party.on_message)
 
+    def listen(self, address: int, party: Party) -> None:
+        """Let others connect to *party*, too, at another address of its machine."""
+        self._parties[address] = party
+
     def receive(self, number: int, action: Callable[[int, bytes], None]) -> None:
         """Let *action* take the single messages to *number*, with who sent them."""
         self._receivers[number] = action
@@ -329,9 +337,12 @@ class Network:
         return [end for end in self._ends.values() if end.is_open and end.peer.is_open]
 
     def _accept(self, party: Party, target: int) -> None:
-        is_blocked = self.is_blocked(party.number, target) or self.is_blocked(target, party.number)
+        other = self._parties[target]
+        here, there = party.number, other.number
+        is_blocked = self.is_blocked(here, there) or self.is_blocked(there, here)
         number = next(self._numbers)
-        ours, theirs = End(self, number, party), End(self, number, self._parties[target])
+        ours = End(self, number, party, target=target)
+        theirs = End(self, number, other, target=target)
         ours.peer, theirs.peer = theirs, ours
         if is_blocked or not theirs.party.on_accepted(theirs):
             self.timeline.after(self.latency_us(), party.on_refused, target)

@@ -1,19 +1,21 @@
-"""What a replica sends to a nameserver: registrations, heartbeats, and the end of its role.
+"""What a replica sends to a nameserver: registrations, heartbeats, and its leave.
 
 A replica registers over one connection to each nameserver, as a broker of RocketMQ 5 does: with
 broker id 0 while it is master, with its own id while it is a slave, and with the epoch as the state
-version of its topics. It repeats a registration until it is accepted. When the replica has no role
-any more it unregisters. Where an answer is overdue it gives the connection up and opens another;
-what is under way on the former one may still arrive.
+version of its topics. What is sent and when is production's (`rmqstore.broker.nameserver_calls`);
+this carries it over the network. A connection that is given up may still carry what is under way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
 from rmqstore.broker.registration import Announcement, bodies_of
+from rmqstore.errors import RemotingError
 from rmqstore.remoting.bodies.route import MASTER_ID
-from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.sim.clock import Timeline
 from rmqstore.sim.controller_client import CLUSTER, GROUP
@@ -21,15 +23,25 @@ from rmqstore.sim.network import End, Network
 from rmqstore.sim.replica import Replica
 from rmqstore.store.metadata import DataVersion, TopicConfig, TopicTable
 
-__all__ = ["BEAT_MS", "TIMEOUT_MS", "TOPIC", "Registrar", "Role", "place", "role_of"]
+__all__ = [
+    "BEAT_MS",
+    "TIMEOUT_MS",
+    "TOPIC",
+    "Announcer",
+    "Herald",
+    "Registrar",
+    "Role",
+    "lease_end_ms",
+    "place",
+    "role_of",
+]
 
 BEAT_MS = 500
 TIMEOUT_MS = 2000
 """Time without a heartbeat after which a broker counts as dead."""
 TOPIC = "orders"
 
-_REGISTER_EVERY = 4
-"""Of so many heartbeats one is a registration."""
+_PERIOD_MS = 4 * BEAT_MS
 _ANSWER_MS = 1200
 _TOPICS = {name: TopicConfig(name) for name in (TOPIC, "refunds")}
 _READ_AND_WRITE = 6
@@ -43,11 +55,21 @@ class Role:
     broker_id: int
 
 
+def lease_end_ms(replica: Replica) -> int | None:
+    """Return when the lease of a master ends; None without a lease or in another role."""
+    node = replica.master_node
+    return None if node is None else node.group.policy.lease.end_ms
+
+
 def role_of(replica: Replica) -> Role | None:
-    """Return the role of a replica, None for one that is down or has no role."""
+    """Return the role of a replica; None for one that is down, has no role, or is a master whose
+    lease is over."""
     if not replica.is_up:
         return None
     if replica.master_node is not None:
+        until_ms = lease_end_ms(replica)
+        if until_ms is not None and replica.clock.monotonic_ms() >= until_ms:
+            return None
         return Role(max(replica.epoch, 0), MASTER_ID)
     if replica.slave_node is not None:
         return Role(max(replica.epoch, 0), replica.number)
@@ -59,41 +81,96 @@ def place(number: int) -> str:
     return f"10.0.0.{number}:10911"
 
 
+def announcement_of(
+    number: int, broker_id: int, topics: TopicTable, *, acts_as_master: bool
+) -> Announcement:
+    """Return what nameservers are to know of the broker of a replica."""
+    body, version = bodies_of(topics, permission=_READ_AND_WRITE)
+    return Announcement(
+        cluster_name=CLUSTER,
+        name=GROUP,
+        broker_id=broker_id,
+        address=place(number),
+        ha_address="",
+        acting_master=acts_as_master,
+        timeout_ms=TIMEOUT_MS,
+        body=body,
+        version=version,
+    )
+
+
+class Announcer(Protocol):
+    """What is registered."""
+
+    def announcement(self) -> Announcement | None:
+        """Return what nameservers are to know; None while the broker serves no clients."""
+
+
+class Herald:
+    """Announces a replica with topics that never change. *acts_as_master*: a slave may act for the
+    master."""
+
+    def __init__(self, replica: Replica, *, acts_as_master: bool) -> None:
+        self._replica = replica
+        self._acts_as_master = acts_as_master
+        self._changes = 0
+        self._last: tuple[Role, Announcement] | None = None
+
+    def announcement(self) -> Announcement | None:
+        """Return what nameservers are to know now."""
+        role = role_of(self._replica)
+        if role is None:
+            return None
+        if self._last is None or self._last[0] != role:
+            self._changes += 1
+            version = DataVersion(state_version=role.epoch, counter=self._changes)
+            found = announcement_of(
+                self._replica.number,
+                role.broker_id,
+                TopicTable(_TOPICS, data_version=version),
+                acts_as_master=self._acts_as_master,
+            )
+            self._last = role, found
+        return self._last[1]
+
+
 class Registrar:
     """The connection of one replica to the nameserver at *target*."""
 
     def __init__(
         self,
         replica: Replica,
+        announcer: Announcer,
         target: int,
         *,
         timeline: Timeline,
         network: Network,
-        acts_as_master: bool,
+        always_registers: bool,
     ) -> None:
-        """*acts_as_master*: a slave may act for the master."""
+        """*always_registers*: the nameserver is not asked first what it knows (forceRegister)."""
         self.number = replica.number
         self._replica = replica
+        self._announcer = announcer
         self._target = target
         self._timeline = timeline
         self._network = network
-        self._acts_as_master = acts_as_master
+        self._always_registers = always_registers
+        self._life = 0
+        self._calls = NameserverCalls()
         self._end: End | None = None
         self._decoder = FrameDecoder()
         self._is_connecting = False
-        self._registered: Role | None = None
-        """What was accepted last."""
-        self._sent: Role | None = None
-        """What was sent last, answered or not."""
-        self._waiting: dict[int, Role | None] = {}
-        """Requests without an answer, and what they register."""
+        self._requests: Requests | None = None
+        """The call that is under way."""
+        self._unsent: Frame | None = None
+        """A request that waits for the connection."""
+        self._waiting = -1
+        """The number of the request that waits for its answer."""
+        self._tries = 0
         self._opaque = 0
         self._held_ms = 0
         """By how much what is written to the connection from now on is late."""
-        self._beats = 0
-        self._changes = 0
-        self._announcement = self._announce(Role(0, self.number))
-        """As it was sent last."""
+        self._look_us: int | None = None
 
     def start(self) -> None:
         """Begin to send."""
@@ -106,8 +183,10 @@ class Registrar:
                 self._end.vanish()
             else:
                 self._end.close()
-        self._forget()
-        self._registered = self._sent = None
+        self._life += 1
+        self._calls = NameserverCalls()
+        self._drop()
+        self._requests, self._waiting = None, -1
         self._is_connecting = False
 
     def hold(self, ms: int, *, on_next: bool) -> None:
@@ -115,78 +194,97 @@ class Registrar:
         replaces it."""
         if on_next and self._end is not None:
             self._end.close()
-            self._forget()
+            self._lost()
         self._held_ms = ms
+
+    def changed(self) -> None:
+        """Call soon: the broker has changed."""
+        self._calls.changed(self._now_ms())
+        self._look()
+
+    # ---- when
+
+    def _now_ms(self) -> int:
+        return self._replica.clock.monotonic_ms()
+
+    def _is_stopped(self) -> bool:
+        return not self._replica.is_up or self._timeline.now_us < self._replica.paused_until_us
+
+    def _look(self) -> None:
+        """Call where that is due; look again when it may be."""
+        if not self._replica.is_up or self._requests is not None:
+            return
+        if self._is_stopped():
+            self._look_at(self._replica.paused_until_us)
+            return
+        now_ms, announcement = self._now_ms(), self._announcer.announcement()
+        if self._calls.is_due(announcement, now_ms):
+            self._requests = self._calls.call(
+                announcement, always_registers=self._always_registers, looks_for_twin=False
+            )
+            self._go_on(self._requests.__next__)
+            return
+        until_ms = None if announcement is None else lease_end_ms(self._replica)
+        self._look_at(self._replica.clock.world_us(self._calls.due_ms(until_ms)))
+
+    def _look_at(self, when_us: int) -> None:
+        if self._look_us is None or when_us < self._look_us:
+            self._look_us = when_us
+            self._timeline.at(when_us, self._look_again, when_us)
+
+    def _look_again(self, planned_us: int) -> None:
+        if self._look_us == planned_us:
+            self._look_us = None
+            self._look()
 
     def _beat(self) -> None:
         self._timeline.after(BEAT_MS * 1000, self._beat)
-        self._beats += 1
-        self.send(is_beat=True)
-
-    def send(self, *, is_beat: bool = False) -> None:
-        """Send what is due: at once after a change of the role, else with the beat."""
-        replica, now_us = self._replica, self._timeline.now_us
-        if not replica.is_up or now_us < replica.paused_until_us:
+        if self._is_stopped():
             return
-        if self._waiting and now_us // 1000 - next(iter(self._waiting)) > _ANSWER_MS:
-            assert self._end is not None, "requests wait for answers on a connection"
+        frame = self._calls.heartbeat(self._announcer.announcement(), compatible=False)
+        if frame is not None and self._end is not None:
+            self._write(frame, is_one_way=True)
+        self._look()
+
+    # ---- a call
+
+    def _go_on(self, step: Callable[..., Frame], *answer: Frame) -> None:
+        """Take the call that is under way a step on."""
+        self._waiting = -1
+        try:
+            request = step(*answer)
+        except StopIteration:
+            self._ended("")
+        except RemotingError as error:
+            self._ended(str(error) or "refused")
+        else:
+            self._tries += 1
+            self._timeline.after(_ANSWER_MS * 1000, self._overdue, self._life, self._tries)
+            self._request(request)
+
+    def _ended(self, failure: str) -> None:
+        self._requests, self._unsent, self._waiting = None, None, -1
+        self._tries += 1
+        self._calls.ended(self._now_ms(), period_ms=_PERIOD_MS, failure=failure)
+        self._look()
+
+    def _overdue(self, life: int, tries: int) -> None:
+        if (life, tries) != (self._life, self._tries) or self._requests is None:
+            return
+        if self._end is not None and self._network.rng.random() < 0.5:
+            # The machine gives the connection up, as TCP does after some repetitions.
             self._end.close()
-            self._forget()
+            self._lost()
+        else:
+            self._ended("no answer")
+
+    def _request(self, frame: Frame) -> None:
         if self._end is None:
+            self._unsent = frame
             self._connect()
             return
-
-        role = role_of(replica)
-        if role is None:
-            if self._sent is not None:
-                self._request(self._announcement.unregistration(), None)
-            self._registered = self._sent = None
-        elif role != self._sent or (is_beat and role != self._registered):
-            self._register(role)
-        elif is_beat and self._beats % _REGISTER_EVERY == 0:
-            self._register(role)
-        elif is_beat:
-            self._write(self._announcement.heartbeat(compatible=False), is_one_way=True)
-
-    def _connect(self) -> None:
-        if not self._is_connecting:
-            self._is_connecting = True
-            self._network.connect(self, self._target)
-
-    def _forget(self) -> None:
-        self._end = None
-        self._decoder = FrameDecoder()
-        self._waiting.clear()
-
-    # ---- requests
-
-    def _register(self, role: Role) -> None:
-        if role != self._sent:
-            self._changes += 1
-            self._announcement = self._announce(role)
-        self._sent = role
-        self._request(self._announcement.registration(), role)
-
-    def _announce(self, role: Role) -> Announcement:
-        version = DataVersion(state_version=role.epoch, counter=self._changes)
-        body, version_json = bodies_of(
-            TopicTable(_TOPICS, data_version=version), permission=_READ_AND_WRITE
-        )
-        return Announcement(
-            cluster_name=CLUSTER,
-            name=GROUP,
-            broker_id=role.broker_id,
-            address=place(self.number),
-            ha_address="",
-            acting_master=self._acts_as_master,
-            timeout_ms=TIMEOUT_MS,
-            body=body,
-            version=version_json,
-        )
-
-    def _request(self, frame: Frame, role: Role | None) -> None:
         self._write(frame)
-        self._waiting[self._opaque] = role
+        self._waiting = self._opaque
 
     def _write(self, frame: Frame, *, is_one_way: bool = False) -> None:
         assert self._end is not None, "it is connected"
@@ -200,28 +298,49 @@ class Registrar:
 
     # ---- the connection
 
+    def _connect(self) -> None:
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._network.connect(self, self._target)
+
+    def _drop(self) -> None:
+        self._end = None
+        self._decoder = FrameDecoder()
+        self._unsent = None
+
+    def _lost(self) -> None:
+        self._drop()
+        self._calls.lost(self._now_ms())
+        if self._requests is not None:
+            self._ended("the connection has ended")
+        else:
+            self._look()
+
     def on_opened(self, end: End) -> None:
         self._is_connecting = False
         if self._end is not None or not self._replica.is_up or not end.is_open:
             end.close()
             return
         self._end = end
-        self.send(is_beat=True)
+        frame, self._unsent = self._unsent, None
+        if frame is not None:
+            self._request(frame)
 
     def on_refused(self, target: int) -> None:
         self._is_connecting = False
+        if self._unsent is not None:
+            self._ended("refused")
 
     def on_bytes(self, end: End, data: bytes) -> None:
         if end is not self._end:
             return
         for answer in self._decoder.feed(data):
-            role = self._waiting.pop(answer.opaque, None)
-            if role is not None and answer.code == ResponseCode.SUCCESS:
-                self._registered = role
+            if answer.opaque == self._waiting and self._requests is not None:
+                self._go_on(self._requests.send, answer)
 
     def on_closed(self, end: End) -> None:
         if end is self._end:
-            self._forget()
+            self._lost()
 
     def on_accepted(self, end: End) -> bool:
         """Refuse: nobody connects to the registrar of a replica."""
@@ -230,5 +349,5 @@ class Registrar:
     def on_writable(self, end: End) -> None:
         """Do nothing: a request waits where it cannot be sent."""
 
-    def on_message(self, source: int, data: bytes) -> None:
+    def on_message(self, source: int, data: bytes) -> Any:
         raise AssertionError("a nameserver answers over the connection")

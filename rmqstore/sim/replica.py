@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.message import PutStatus
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
@@ -74,6 +75,7 @@ class Replica(Service):
                 self.number, self.life, send, is_learner=self.is_learner
             )
             self._now.orders = Orders(self.number)
+            self._now.role = Role(broker_id=self.number)
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
 
@@ -154,17 +156,20 @@ class Replica(Service):
             elif isinstance(node, MasterNode) and orders.takes_set(
                 decision, role_epoch=role_epoch, set_epoch=node.group.sync_state_set.set_epoch
             ):
-                self._change_group(
-                    lambda group, now_ms: group.confirm_set(
-                        decision.members, set_epoch=decision.set_epoch, now_ms=now_ms
-                    )
-                )
+                self._confirm_set(decision.members, decision.set_epoch)
+            elif process.role.name == "slave" and decision.epoch == process.role.epoch:
+                self._set_role(role_with(process.role, decision.members, decision.set_epoch))
         node = process.node
         if isinstance(node, MasterNode) and orders.renews_lease(decision, role_epoch=self.epoch):
-            node.group.policy.lease.renewed(asked_ms=decision.lease_asked_ms)
+            lease = node.group.policy.lease
+            was_held = lease.is_held(self.clock.monotonic_ms())
+            lease.renewed(asked_ms=decision.lease_asked_ms)
             self._change_group(lambda group, now_ms: [])
+            if not was_held:
+                self._witness.on_lease(self)
 
     def _obey_order(self, orders: Orders, order: RoleOrder) -> None:
+        self._set_role(role_during(self._now.role, order))
         try:
             if orders.is_own(order):
                 change = self._now.roles.become_master(
@@ -179,9 +184,14 @@ class Replica(Service):
 
         def done() -> None:
             orders.done(order)
+            self._set_role(role_by(order, self.number))
             self._witness.on_obeyed(self, order.epoch)
 
-        self._change(change, done, failed=lambda: orders.failed(order, self.clock.monotonic_ms()))
+        def failed() -> None:
+            orders.failed(order, self.clock.monotonic_ms())
+            self._set_role(Role(broker_id=self.number))
+
+        self._change(change, done, failed=failed)
 
     def _follow_view(self, view: View) -> None:
         """Take a decision of the operator."""

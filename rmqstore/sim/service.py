@@ -12,6 +12,7 @@ from typing import Any
 
 from rmqstore._native.core import Admission
 from rmqstore.broker.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.roles import Role, role_with
 from rmqstore.errors import PutError
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.group.board import Step
@@ -303,15 +304,23 @@ class Service(Host):
             return
         number, now = answer.number, answer.now
         if now is not None:
-            self._change_group(
-                lambda group, now_ms: group.confirm_set(
-                    now.members, set_epoch=now.epoch, now_ms=now_ms
-                )
-            )
+            self._confirm_set(now.members, now.epoch)
         if answer.outcome is Outcome.REFUSED:
             self._change_group(lambda group, now_ms: group.refuse_proposal(number, now_ms))
         elif answer.outcome is Outcome.LOST:
             self._change_group(lambda group, now_ms: group.lose_proposal(number, now_ms))
+
+    def _confirm_set(self, members: frozenset[int], set_epoch: int) -> None:
+        """Take the set that the controllers have decided about."""
+        self._change_group(
+            lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
+        )
+        self._set_role(role_with(self._now.role, members, set_epoch))
+
+    def _set_role(self, role: Role) -> None:
+        if role != self._now.role:
+            self._now.role = role
+            self._witness.on_role(self)
 
     def _to_slave(self, connection: int, effect: Effect) -> None:
         link = self._now.links.get(connection)

@@ -57,6 +57,12 @@ class Witness(Protocol[R_contra]):
     def on_obeyed(self, replica: R_contra, epoch: int) -> None:
         """Record that a replica has taken the role that it was ordered to, in *epoch*."""
 
+    def on_role(self, replica: R_contra) -> None:
+        """Learn that a replica serves clients by another role, or with another set."""
+
+    def on_lease(self, replica: R_contra) -> None:
+        """Learn that a master got a lease that it did not have before."""
+
     def on_answer(self, replica: R_contra, put: Put, copies: int) -> None:
         """Learn that a put was answered."""
 

@@ -244,6 +244,12 @@ class World:
         self.checker.obeyed(replica, epoch)
         self.nameservers.changed(replica)
 
+    def on_role(self, replica: Replica) -> None:
+        """Do nothing: the puts of this world go to whoever takes them."""
+
+    def on_lease(self, replica: Replica) -> None:
+        self.nameservers.changed(replica)
+
     def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
         if self._lines is not None:
             where = f" at {put.record.physical_offset}" if put.record else ""

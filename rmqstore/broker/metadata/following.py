@@ -1,0 +1,118 @@
+"""How a slave takes the tables of its master: its requests, and what follows from the answers.
+
+Between two brokers of this library one request is held by the master until something changes, and
+answered with the changes. A master of RocketMQ answers at once with its topics; the slave then
+takes all tables, again and again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqstore.broker.metadata.change_body import ChangeBody
+from rmqstore.broker.metadata.shared import SharedTables
+from rmqstore.broker.metadata.takeover import first_page_of_topics, take_tables
+from rmqstore.errors import DiskError, RemotingError
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.remoting.codes import RequestCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.metadata import ChangesRequestHeader, ChangesResponseHeader
+
+__all__ = ["Follower", "Host"]
+
+_WAIT_MS = 5000
+_TIMEOUT_MS = 10_000
+_AGAIN_MS = 1000
+"""After a failure."""
+_EVERY_MS = 3000
+"""RocketMQ's period for a master of RocketMQ."""
+
+
+class Host(Protocol):
+    """The slave, as it follows one master."""
+
+    @property
+    def log(self) -> IdentityLog:
+        """The log of this broker."""
+
+    async def call(self, frame: Frame, timeout_ms: int) -> Frame:
+        """Return the answer of the master; raises RemotingError."""
+
+    async def sleep(self, ms: int) -> None:
+        """Return after a time."""
+
+
+class Follower:
+    """Follows the master named *master* for the slave *broker_id*, until `run` is ended."""
+
+    def __init__(self, host: Host, tables: SharedTables, *, master: str, broker_id: int) -> None:
+        self._host = host
+        self._tables = tables
+        self._master = master
+        self._broker_id = broker_id
+        self._failure = ""
+        self.rounds = 0
+        """Answers of the master that were taken."""
+
+    async def run(self) -> None:
+        """Take the tables again and again."""
+        changes_id, number = "", 0
+        while True:
+            try:
+                answer = await self._poll(changes_id, number)
+                header = ChangesResponseHeader.from_fields(answer.ext_fields)
+                if header.changes_id is None:
+                    await self._take_all(with_timer=True)
+                elif answer.body:
+                    await self._take_changes(answer.body)
+                else:
+                    await self._take_all(with_timer=False)
+            except (RemotingError, DiskError, OSError) as error:
+                self._report(error)
+                changes_id = ""
+                await self._host.sleep(_AGAIN_MS)
+                continue
+
+            self._failure = ""
+            self.rounds += 1
+            changes_id, number = header.changes_id or "", header.number
+            if header.changes_id is None:
+                await self._host.sleep(_EVERY_MS)
+
+    async def _poll(self, changes_id: str, number: int) -> Frame:
+        page = first_page_of_topics()
+        header = ChangesRequestHeader(
+            topic_number=page.topic_number,
+            topics_max=page.topics_max,
+            data_version=page.data_version,
+            changes_id=changes_id,
+            since=number,
+            broker_id=self._broker_id,
+            wait_ms=_WAIT_MS,
+        )
+        request = Frame.request(RequestCode.GET_ALL_TOPIC_CONFIG, header.to_fields())
+        return (await self._host.call(request, _TIMEOUT_MS)).raise_for_code()
+
+    async def _take_changes(self, body: bytes) -> None:
+        changed = ChangeBody.decode(body).apply(self._tables.tables)
+        await self._tables.save_taken(changed)
+
+    async def _take_all(self, *, with_timer: bool) -> None:
+        async def call(request: Frame) -> Frame:
+            return await self._host.call(request, _TIMEOUT_MS)
+
+        taken = await take_tables(call, with_timer=with_timer)
+        changed = taken.put_in_place(self._tables.tables)
+        await self._tables.save_taken(changed)
+        if with_timer:
+            await self._tables.save_timer(taken.timer_checkpoint, taken.timer_metrics)
+        if changed:
+            self._host.log.info(
+                "metadata of %s taken: %s", self._master, ", ".join(sorted(changed))
+            )
+
+    def _report(self, error: Exception) -> None:
+        text = str(error)
+        if text != self._failure:
+            self._failure = text
+            self._host.log.warning("no metadata from %s: %s", self._master, text)

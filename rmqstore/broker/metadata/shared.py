@@ -1,0 +1,319 @@
+"""The tables that a group of brokers shares: changed by the master, and held by its slaves.
+
+Coroutines without a loop, a clock or files: those come from the class that is derived from
+`SharedTables`, `keeper.Metadata` for a broker, and one of the simulator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Collection
+from typing import Protocol
+
+from rmqstore.broker.metadata import groups as group_rules
+from rmqstore.broker.metadata import topics as topic_rules
+from rmqstore.broker.metadata.change_body import SIZE_MAX, ChangeBody
+from rmqstore.broker.metadata.spreading import Holders, Spread
+from rmqstore.broker.metadata.tables import Offsets, Tables
+from rmqstore.broker.roles import Role
+from rmqstore.config import BrokerConfig
+from rmqstore.errors import DiskError, RequestRefused
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.headers.metadata import ChangesRequestHeader, ChangesResponseHeader
+from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
+
+__all__ = ["Broker", "SharedTables"]
+
+_SPREAD_MS = 3000
+"""How long the answer to a change waits for the slaves."""
+_OFFSETS_EVERY_MS = 1000
+"""How long a slave may wait for offsets, while no topic or group changes."""
+_WAIT_MAX_MS = 5000
+"""How long a request of a slave is held; it reports what it holds with the next one."""
+
+
+class Broker(Protocol):
+    """What the tables need of their broker."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings."""
+
+    @property
+    def log(self) -> IdentityLog:
+        """The log of this broker."""
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock."""
+
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    def registration_due(self) -> None:
+        """Register at the nameservers soon: the topics have changed."""
+
+
+class SharedTables(ABC):
+    """Topics, groups, offsets and request modes of a broker, from the time when `tables` is set.
+
+    Reads are synchronous. A change is in effect at once; awaiting it returns when it is durable
+    here and, as far as they answer in time, on the members of the sync-state set. Changes raise
+    RequestRefused.
+    """
+
+    tables: Tables
+
+    def __init__(self, broker: Broker, *, process: str) -> None:
+        """*process* differs from that of another process of this broker at the same time of day."""
+        self._broker = broker
+        self._process = process
+        self._rules = topic_rules.SystemTopics(
+            cluster_name=broker.config.cluster_name,
+            broker_name=broker.config.name,
+            queue_count=broker.config.topic_queue_count,
+            creates_topics=broker.config.create_topics,
+        )
+        self._holders = Holders()
+        self._changes_id = ""
+        self._led_epoch: int | None = None
+        """The epoch that this broker is master of, 0 without a controller."""
+
+    @property
+    def offsets(self) -> Offsets:
+        """Commits, and what was committed."""
+        return self.tables.offsets
+
+    # -- the surroundings
+
+    @abstractmethod
+    def _wake(self) -> None:
+        """End the waits of `_change_within`."""
+
+    @abstractmethod
+    async def _change_within(self, limit_ms: int) -> None:
+        """Return after `_wake`, and after *limit_ms* at the latest."""
+
+    @abstractmethod
+    def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
+        """Begin to save tables; awaiting it returns when they are durable, or why they are not."""
+
+    @abstractmethod
+    async def _save(self, *names: str) -> None:
+        """Return when tables are durable. Raises DiskError."""
+
+    @abstractmethod
+    async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
+        """Save the timer state of a master of RocketMQ. Raises OSError."""
+
+    @abstractmethod
+    def _declare_queues(self, topic: TopicConfig) -> None:
+        """Have the store know the kind of a topic's queues."""
+
+    def take_role(self, role: Role) -> None:
+        """Begin numbers of its own as the master of an epoch, end them otherwise."""
+        epoch = max(role.epoch, 0) if role.name == "master" else None
+        if epoch != self._led_epoch:
+            self._led_epoch = epoch
+            self._holders.forget()
+            self._changes_id = ""
+            if epoch is not None:
+                self.tables.lead(epoch)
+                self._changes_id = f"{epoch}-{self._broker.wall_ms()}-{self._process}"
+        # The sync-state set may be another one.
+        self._wake()
+
+    # -- reads
+
+    def topic(self, name: str) -> TopicConfig | None:
+        """Return a topic, None for an unknown one."""
+        return self.tables.topics.get(name)
+
+    def group(self, name: str) -> GroupConfig | None:
+        """Return a group, None for an unknown one, which is not made."""
+        return self.tables.groups.get(name)
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether a group may not read a topic."""
+        return self.tables.is_forbidden(group, topic)
+
+    def system_topics(self) -> Collection[str]:
+        """Return the names of the topics that this broker has from its start."""
+        return self._rules.all().keys()
+
+    # -- changes
+
+    async def topic_for_send(
+        self,
+        name: str,
+        *,
+        default_topic: str = topic_rules.TEMPLATE_TOPIC,
+        queues: int = 8,
+        is_unit: bool = False,
+    ) -> TopicConfig | None:
+        """Return the topic that a message goes to, made where the rules allow; None otherwise."""
+        known = self.topic(name)
+        if known is not None:
+            return known
+        topic_rules.check_name(name)
+        made = topic_rules.made_by_sending(
+            name,
+            self.topic,
+            template=default_topic,
+            queue_count=queues,
+            is_unit=is_unit,
+            creates_topics=self._broker.config.create_topics,
+        )
+        if made is not None:
+            self._broker.log.info("topic %s is made by a message", name)
+            await self.change_topic(made)
+        return made
+
+    async def retry_topic(self, group: str, *, order: bool = False) -> TopicConfig:
+        """Return the retry topic of a group, made where it is missing, with *order* as given."""
+        config = self.group(group)
+        queues = 1 if config is None else max(config.retry_queue_count, 1)
+        wanted = topic_rules.retry_topic(group, queues, order=order)
+        known = self.topic(wanted.name)
+        if known is not None and known.order == order:
+            return known
+        await self.change_topic(wanted)
+        return wanted
+
+    async def group_for(self, name: str) -> GroupConfig | None:
+        """Return a group, made where the rules allow; None otherwise."""
+        known = self.group(name)
+        creates = self._broker.config.create_groups
+        if known is not None or not group_rules.may_be_made(name, creates_groups=creates):
+            return known
+        self._broker.log.info("group %s is made by a consumer", name)
+        made = GroupConfig(name)
+        await self.change_group(made)
+        return made
+
+    async def change_topic(self, topic: TopicConfig) -> Spread:
+        """Add or replace a topic."""
+        self._refuse_slave()
+        self._declare_queues(topic)
+        number = self.tables.set_topic(topic)
+        self._broker.registration_due()
+        return await self._keep(number, "topic")
+
+    async def delete_topic(self, name: str) -> Spread:
+        """Remove a topic, and the offsets of all groups on it."""
+        self._refuse_slave()
+        number = self.tables.remove_topic(name)
+        self._broker.registration_due()
+        return await self._keep(number, "topic", "offset")
+
+    async def change_group(self, group: GroupConfig) -> Spread:
+        """Add or replace a group."""
+        self._refuse_slave()
+        return await self._keep(self.tables.set_group(group), "group")
+
+    async def delete_group(self, name: str, *, with_offsets: bool) -> Spread:
+        """Remove a group, and its offsets if *with_offsets*."""
+        self._refuse_slave()
+        number = self.tables.remove_group(name, with_offsets=with_offsets)
+        return await self._keep(number, "group", "offset")
+
+    async def set_mode(self, mode: RequestMode) -> Spread:
+        """Add or replace the request mode of a group on a topic."""
+        self._refuse_slave()
+        return await self._keep(self.tables.set_mode(mode), "mode")
+
+    def _refuse_slave(self) -> None:
+        if self._broker.role.name != "master":
+            raise RequestRefused(
+                "Can't modify topic or subscription group from slave broker, please execute it "
+                "from master broker.",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+
+    async def _keep(self, number: int, *names: str) -> Spread:
+        """Save tables and wait for the slaves, at the same time."""
+        changes_id = self._changes_id
+        saving = self._begin_saving(*names)
+        self._wake()
+        spread = await self._await_slaves(number, changes_id)
+        failure = await saving
+        if failure is not None:
+            raise RequestRefused(
+                f"the change is in effect but not saved: {failure}; free space on the disk and "
+                "send it again",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        if self._changes_id != changes_id:
+            raise RequestRefused(
+                "this broker ceased to be the master before its slaves reported the change; look "
+                "at the new master whether it is there",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        return spread
+
+    # -- slaves
+
+    async def _await_slaves(self, number: int, changes_id: str) -> Spread:
+        deadline_ms = self._broker.now_ms() + _SPREAD_MS
+        while True:
+            role = self._broker.role
+            spread = self._holders.spread(number, role.members - {role.broker_id})
+            now_ms = self._broker.now_ms()
+            is_over = now_ms >= deadline_ms or self._changes_id != changes_id
+            if is_over or not self._holders.is_awaited(spread, now_ms=now_ms):
+                return spread
+            await self._change_within(deadline_ms - now_ms)
+
+    async def changes_for(self, poll: ChangesRequestHeader) -> tuple[ChangesResponseHeader, bytes]:
+        """Return the changes that a slave lacks, held while there are none; no body where it must
+        take the whole tables."""
+        log = self.tables.log
+        if not self._changes_id:
+            raise RequestRefused(
+                "this broker is not a master; send the change to the master, which the nameserver "
+                "and the controller name",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+        changes_id = self._changes_id
+        if poll.changes_id != changes_id or not log.floor <= poll.since <= log.sequence:
+            return self._whole()
+
+        began_ms = self._broker.now_ms()
+        self._holders.report(poll.broker_id, poll.since, now_ms=began_ms)
+        self._wake()
+        end_ms = began_ms + min(max(poll.wait_ms, 0), _WAIT_MAX_MS)
+        offsets_ms = min(end_ms, began_ms + _OFFSETS_EVERY_MS)
+        while self._changes_id == changes_id and log.last_urgent <= poll.since:
+            now_ms = self._broker.now_ms()
+            if now_ms >= (offsets_ms if log.sequence > poll.since else end_ms):
+                break
+            limit_ms = offsets_ms if now_ms < offsets_ms else min(end_ms, now_ms + 1000)
+            await self._change_within(limit_ms - now_ms)
+
+        if self._changes_id != changes_id or log.floor > poll.since:
+            return self._whole()
+        number = log.sequence
+        body = ChangeBody.of(self.tables, log.after(poll.since)).encode()
+        if len(body) > SIZE_MAX:
+            return self._whole()
+        self._holders.report(poll.broker_id, poll.since, now_ms=self._broker.now_ms())
+        return ChangesResponseHeader(changes_id=changes_id, number=number), body
+
+    def _whole(self) -> tuple[ChangesResponseHeader, bytes]:
+        number = self.tables.log.sequence
+        return ChangesResponseHeader(changes_id=self._changes_id, number=number), b""
+
+    async def save_taken(self, names: Collection[str]) -> None:
+        """Save tables that were taken from a master. Raises DiskError."""
+        by_table = {"forbidden": "group"}
+        for topic in self.tables.topics.values() if "topic" in names else ():
+            self._declare_queues(topic)
+        files = {by_table.get(name, name) for name in names}
+        # Offsets may be as old as their last regular save on a master, too.
+        await self._save(*sorted(files - {"offset", "delay"}))
+        if "topic" in names:
+            self._broker.registration_due()
