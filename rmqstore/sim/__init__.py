@@ -14,11 +14,12 @@ nothing is written.
 """
 
 from rmqstore.sim.checker import Violation
+from rmqstore.sim.cluster import Cluster
 from rmqstore.sim.faults import Faults
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.world import Outcome, World
 
-__all__ = ["Faults", "Outcome", "Shape", "Violation", "World", "run"]
+__all__ = ["Cluster", "Faults", "Outcome", "Shape", "Violation", "World", "run"]
 
 
 def run(
@@ -29,14 +30,17 @@ def run(
     faults: Faults | None = None,
     shape: Shape | None = None,
     is_traced: bool = False,
+    cluster: bool = False,
 ) -> Outcome:
     """Run one world to its end and return how it went.
 
     *steps* is the number of bursts of puts; when they are over all faults heal, and the group has
-    to come together. *faults* and *shape* take the place of what the seed would draw. Nothing is
-    raised for a violation: `Outcome.violation` names it.
+    to come together. *faults* and *shape* take the place of what the seed would draw. With
+    *cluster* the replicas are brokers with clients, found by nameservers. Nothing is raised for a
+    violation: `Outcome.violation` names it.
     """
-    world = World(
+    kind = Cluster if cluster else World
+    world = kind(
         seed, replicas=replicas, steps=steps, faults=faults, shape=shape, is_traced=is_traced
     )
     return world.run()

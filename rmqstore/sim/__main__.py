@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="run fresh seeds for so long")
     parser.add_argument("--count", type=int, help="run so many seeds")
     parser.add_argument("--first", type=int, help="the first of them; drawn where not given")
+    parser.add_argument(
+        "--cluster", action="store_true", help="with brokers and clients, found by nameservers"
+    )
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="bursts of puts in each run")
     parser.add_argument(
@@ -39,7 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     answer = parser.parse_args(arguments)
 
     if answer.seed is not None:
-        outcome = run(answer.seed, replicas=answer.replicas, steps=answer.steps, is_traced=True)
+        outcome = run(
+            answer.seed,
+            replicas=answer.replicas,
+            steps=answer.steps,
+            is_traced=True,
+            cluster=answer.cluster,
+        )
         print("\n".join(outcome.trace))
         print(_summary(outcome))
         return 0 if outcome.is_sound else 1
@@ -59,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
             seconds=answer.seconds,
             replicas=answer.replicas,
             steps=answer.steps,
+            cluster=answer.cluster,
             failures_max=answer.failures,
         )
 
@@ -71,6 +81,7 @@ def _sweep(
     seconds: float | None,
     replicas: int,
     steps: int,
+    cluster: bool,
     failures_max: int,
 ) -> int:
     started_s = time.monotonic()
@@ -78,14 +89,16 @@ def _sweep(
     runs = virtual_ms = confirmed = 0
     seeds = _seeds(first, number, until_s=None if seconds is None else started_s + seconds)
 
-    for outcome in workers.run(seeds, replicas=replicas, steps=steps):
+    for outcome in workers.run(seeds, replicas=replicas, steps=steps, cluster=cluster):
         runs, virtual_ms = runs + 1, virtual_ms + outcome.virtual_ms
         confirmed += outcome.confirmed
         if not outcome.is_sound:
             seed = outcome.seed
             failed.append(seed)
             print(f"{seed}: {outcome.violation}", flush=True)
-            print(f"    python -m rmqstore.sim {seed} --replicas {replicas} --steps {steps}")
+            kind = "--cluster " if cluster else ""
+            sizes = f"--replicas {replicas} --steps {steps}"
+            print(f"    python -m rmqstore.sim {seed} {kind}{sizes}")
             if len(failed) >= failures_max:
                 break
 

@@ -468,6 +468,10 @@ class Checker:
         if view.asked or promise.is_of_all:
             self._promises.add(promise)
 
+    def is_confirmed(self, queue: int, queue_offset: int) -> bool:
+        """Return whether readers have seen the message at an offset of a queue."""
+        return queue_offset < self._queue_offsets.get(queue, 0)
+
     # ---- at the end
 
     @property

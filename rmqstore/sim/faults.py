@@ -140,6 +140,7 @@ class Scene(Protocol):
     network: Network
     replicas: dict[int, Replica]
     controller: Attendant | Controllers
+    bystanders: tuple[int, ...]
 
     def say(self, text: str) -> None:
         """Write a line of the trace."""
@@ -280,6 +281,7 @@ class Fate:
         others = [each for each in self._world.replicas if each != one]
         if self._rng.random() < 0.6:
             others += self._world.controller.addresses
+        others += [each for each in self._world.bystanders if self._rng.random() < 0.5]
         ms = self._rng.randint(*_LONG_MS)
         self._world.say(f"   replica {one} from {others} for {ms} ms")
         network = self._world.network
@@ -382,7 +384,8 @@ class Fate:
         """Return ways from one machine to some others; those of electors are among them."""
         one = self._anyone().number if number is None else number
         electors = self._world.controller.addresses
-        others = [each for each in (*electors, *self._world.replicas) if each != one]
+        machines = (*electors, *self._world.replicas, *self._world.bystanders)
+        others = [each for each in machines if each != one]
         return [(one, each) for each in others if self._rng.random() < 0.6]
 
     def _block(self, source: int, target: int) -> None:

@@ -69,7 +69,10 @@ class RouteChecker:
 
     def on_request(self, node: NameserverNode, number: int, request: Frame, *, code: int) -> None:
         """Take note of a request, and look at the route after it."""
-        address = request.ext_fields["brokerAddr"]
+        address = request.ext_fields.get("brokerAddr")
+        if address is None:
+            # A client gets a route, which changes nothing.
+            return
         claims = self._claims_at(node)
         is_accepted = code == ResponseCode.SUCCESS
         claim = claims.get(address)

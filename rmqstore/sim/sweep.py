@@ -60,7 +60,12 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def run(
-        self, seeds: Iterable[int], *, replicas: int = 3, steps: int = 100
+        self,
+        seeds: Iterable[int],
+        *,
+        replicas: int = 3,
+        steps: int = 100,
+        cluster: bool = False,
     ) -> Iterator[Outcome]:
         """Yield the outcome of each of *seeds*, in their order; they may be without end.
 
@@ -69,14 +74,14 @@ class Workers:
         remaining = iter(seeds)
         if self._pool is None:
             for seed in remaining:
-                yield run(seed, replicas=replicas, steps=steps)
+                yield run(seed, replicas=replicas, steps=steps, cluster=cluster)
             return
 
         ahead: deque[Future[list[Outcome]]] = deque()
         try:
             while True:
                 while len(ahead) < 2 * self._jobs and (block := list(islice(remaining, _BLOCK))):
-                    ahead.append(self._pool.submit(_run, block, replicas, steps))
+                    ahead.append(self._pool.submit(_run, block, replicas, steps, cluster))
                 if not ahead:
                     return
                 yield from ahead.popleft().result()
@@ -85,8 +90,8 @@ class Workers:
                 each.cancel()
 
 
-def _run(seeds: list[int], replicas: int, steps: int) -> list[Outcome]:
-    return [run(seed, replicas=replicas, steps=steps) for seed in seeds]
+def _run(seeds: list[int], replicas: int, steps: int, cluster: bool) -> list[Outcome]:
+    return [run(seed, replicas=replicas, steps=steps, cluster=cluster) for seed in seeds]
 
 
 def _begin() -> None:

@@ -48,6 +48,10 @@ class Workload:
         """Begin to put."""
         self._timeline.after(100_000, self._step)
 
+    def burst(self, number_of_puts: int) -> None:
+        """Have some messages stored."""
+        self.put(number_of_puts)
+
     def put(self, number_of_puts: int) -> list[Put]:
         """Put at a replica that takes itself for the master; return the puts, answered or not."""
         masters = [
@@ -64,7 +68,7 @@ class Workload:
 
     def _step(self) -> None:
         self.steps_left -= 1
-        self.put(self._rng.randint(1, _BURST_MAX))
+        self.burst(self._rng.randint(1, _BURST_MAX))
         if self.steps_left > 0:
             # Now and then a long silence, in which only heartbeats go round.
             mean_ms = self._gap_ms if self._rng.random() < 0.97 else 15 * self._gap_ms

@@ -28,7 +28,6 @@ from rmqstore.sim.workload import Workload
 
 __all__ = ["Outcome", "World"]
 
-_SETTLES_MS = 20_000
 _LOOK_MS = 100
 _RETRY_MS = 200
 _UNRELATED = ("no epoch in common", "no common point is a record's beginning")
@@ -67,6 +66,9 @@ class Outcome:
 class World:
     """One run: make it, then `run` it. The parts may be looked at in between and afterwards."""
 
+    settles_ms = 20_000
+    """Time to come together once faults have healed."""
+
     def __init__(
         self,
         seed: int,
@@ -79,8 +81,8 @@ class World:
     ) -> None:
         rng = Random(seed)
         self.seed = seed
-        self.shape = shape or Shape.drawn(rng, replicas=replicas)
-        drawn = Faults.drawn(rng, self.shape)
+        self.shape = shape or self._drawn_shape(rng, replicas)
+        drawn = self._drawn_faults(rng)
         self.faults = drawn if faults is None else faults
 
         self.timeline = Timeline()
@@ -113,11 +115,11 @@ class World:
         )
 
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
-        self.workload = Workload(self, self.timeline, Random(rng.random()), self.shape, steps=steps)
+        self.workload = self._new_workload(Random(rng.random()), steps)
         self.fate = Fate(self, Random(rng.random()), self.faults)
-        self.nameservers = Nameservers(
-            self.timeline, Random(f"nameservers {seed}"), self.shape, self.replicas, self.say
-        )
+        self.nameservers = self._new_nameservers(Random(f"nameservers {seed}"))
+        self.bystanders: tuple[int, ...] = ()
+        """Other machines that may be cut off from replicas."""
 
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again when it starts."""
@@ -125,6 +127,18 @@ class World:
         self._rng = Random(rng.random())
         self._lines: list[str] | None = [] if is_traced else None
         self._digest = 0
+
+    def _drawn_shape(self, rng: Random, replicas: int) -> Shape:
+        return Shape.drawn(rng, replicas=replicas)
+
+    def _drawn_faults(self, rng: Random) -> Faults:
+        return Faults.drawn(rng, self.shape)
+
+    def _new_workload(self, rng: Random, steps: int) -> Workload:
+        return Workload(self, self.timeline, rng, self.shape, steps=steps)
+
+    def _new_nameservers(self, rng: Random) -> Nameservers:
+        return Nameservers(self.timeline, rng, self.shape, self.replicas, self.say)
 
     def run(self) -> Outcome:
         """Let everything happen, then let the group come to rest, and return how it went."""
@@ -173,7 +187,7 @@ class World:
         tail_start = min(log.flushed_offset, log.whole_end)
         tail = log.read(tail_start, log.whole_end - tail_start)
         replica.kill(loses_power=loses_power)
-        self.nameservers.died(replica, loses_power=loses_power)
+        self._died(replica, loses_power=loses_power)
         if loses_power:
             self.checker.lost_power(replica, tail_start=tail_start, tail=tail)
             self.controller.distrusted = self.checker.distrusted
@@ -181,6 +195,14 @@ class World:
             self.checker.died(replica)
         ms = self._rng.choice((10, 300, 2500))
         self.timeline.after(ms * 1000, self._restart, replica)
+
+    def _died(self, replica: Replica, *, loses_power: bool) -> None:
+        self.nameservers.died(replica, loses_power=loses_power)
+
+    def _born(self, replica: Replica) -> None:
+        self.controller.unbury(replica.number)
+        self.checker.started(replica)
+        self.checker.born(replica)
 
     def restart_master(self) -> None:
         """Take the power of the master's machine; then its program starts as it did before. Without
@@ -312,9 +334,7 @@ class World:
             return
         replica.start()
         if replica.is_up:
-            self.controller.unbury(replica.number)
-            self.checker.started(replica)
-            self.checker.born(replica)
+            self._born(replica)
             if replica.number in self._unattended:
                 self._unattended.discard(replica.number)
                 is_master = replica.number == self.controller.view.master
@@ -335,7 +355,7 @@ class World:
             return
         self.say(f"operator: replica {replica.number} gets an empty disk")
         replica.kill(loses_power=False)
-        self.nameservers.died(replica, loses_power=False)
+        self._died(replica, loses_power=False)
         self.checker.emptied(replica)
         self.controller.distrusted = self.checker.distrusted
         replica.replace_disk()
@@ -374,7 +394,7 @@ class World:
         missing = "nothing was looked at"
         last: list[Put] = []
 
-        for _ in range(_SETTLES_MS // _LOOK_MS):
+        for _ in range(self.settles_ms // _LOOK_MS):
             self._run_ms(_LOOK_MS)
             if not any(each.status is PutStatus.PUT_OK for each in last):
                 missing = "no put is acknowledged"

@@ -1,0 +1,127 @@
+"""The tables of a simulated broker: production's, with files that survive the process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.broker.metadata.shared import SharedTables
+from rmqstore.broker.metadata.tables import Tables
+from rmqstore.errors import DiskError
+from rmqstore.sim.coroutines import Pause, Resume
+from rmqstore.store.metadata import (
+    ConsumerOffsets,
+    DelayOffsets,
+    GroupConfig,
+    GroupTable,
+    RequestModes,
+    TopicConfig,
+    TopicTable,
+)
+
+if TYPE_CHECKING:
+    from rmqstore.sim.brokers import Broker
+
+__all__ = ["READERS", "BrokerTables", "TableFiles"]
+
+READERS = "readers"
+"""The group of all consumers."""
+_QUEUES = 2
+_FIRST_TOPICS = ("orders", "refunds")
+
+
+class TableFiles:
+    """The files of one machine. A save replaces a file durably, or not at all."""
+
+    def __init__(self) -> None:
+        topics = {each: TopicConfig(each, _QUEUES, _QUEUES) for each in _FIRST_TOPICS}
+        self._tables: dict[str, Any] = {
+            "topic": TopicTable(topics),
+            "group": GroupTable({READERS: GroupConfig(READERS)}),
+            "offset": ConsumerOffsets(),
+            "delay": DelayOffsets(),
+            "mode": RequestModes(),
+        }
+
+    def replace(self, name: str, table: Any) -> None:
+        """Have *table* in the file *name*."""
+        self._tables[name] = table
+
+    def read(self, *, wall_ms: Callable[[], int]) -> Tables:
+        """Return the tables of the files, as a process that begins reads them."""
+        found = self._tables
+        return Tables(
+            topics=found["topic"],
+            groups=found["group"],
+            offsets=found["offset"],
+            delays=found["delay"],
+            modes=found["mode"],
+            wall_ms=wall_ms,
+        )
+
+
+class BrokerTables(SharedTables):
+    """The tables of one life of a broker."""
+
+    def __init__(self, broker: Broker, files: TableFiles, *, process: str) -> None:
+        super().__init__(broker, process=process)
+        self._owner = broker
+        self._files = files
+        self._waiting: list[Resume] = []
+        self.tables = files.read(wall_ms=broker.wall_ms)
+
+    async def save_offsets(self) -> None:
+        """Save the offsets, as far as the disk has room."""
+        await self._failure_of("offset", "delay")
+
+    # ---- the surroundings of the tables
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for resume in waiting:
+            self._owner.later(0, resume, None)
+
+    async def _change_within(self, limit_ms: int) -> None:
+        is_over = False
+
+        def begin(resume: Resume) -> None:
+            def once(value: None) -> None:
+                nonlocal is_over
+                if not is_over:
+                    is_over = True
+                    resume(None)
+
+            self._waiting.append(once)
+            self._owner.later(max(limit_ms, 1), once, None)
+
+        await Pause(begin)
+
+    def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
+        return self._owner.start(self._failure_of(*names))
+
+    async def _failure_of(self, *names: str) -> DiskError | None:
+        try:
+            await self._save(*names)
+        except DiskError as error:
+            return error
+        return None
+
+    async def _save(self, *names: str) -> None:
+        tables = self.tables
+        read: dict[str, Callable[[], Any]] = {
+            "topic": tables.topic_table,
+            "group": tables.group_table,
+            "offset": tables.offsets.table.snapshot,
+            "mode": tables.mode_table,
+            "delay": tables.delay_table,
+        }
+        for name in names:
+            table = read[name]()
+            await self._owner.sync()
+            self._files.replace(name, table)
+
+    async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
+        """Do nothing: masters of this library have no timer."""
+
+    def _declare_queues(self, topic: TopicConfig) -> None:
+        """Do nothing: the model of a log has one kind of queue."""

@@ -1,0 +1,361 @@
+"""The broker of a simulated replica: what serves clients and slaves, and what nameservers know.
+
+The request handlers, the tables of topics, groups and offsets, and their way from a master to its
+slaves are production's (`rmqstore.broker`). The log, the files of the tables and the connections
+are models. All that a broker does are turns of its replica's process: they wait while the process
+is stopped, and end with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+from rmqstore.broker.clients import ClientTable
+from rmqstore.broker.handlers.groups import GroupRequests
+from rmqstore.broker.handlers.metadata_answers import MetadataRequests
+from rmqstore.broker.handlers.offsets import OffsetRequests
+from rmqstore.broker.handlers.pull import PullRequests
+from rmqstore.broker.handlers.send import SendRequests
+from rmqstore.broker.handlers.topics import TopicRequests
+from rmqstore.broker.metadata.following import Follower
+from rmqstore.broker.registration import Announcement, may_be_announced
+from rmqstore.broker.roles import Role
+from rmqstore.broker.serving import Handler, merged
+from rmqstore.config import BrokerConfig
+from rmqstore.errors import DiskError, RequestRefused
+from rmqstore.net.addresses import Address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.sim import coroutines
+from rmqstore.sim.broker_store import BrokerStore
+from rmqstore.sim.broker_tables import BrokerTables, TableFiles
+from rmqstore.sim.calls import Answer, Caller
+from rmqstore.sim.clock import Timeline
+from rmqstore.sim.controller_client import CLUSTER, GROUP
+from rmqstore.sim.coroutines import Pause, Resume
+from rmqstore.sim.network import End, Network
+from rmqstore.sim.registrar import announcement_of, lease_end_ms
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put
+
+__all__ = ["Broker", "Sends", "port_of"]
+
+_PORTS = 1000
+_SAVE_OFFSETS_MS = 1000
+_REGISTERED_MS = 20
+
+_LOG = logging.getLogger("rmqstore.sim.broker")
+# What a broker logs is in the trace of the world, as far as it matters.
+_LOG.propagate = False
+_LOG.addHandler(logging.NullHandler())
+
+
+def port_of(number: int) -> int:
+    """Return where clients connect to the broker of replica *number*."""
+    return _PORTS + number
+
+
+@lru_cache(maxsize=1)
+def _config() -> BrokerConfig:
+    return BrokerConfig(
+        name=GROUP, cluster_name=CLUSTER, host="10.0.0.1", create_topics=False, slave_reads=True
+    )
+
+
+class Sends(Protocol):
+    """Takes the messages that clients send."""
+
+    def new_put(self, *, key: str, queue: int, size: int) -> Put:
+        """Return the put of a message, with a number of its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Connection:
+    """A client's connection, as handlers see it."""
+
+    peer: Address
+    proxied_peer: Address | None = None
+    is_open: bool = True
+
+
+class Broker:
+    """The broker of *replica*, in all lives of its process.
+
+    *changed* is called when nameservers are to know something else of it.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        timeline: Timeline,
+        network: Network,
+        shape: Shape,
+        sends: Sends,
+        acts_as_master: bool,
+        changed: Callable[[], None],
+    ) -> None:
+        self.number = replica.number
+        self.replica = replica
+        self.files = TableFiles()
+        self.config = _config()
+        self.log = IdentityLog("rmqstore.sim.broker", f"broker {replica.number}")
+        self.store = BrokerStore(replica, sends)
+        self.controllers = None
+        self.ha_address = None
+        self.address: Address = (f"10.0.0.{replica.number}", 10911)
+        self._timeline = timeline
+        self._network = network
+        self._sync_ms = shape.sync_ms
+        self._acts_as_master = acts_as_master
+        self._changed = changed
+        self._life = 0
+        self._caller = Caller(replica.number, timeline=timeline, network=network)
+        self._decoders: dict[End, FrameDecoder] = {}
+        self._handlers: Mapping[int, Handler] = {}
+        self._announced: tuple[object, Announcement] | None = None
+        self._followed: tuple[Address, int, int] | None = None
+        self._followings = 0
+        self.metadata = BrokerTables(self, self.files, process="0")
+        network.listen(port_of(replica.number), self)
+
+    # ---- life and death
+
+    def begin(self) -> None:
+        """Begin to serve, in a new life of the process."""
+        self._life += 1
+        self.metadata = BrokerTables(self, self.files, process=f"{self.number}.{self._life}")
+        self._followed = None
+        context: Any = self
+        self._handlers = merged(
+            [
+                SendRequests(context),
+                PullRequests(context, ClientTable()),
+                OffsetRequests(context),
+                TopicRequests(context),
+                GroupRequests(context),
+                MetadataRequests(context),
+            ]
+        )
+        self.start(self._save_regularly())
+        self.role_changed()
+
+    def died(self, *, loses_power: bool) -> None:
+        """End with the process of the replica."""
+        self._life += 1
+        for end in self._decoders:
+            if loses_power:
+                end.vanish()
+            else:
+                end.close()
+        self._decoders.clear()
+        self._caller.drop(loses_power=loses_power)
+        self.store.forget()
+
+    def answered(self, put: Put) -> None:
+        """Take the answer to a put of this process."""
+        self.store.answered(put)
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await self.sleep(_SAVE_OFFSETS_MS)
+            await self.metadata.save_offsets()
+
+    # ---- the role
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+        return self.replica.role
+
+    def role_changed(self) -> None:
+        """Serve clients, and follow a master, by the present role."""
+        role = self.role
+        self.metadata.take_role(role)
+        self._changed()
+        if role.followed == self._followed:
+            return
+        self._followed = role.followed
+        self._followings += 1
+        if role.followed is not None:
+            address, broker_id, _ = role.followed
+            following = _Following(self, port_of(int(address[0])))
+            follower = Follower(following, self.metadata, master=address[0], broker_id=broker_id)
+            number = self._followings
+            self.start(follower.run(), is_wanted=lambda: number == self._followings)
+
+    def announcement(self) -> Announcement | None:
+        """Return what nameservers are to know, as production decides it."""
+        role, now_ms = self.role, self.now_ms()
+        if not self.replica.is_up:
+            return None
+        if not may_be_announced(role, lease_end_ms=lease_end_ms(self.replica), now_ms=now_ms):
+            return None
+        tables = self.metadata.tables
+        known = tables.topics_version, role.registered_id
+        if self._announced is None or self._announced[0] != known:
+            found = announcement_of(
+                self.number,
+                role.registered_id,
+                tables.topic_table(),
+                acts_as_master=self._acts_as_master,
+            )
+            self._announced = known, found
+        return self._announced[1]
+
+    # ---- what the handlers and the tables use
+
+    def wall_ms(self) -> int:
+        """Return the time of day of this machine."""
+        return self.replica.clock.wall_ms()
+
+    def now_ms(self) -> int:
+        """Return the time of this machine's monotonic clock."""
+        return self.replica.clock.monotonic_ms()
+
+    def registration_due(self) -> None:
+        """Register soon: the topics have changed."""
+        self._changed()
+
+    async def registered(self) -> None:
+        """Return after a while in which nameservers that can be reached have the topics."""
+        self._changed()
+        await self.sleep(_REGISTERED_MS)
+
+    # ---- turns
+
+    def later(self, ms: int, action: Callable[..., None], *args: Any) -> None:
+        """Do something in a turn of this process, unless it ends before."""
+        self._timeline.after(ms * 1000, self._enter, self._life, action, *args)
+
+    def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
+        if life == self._life:
+            self.replica.disturb(self._turn, life, action, *args)
+
+    def _turn(self, life: int, action: Callable[..., None], *args: Any) -> None:
+        if life == self._life:
+            action(*args)
+
+    async def sleep(self, ms: int) -> None:
+        """Return after a time."""
+        await Pause(lambda resume: self.later(ms, resume, None))
+
+    async def sync(self) -> None:
+        """Return when a file is on the disk. Raises DiskError where that is full."""
+        await self.sleep(self._sync_ms)
+        if self.replica.log.is_full:
+            raise DiskError(errno.ENOSPC, "No space left on device")
+
+    def start(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        *,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> coroutines.Work:
+        """Run a coroutine in the turns of this process."""
+        work, life = coroutines.Work(), self._life
+
+        def failed(error: RequestRefused) -> None:
+            raise error
+
+        coroutines.run(
+            coroutine,
+            is_alive=lambda: life == self._life and is_wanted(),
+            done=work.end,
+            failed=failed,
+        )
+        return work
+
+    async def call(self, port: int, frame: Frame, timeout_ms: int) -> Frame:
+        """Return the answer of the broker at *port*. Raises RemotingError."""
+
+        def begin(resume: Resume) -> None:
+            def done(answer: Answer) -> None:
+                self.later(0, resume, answer)
+
+            self._caller.call(port, frame, timeout_ms, done)
+
+        found: Frame = await Pause(begin)
+        return found
+
+    # ---- connections of clients
+
+    def on_accepted(self, end: End) -> bool:
+        if self.replica.is_up:
+            self._decoders[end] = FrameDecoder()
+        return self.replica.is_up
+
+    def on_bytes(self, end: End, data: bytes) -> None:
+        self._enter(self._life, self._receive, end, data)
+
+    def on_closed(self, end: End) -> None:
+        self._decoders.pop(end, None)
+
+    def _receive(self, end: End, data: bytes) -> None:
+        decoder = self._decoders.get(end)
+        if decoder is None:
+            return
+        connection = _Connection((f"10.0.1.{end.peer.party.number}", 40_000))
+        for request in decoder.feed(data):
+            self._serve(connection, request, partial(self._respond, end, request))
+
+    def _serve(
+        self, connection: _Connection, request: Frame, respond: Callable[[Frame], None]
+    ) -> None:
+        def refuse(error: RequestRefused) -> None:
+            respond(request.respond(error.code, str(error)))
+
+        def done(answer: Frame | None) -> None:
+            if answer is not None:
+                respond(answer)
+
+        life = self._life
+        try:
+            found = self._handlers[request.code](connection, request)
+        except RequestRefused as error:
+            refuse(error)
+            return
+        if isinstance(found, Coroutine):
+            is_alive = partial(lambda: life == self._life)
+            coroutines.run(found, is_alive=is_alive, done=done, failed=refuse)
+        else:
+            assert found is None or isinstance(found, Frame), "coroutines or plain functions"
+            done(found)
+
+    def _respond(self, end: End, request: Frame, answer: Frame) -> None:
+        if end in self._decoders and not request.is_one_way:
+            end.write(encode(answer))
+            end.flush()
+
+    def on_writable(self, end: End) -> None:
+        """Do nothing: answers are not held back."""
+
+    def on_opened(self, end: End) -> None:
+        raise AssertionError("a server opens no connection")
+
+    def on_refused(self, target: int) -> None:
+        raise AssertionError("a server opens no connection")
+
+    def on_message(self, source: int, data: bytes) -> None:
+        raise AssertionError("clients reach a broker by connections")
+
+
+class _Following:
+    """The master at *port*, as the follower of a slave calls it."""
+
+    def __init__(self, broker: Broker, port: int) -> None:
+        self.log = broker.log
+        self._broker = broker
+        self._port = port
+
+    async def call(self, frame: Frame, timeout_ms: int) -> Frame:
+        return await self._broker.call(self._port, frame, timeout_ms)
+
+    async def sleep(self, ms: int) -> None:
+        await self._broker.sleep(ms)

@@ -1,0 +1,280 @@
+"""Clients of a simulated broker: they find the master by its route, send, read, and change tables.
+
+A producer does what RocketMQ's does: it sends to a queue of the master that the route names, three
+times at most, and gets the route again after a refusal or without an answer. A consumer pulls from
+any member of the group. An operator makes topics and groups at the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from rmqstore.message import encode_properties
+from rmqstore.remoting.bodies.route import MASTER_ID, PERM_WRITE, TopicRoute
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.fastjson import dumps
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.administration import CreateTopicRequestHeader
+from rmqstore.remoting.headers.pull import (
+    PullFlag,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
+from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
+from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rmqstore.sim.broker_store import records_in
+from rmqstore.sim.broker_tables import READERS
+from rmqstore.sim.brokers import port_of
+from rmqstore.sim.calls import Answer, Caller
+from rmqstore.sim.clock import Timeline
+from rmqstore.sim.network import Network
+from rmqstore.sim.registrar import TOPIC
+from rmqstore.store.metadata import GroupConfig
+
+__all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
+
+CLIENTS = (51, 52, 53, 54)
+"""Machines of two producers, a consumer and an operator."""
+_TRIES = 3
+_SEND_MS = 900
+_ROUTE_MS = 300
+_POLL_MS = 2000
+_PULL_MS = 150
+_CHANGE_MS = 4000
+_AT_ONCE = 8
+_READ_AND_WRITE = 6
+
+
+class Record(Protocol):
+    """Takes what clients were told."""
+
+    def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
+        """Take the acknowledgement of a message."""
+
+    def read(self, number: int, *, queue: int, queue_offset: int) -> None:
+        """Take a record that a consumer got."""
+
+    def made(self, *, topic: str = "", group: str = "") -> None:
+        """Take the acknowledgement of a topic or a group that is on all members of the set."""
+
+
+class Client:
+    """The machine *number*, which knows the *nameservers*."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        timeline: Timeline,
+        network: Network,
+        rng: Random,
+        nameservers: tuple[int, ...],
+        record: Record,
+    ) -> None:
+        self.number = number
+        self.route: TopicRoute | None = None
+        self._timeline = timeline
+        self._rng = rng
+        self._record = record
+        self._nameservers = nameservers
+        self._turn = rng.randrange(len(nameservers))
+        self._is_asking = False
+        self._asking: list[Callable[[], None]] = []
+        self._caller = Caller(number, timeline=timeline, network=network)
+
+    def start(self) -> None:
+        """Begin to follow the route."""
+        self._poll()
+
+    def _poll(self) -> None:
+        self._timeline.after(_POLL_MS * 1000, self._poll)
+        self.refresh(lambda: None)
+
+    def refresh(self, then: Callable[[], None]) -> None:
+        """Get the route again, *then* go on, whether there is an answer or not."""
+        self._asking.append(then)
+        if self._is_asking:
+            return
+        self._is_asking = True
+        fields = GetRouteInfoRequestHeader(topic=TOPIC, accept_standard_json_only=True).to_fields()
+        request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        target = self._nameservers[self._turn % len(self._nameservers)]
+        self._caller.call(target, request, _ROUTE_MS, self._routed)
+
+    def _routed(self, answer: Answer) -> None:
+        self._is_asking = False
+        if not isinstance(answer, Frame):
+            self._turn += 1
+        elif answer.code == ResponseCode.SUCCESS:
+            self.route = TopicRoute.decode(answer.body)
+        elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self.route = None
+        asking, self._asking = self._asking, []
+        for then in asking:
+            then()
+
+    def _port(self, broker_id: int) -> int | None:
+        """Return where to reach a broker of the route, None for one that it does not name."""
+        if self.route is None or not self.route.brokers:
+            return None
+        address = self.route.brokers[0].addresses.get(broker_id)
+        return None if address is None else _port_at(address)
+
+    def _master_port(self) -> int | None:
+        route = self.route
+        if route is None or not any(each.perm & PERM_WRITE for each in route.queues):
+            return None
+        return self._port(MASTER_ID)
+
+
+def _port_at(address: str) -> int:
+    host, _, _ = address.partition(":")
+    return port_of(int(host.rpartition(".")[2]))
+
+
+@dataclass(slots=True)
+class _Send:
+    key: str
+    queue: int
+    size: int
+    tries: int = 0
+
+
+class Producer(Client):
+    """Sends messages, each with a key of its own."""
+
+    is_done = False
+    """Whether the last message was acknowledged."""
+    _count = 0
+    _open = 0
+
+    def send(self) -> None:
+        """Send a message, unless too many are on their way."""
+        if self._open >= _AT_ONCE:
+            return
+        self._open += 1
+        self._count += 1
+        self.is_done = False
+        size = self._rng.randrange(300)
+        self._try(_Send(f"{self.number}-{self._count}", self._rng.randrange(2), size))
+
+    def _try(self, send: _Send) -> None:
+        port = self._master_port()
+        send.tries += 1
+        if port is None:
+            self._again(send)
+            return
+        header = SendMessageRequestHeaderV2(
+            producer_group="writers",
+            topic=TOPIC,
+            default_topic="TBW102",
+            default_topic_queues=2,
+            queue_id=send.queue,
+            sys_flag=0,
+            born_timestamp_ms=0,
+            flag=0,
+            properties=encode_properties({"UNIQ_KEY": send.key, "WAIT": "true"}),
+        )
+        request = Frame.request(RequestCode.SEND_MESSAGE_V2, header.to_fields(), b"m" * send.size)
+        self._caller.call(port, request, _SEND_MS, lambda answer: self._sent(send, answer))
+
+    def _sent(self, send: _Send, answer: Answer) -> None:
+        if not isinstance(answer, Frame) or answer.code != ResponseCode.SUCCESS:
+            self._again(send)
+            return
+        self._open -= 1
+        self.is_done = True
+        found = SendMessageResponseHeader.from_fields(answer.ext_fields)
+        self._record.sent(send.key, queue=found.queue_id, queue_offset=found.queue_offset)
+
+    def _again(self, send: _Send) -> None:
+        if send.tries < _TRIES:
+            self.refresh(lambda: self._try(send))
+        else:
+            self._open -= 1
+
+
+class Consumer(Client):
+    """Reads all queues, from any member of the group, and commits its offsets with the pulls."""
+
+    def start(self) -> None:
+        """Begin to read."""
+        super().start()
+        self._next = [0, 0]
+        for queue in range(len(self._next)):
+            self._pull(queue)
+
+    def _pull(self, queue: int) -> None:
+        addresses = {} if self.route is None else dict(self.route.brokers[0].addresses)
+        if not addresses:
+            self._again(queue)
+            return
+        port = _port_at(self._rng.choice(sorted(addresses.values())))
+        offset = self._next[queue]
+        header = PullMessageRequestHeader(
+            consumer_group=READERS,
+            topic=TOPIC,
+            queue_id=queue,
+            queue_offset=offset,
+            max_messages=16,
+            sys_flag=PullFlag.COMMIT_OFFSET | PullFlag.SUBSCRIPTION,
+            commit_offset=offset,
+            suspend_timeout_ms=0,
+            subscription="*",
+            subscription_version=0,
+        )
+        request = Frame.request(RequestCode.PULL_MESSAGE, header.to_fields())
+        self._caller.call(port, request, _SEND_MS, lambda answer: self._pulled(queue, answer))
+
+    def _pulled(self, queue: int, answer: Answer) -> None:
+        if isinstance(answer, Frame):
+            if answer.code == ResponseCode.SUCCESS:
+                for queue_offset, number in records_in(answer.body):
+                    self._record.read(number, queue=queue, queue_offset=queue_offset)
+            if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
+                found = PullMessageResponseHeader.from_fields(answer.ext_fields)
+                self._next[queue] = found.next_offset
+        self._again(queue)
+
+    def _again(self, queue: int) -> None:
+        self._timeline.after(_PULL_MS * 1000, self._pull, queue)
+
+
+class Operator(Client):
+    """Makes topics and groups, one after the other, each once."""
+
+    _count = 0
+    is_waiting = False
+
+    def change(self) -> None:
+        """Make a topic or a group at the master, unless the answer to the last one is awaited."""
+        port = self._master_port()
+        if self.is_waiting or port is None:
+            return
+        self._count += 1
+        self.is_waiting = True
+        if self._count % 2:
+            self._make_topic(port, f"topic-{self._count}")
+        else:
+            self._make_group(port, f"group-{self._count}")
+
+    def _make_topic(self, port: int, name: str) -> None:
+        header = CreateTopicRequestHeader(
+            topic=name, read_queues=1, write_queues=1, perm=_READ_AND_WRITE
+        )
+        request = Frame.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
+        self._caller.call(port, request, _CHANGE_MS, lambda answer: self._made(answer, topic=name))
+
+    def _make_group(self, port: int, name: str) -> None:
+        body = dumps(GroupConfig(name).members())
+        request = Frame.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+        self._caller.call(port, request, _CHANGE_MS, lambda answer: self._made(answer, group=name))
+
+    def _made(self, answer: Answer, *, topic: str = "", group: str = "") -> None:
+        self.is_waiting = False
+        # A remark says that a member of the set does not report the change yet.
+        if isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS and not answer.remark:
+            self._record.made(topic=topic, group=group)

@@ -1,0 +1,181 @@
+"""A whole cluster in virtual time: controllers, nameservers, brokers and clients on one network.
+
+    outcome = rmqstore.sim.run(4711, cluster=True)
+
+It is a group with a sync-state set (`world`) whose replicas are brokers (`brokers`), found by their
+routes (`nameservers`) and used by clients (`clients`). Ways are blocked between any two machines.
+
+The settings of these groups promise that nothing acknowledged is lost, and the faults are those
+that they promise to survive: no disk rots, and where acknowledgements mean memory no machine loses
+its power.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from rmqstore.message import Durability
+from rmqstore.sim.brokers import Broker
+from rmqstore.sim.clients import CLIENTS, Consumer, Operator, Producer
+from rmqstore.sim.cluster_checker import ClusterChecker
+from rmqstore.sim.faults import Faults
+from rmqstore.sim.nameservers import Nameservers
+from rmqstore.sim.registrar import Announcer
+from rmqstore.sim.replica import Replica
+from rmqstore.sim.shape import Shape
+from rmqstore.sim.witness import Put
+from rmqstore.sim.workload import Workload
+from rmqstore.sim.world import World
+
+__all__ = ["Cluster"]
+
+_CHANGES = 0.15
+"""Of so many steps of the clients one makes a topic or a group."""
+
+
+class Clients(Workload):
+    """The clients of one cluster: in each step some of them send."""
+
+    def attach(self, cluster: Cluster) -> None:
+        """Make the clients."""
+        rng = self._rng
+        nameservers = tuple(each.number for each in cluster.nameservers.nodes)
+        options: dict[str, Any] = {
+            "timeline": cluster.timeline,
+            "network": cluster.network,
+            "rng": rng,
+            "nameservers": nameservers,
+            "record": cluster.clients_checker,
+        }
+        first, second, third, fourth = CLIENTS
+        self.producers = [Producer(number, **options) for number in (first, second)]
+        self.consumer = Consumer(third, **options)
+        self.operator = Operator(fourth, **options)
+        self._record = cluster.clients_checker
+
+    def start(self) -> None:
+        """Begin."""
+        super().start()
+        for each in (*self.producers, self.consumer, self.operator):
+            each.start()
+
+    def new_put(self, *, key: str, queue: int, size: int) -> Put:
+        """Return the put of a message that a broker is about to store."""
+        put = Put(len(self.puts) + 1, Durability.REPLICATED, None, queue, size)
+        self.puts.append(put)
+        self._record.stored_as(put.number, key)
+        return put
+
+    def burst(self, number_of_puts: int) -> None:
+        """Have clients send messages."""
+        for _ in range(number_of_puts):
+            self._rng.choice(self.producers).send()
+        if self._rng.random() < _CHANGES:
+            self.operator.change()
+
+
+class Cluster(World):
+    """One run: make it, then `run` it."""
+
+    workload: Clients
+    settles_ms = 40_000
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        replicas: int = 3,
+        steps: int = 100,
+        faults: Faults | None = None,
+        shape: Shape | None = None,
+        is_traced: bool = False,
+    ) -> None:
+        self.brokers: dict[int, Broker] = {}
+        super().__init__(
+            seed, replicas=replicas, steps=steps, faults=faults, shape=shape, is_traced=is_traced
+        )
+        self.clients_checker = ClusterChecker(self.checker)
+        self.workload.attach(self)
+        self.bystanders = (*(each.number for each in self.nameservers.nodes), *CLIENTS)
+
+    def _drawn_shape(self, rng: Random, replicas: int) -> Shape:
+        while True:
+            shape = Shape.drawn(rng, replicas=replicas)
+            if shape.has_set and shape.is_gated and shape.options.checks:
+                return shape
+
+    def _drawn_faults(self, rng: Random) -> Faults:
+        drawn = replace(Faults.drawn(rng, self.shape), rot=0)
+        if not self.shape.is_durable:
+            drawn = replace(drawn, power_loss=0, blackout=0, restart_master=0)
+        return drawn
+
+    def _new_workload(self, rng: Random, steps: int) -> Clients:
+        return Clients(self, self.timeline, rng, self.shape, steps=steps)
+
+    def _new_nameservers(self, rng: Random) -> Nameservers:
+        return Nameservers(
+            self.timeline,
+            rng,
+            self.shape,
+            self.replicas,
+            self.say,
+            network=self.network,
+            announcer=self._new_broker,
+        )
+
+    def _new_broker(self, replica: Replica, acts_as_master: bool) -> Announcer:
+        broker = Broker(
+            replica,
+            timeline=self.timeline,
+            network=self.network,
+            shape=self.shape,
+            sends=self.workload,
+            acts_as_master=acts_as_master,
+            changed=lambda: self.nameservers.changed(replica),
+        )
+        self.brokers[replica.number] = broker
+        return broker
+
+    # ---- what replicas do
+
+    def _born(self, replica: Replica) -> None:
+        super()._born(replica)
+        self.brokers[replica.number].begin()
+
+    def _died(self, replica: Replica, *, loses_power: bool) -> None:
+        super()._died(replica, loses_power=loses_power)
+        self.brokers[replica.number].died(loses_power=loses_power)
+
+    def on_role(self, replica: Replica) -> None:
+        broker = self.brokers[replica.number]
+        self.say(f"broker {replica.number}: {replica.role}")
+        broker.role_changed()
+        if replica.role.name == "master" and replica.role.epoch == self.controller.view.epoch:
+            self.clients_checker.elected(broker)
+
+    def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
+        super().on_answer(replica, put, copies)
+        self.brokers[replica.number].answered(put)
+
+    # ---- the end
+
+    def _settle(self) -> None:
+        super()._settle()
+        master = self.controller.view.master
+        self.clients_checker.final(self.replicas[master].log, self.brokers[master])
+
+    def _apart(self) -> str:
+        missing = super()._apart() or self.nameservers.apart(self.controller.view)
+        if missing:
+            return missing
+        missing = self.clients_checker.apart(self.brokers, self.controller.view.master)
+        if missing:
+            return missing
+        producer = self.workload.producers[0]
+        if not producer.is_done:
+            producer.send()
+            return "no message of a client is acknowledged"
+        return ""

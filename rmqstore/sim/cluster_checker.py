@@ -1,0 +1,130 @@
+"""What clients of a simulated cluster may rely on.
+
+- Every message that was acknowledged to a client is in the final logs, at the place that its
+  acknowledgement named, under its key.
+- A consumer reads one message at one offset of a queue, at any member of the group and at any time,
+  and the final logs have it there. Messages that were deleted by their age had been confirmed.
+- A topic or a group whose change was acknowledged without a remark is in the tables of all brokers
+  at the end, and of each broker that is elected.
+- Once faults have healed the tables of all brokers are equal, and a client's message is
+  acknowledged.
+
+Nothing is given up: the settings of these groups promise all of it (`cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.sim.brokers import Broker
+from rmqstore.sim.checker import Checker, Violation
+from rmqstore.sim.disk import ModelLog
+
+__all__ = ["ClusterChecker"]
+
+_Place = tuple[int, int]
+"""Queue, and offset in it."""
+
+
+class ClusterChecker:
+    """Follows the clients of one world, whose logs *checker* follows."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        self._keys: dict[int, str] = {}
+        self._sent: dict[str, _Place] = {}
+        self._read: dict[_Place, int] = {}
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+        self.reads = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that were acknowledged to clients."""
+        return len(self._sent)
+
+    @property
+    def changes(self) -> int:
+        """Topics and groups that were acknowledged."""
+        return len(self._topics) + len(self._groups)
+
+    # ---- what clients are told
+
+    def stored_as(self, number: int, key: str) -> None:
+        """Take note that a message is the put *number*."""
+        self._keys[number] = key
+
+    def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
+        """Take note of a message that was acknowledged."""
+        self._sent[key] = queue, queue_offset
+
+    def read(self, number: int, *, queue: int, queue_offset: int) -> None:
+        """Look at a record that a consumer got."""
+        self.reads += 1
+        known = self._read.setdefault((queue, queue_offset), number)
+        if known != number:
+            raise Violation(
+                f"a consumer got put {number} at offset {queue_offset} of queue {queue}, where it "
+                f"had got put {known}"
+            )
+
+    def made(self, *, topic: str = "", group: str = "") -> None:
+        """Take note of a topic or a group that was acknowledged."""
+        if topic:
+            self._topics.add(topic)
+        if group:
+            self._groups.add(group)
+
+    # ---- what must be there
+
+    def elected(self, broker: Broker) -> None:
+        """Look at the tables of a broker that begins to serve as the master."""
+        tables = broker.metadata.tables
+        lost = sorted((self._topics - tables.topics.keys()) | (self._groups - tables.groups.keys()))
+        if lost:
+            raise Violation(
+                f"{lost[0]} was acknowledged as on all members of the set; broker {broker.number} "
+                f"is master in epoch {broker.role.epoch} and lacks it"
+            )
+
+    def apart(self, brokers: Mapping[int, Broker], master: int) -> str:
+        """Return in what the tables of brokers differ from those of the master; empty for
+        nothing."""
+        ours = brokers[master].metadata.tables
+        for each in brokers.values():
+            theirs = each.metadata.tables
+            for name in ("topic_table", "group_table", "mode_table"):
+                if getattr(theirs, name)() != getattr(ours, name)():
+                    return f"the {name} of broker {each.number} differs from the master's"
+            if theirs.offsets.table.snapshot().offsets != ours.offsets.table.snapshot().offsets:
+                return f"the offsets of broker {each.number} differ from the master's"
+        return ""
+
+    def final(self, log: ModelLog, broker: Broker) -> None:
+        """Look at the log and the tables of the master, which all others equal."""
+        self.elected(broker)
+        found = {
+            (each.queue, each.queue_offset): each.number
+            for each in log.records(log.start_offset, log.whole_end)
+        }
+        for key, place in self._sent.items():
+            number = found.get(place)
+            if number is None and self._was_deleted(place, found):
+                continue
+            if number is None or self._keys.get(number) != key:
+                raise Violation(
+                    f"message {key} was acknowledged at offset {place[1]} of queue {place[0]}; "
+                    f"there is put {number} at the end"
+                )
+        for place, number in self._read.items():
+            if place in found and found[place] != number:
+                raise Violation(
+                    f"a consumer got put {number} at {place}; put {found[place]} is there"
+                )
+
+    def _was_deleted(self, place: _Place, found: Mapping[_Place, int]) -> bool:
+        """Return whether the messages of a queue up to *place* were deleted by their age, which
+        only confirmed ones are."""
+        queue, offset = place
+        first = min((at for number, at in found if number == queue), default=None)
+        return self._checker.is_confirmed(queue, offset) and (first is None or offset < first)
