@@ -281,8 +281,10 @@ class Broker:
 
             self._caller.call(port, frame, timeout_ms, done)
 
-        found: Frame = await Pause(begin)
-        return found
+        answer: Answer = await Pause(begin)
+        if not isinstance(answer, Frame):
+            raise answer
+        return answer
 
     # ---- connections of clients
 

@@ -10,7 +10,7 @@ from rmqstore.errors import RequestRefused
 __all__ = ["Pause", "Resume", "Work", "run"]
 
 Resume = Callable[[Any], None]
-"""Ends a pause with its value; an exception is raised there."""
+"""Ends a pause with its value."""
 
 
 class Pause:
@@ -57,10 +57,7 @@ def run(
             coroutine.close()
             return
         try:
-            if isinstance(value, BaseException):
-                pause = coroutine.throw(value)
-            else:
-                pause = coroutine.send(value)
+            pause = coroutine.send(value)
         except StopIteration as end:
             done(end.value)
         except RequestRefused as error:

@@ -98,7 +98,7 @@ class Nameservers:
             for number, replica in replicas.items()
         }
         for node in self.nodes:
-            self._network.add(node)
+            self._network.listen(node.number, node)
 
     def start(self, *, is_quiet: bool) -> None:
         """Begin; nothing goes wrong in a quiet world."""

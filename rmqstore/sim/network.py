@@ -124,7 +124,7 @@ class End:
         if not self.is_open:
             self._outbox.clear()
             return True
-        if self._network.flips.left and self._outbox:
+        if self._network.flips.left and self._outbox and self.target not in self._network.unchecked:
             self._flip()
         self._depart()
         self._was_full = bool(self._outbox)
@@ -259,6 +259,7 @@ class Network:
         self.split_rate = 0.1
 
         self.waiting: dict[End, None] = {}
+        self.unchecked: set[int] = set()
         self._parties: dict[int, Party] = {}
         self._receivers: dict[int, Callable[[int, bytes], None]] = {}
         self._ends: dict[int, End] = {}
@@ -271,8 +272,10 @@ class Network:
         self.receive(party.number, party.on_message)
 
     def listen(self, address: int, party: Party) -> None:
-        """Let others connect to *party*, too, at another address of its machine."""
+        """Let others connect to *party*, at an address of its own on its machine. No bit turns on
+        these connections: their protocol has no checks."""
         self._parties[address] = party
+        self.unchecked.add(address)
 
     def receive(self, number: int, action: Callable[[int, bytes], None]) -> None:
         """Let *action* take the single messages to *number*, with who sent them."""
