@@ -256,6 +256,7 @@ class ControllerLink:
         self._replica = await self._host.open_replica(
             broker_id,
             lease=Lease(lease_ms),
+            waits_for_admission=True,
             on_proposal=self._propose,
             on_change=lambda status: self._changed(),
         )

@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -361,6 +361,19 @@ class Broker:
         if self._client is None:
             raise StoreClosedError("the broker is not started; use `async with`")
         return await self._client.call(address, frame, timeout)
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """Who may be elected in place of this master, under a controller."""
+        if self._replica is None or not self.config.is_controlled:
+            return self._role.members
+        return self._replica.possible_members
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these brokers, and no others, join the sync-state set of this master."""
+        is_master = self._replica is not None and self._replica.role == "master"
+        if is_master and self._replica is not None and self.config.is_controlled:
+            self._replica.admit(broker_ids)
 
     def registration_due(self) -> None:
         """Register at the nameservers soon: the topics have changed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -103,6 +103,7 @@ class Broker:
     ) -> None:
         self.number = replica.number
         self.replica = replica
+        replica.waits_for_admission = True
         self.files = TableFiles()
         self.config = _config()
         self.log = IdentityLog("rmqstore.sim.broker", f"broker {replica.number}")
@@ -218,6 +219,16 @@ class Broker:
     def now_ms(self) -> int:
         """Return the time of this machine's monotonic clock."""
         return self.replica.clock.monotonic_ms()
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """Who may be elected in place of this master."""
+        node = self.replica.master_node
+        return frozenset() if node is None else node.group.sync_state_set.possible
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these brokers, and no others, join the sync-state set of this master."""
+        self.replica.admit(broker_ids)
 
     def registration_due(self) -> None:
         """Register soon: the topics have changed."""

@@ -31,8 +31,8 @@ from rmqstore.sim.world import World
 
 __all__ = ["Cluster"]
 
-_CHANGES = 0.15
-"""Of so many steps of the clients one makes a topic or a group."""
+_CHANGES = 0.5
+"""The share of the steps in which the operator makes a topic or a group."""
 
 
 class Clients(Workload):

@@ -44,6 +44,11 @@ class ClusterChecker:
         return len(self._sent)
 
     @property
+    def repeated(self) -> int:
+        """Messages that were stored more than once, because a client sent them again."""
+        return len(self._keys) - len(set(self._keys.values()))
+
+    @property
     def changes(self) -> int:
         """Topics and groups that were acknowledged."""
         return len(self._topics) + len(self._groups)

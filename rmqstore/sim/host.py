@@ -110,6 +110,9 @@ class Host(ABC):
         self.paused_until_us = 0
         """Until then the process gets no turn."""
 
+        self.waits_for_admission = False
+        """Whether a broker says which replicas may join the set."""
+
         self.is_withheld = False
         """Whether it asks not to be elected."""
 

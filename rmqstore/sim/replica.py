@@ -343,6 +343,7 @@ class Replica(Service):
                 effect.mode,
                 lease=Lease(self._shape.lease_ms),
                 is_gated=self._shape.is_gated,
+                waits_for_admission=self.waits_for_admission,
             )
             node = MasterNode(
                 log,

@@ -6,7 +6,7 @@ other replicas, and takes puts while the replica is master. `replica` adds the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -316,6 +316,11 @@ class Service(Host):
             lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
         )
         self._set_role(role_with(self._now.role, members, set_epoch))
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these replicas, and no others, join the set of this master."""
+        if self.master_node is not None:
+            self._change_group(lambda group, now_ms: group.admit(broker_ids, now_ms))
 
     def _set_role(self, role: Role) -> None:
         if role != self._now.role:

@@ -22,8 +22,8 @@ __all__ = ["Follower", "Host"]
 
 _WAIT_MS = 5000
 _TIMEOUT_MS = 10_000
-_AGAIN_MS = 1000
-"""After a failure."""
+_AGAIN_MS, _AGAIN_MS_MAX = 50, 1000
+"""After a failure, and after several."""
 _EVERY_MS = 3000
 """RocketMQ's period for a master of RocketMQ."""
 
@@ -56,7 +56,7 @@ class Follower:
 
     async def run(self) -> None:
         """Take the tables again and again."""
-        changes_id, number = "", 0
+        changes_id, number, pause_ms = "", 0, _AGAIN_MS
         while True:
             try:
                 answer = await self._poll(changes_id, number)
@@ -70,10 +70,11 @@ class Follower:
             except (RemotingError, DiskError, OSError) as error:
                 self._report(error)
                 changes_id = ""
-                await self._host.sleep(_AGAIN_MS)
+                await self._host.sleep(pause_ms)
+                pause_ms = min(2 * pause_ms, _AGAIN_MS_MAX)
                 continue
 
-            self._failure = ""
+            self._failure, pause_ms = "", _AGAIN_MS
             self.rounds += 1
             changes_id, number = header.changes_id or "", header.number
             if header.changes_id is None:

@@ -57,6 +57,13 @@ class Broker(Protocol):
     def registration_due(self) -> None:
         """Register at the nameservers soon: the topics have changed."""
 
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """Who may be elected in place of this master, which is among them."""
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these brokers, and no others, join the sync-state set of this master."""
+
 
 class SharedTables(ABC):
     """Topics, groups, offsets and request modes of a broker, from the time when `tables` is set.
@@ -82,6 +89,8 @@ class SharedTables(ABC):
         self._changes_id = ""
         self._led_epoch: int | None = None
         """The epoch that this broker is master of, 0 without a controller."""
+        self._admitted: frozenset[int] | None = None
+        """Who may join the sync-state set: brokers that hold all changes."""
 
     @property
     def offsets(self) -> Offsets:
@@ -120,6 +129,7 @@ class SharedTables(ABC):
         if epoch != self._led_epoch:
             self._led_epoch = epoch
             self._holders.forget()
+            self._admitted = None
             self._changes_id = ""
             if epoch is not None:
                 self.tables.lead(epoch)
@@ -237,6 +247,8 @@ class SharedTables(ABC):
     async def _keep(self, number: int, *names: str) -> Spread:
         """Save tables and wait for the slaves, at the same time."""
         changes_id = self._changes_id
+        # Before the answer: whoever joins after it holds the change.
+        self._admit()
         saving = self._begin_saving(*names)
         self._wake()
         spread = await self._await_slaves(number, changes_id)
@@ -260,13 +272,20 @@ class SharedTables(ABC):
     async def _await_slaves(self, number: int, changes_id: str) -> Spread:
         deadline_ms = self._broker.now_ms() + _SPREAD_MS
         while True:
-            role = self._broker.role
-            spread = self._holders.spread(number, role.members - {role.broker_id})
+            others = self._broker.possible_members - {self._broker.role.broker_id}
+            spread = self._holders.spread(number, others)
             now_ms = self._broker.now_ms()
             is_over = now_ms >= deadline_ms or self._changes_id != changes_id
             if is_over or not self._holders.is_awaited(spread, now_ms=now_ms):
                 return spread
             await self._change_within(deadline_ms - now_ms)
+
+    def _admit(self) -> None:
+        """Let those join the sync-state set that hold all changes of topics and groups."""
+        admitted = self._holders.holding(self.tables.log.last_urgent)
+        if self._changes_id and admitted != self._admitted:
+            self._admitted = admitted
+            self._broker.admit(admitted)
 
     async def changes_for(self, poll: ChangesRequestHeader) -> tuple[ChangesResponseHeader, bytes]:
         """Return the changes that a slave lacks, held while there are none; no body where it must
@@ -284,6 +303,7 @@ class SharedTables(ABC):
 
         began_ms = self._broker.now_ms()
         self._holders.report(poll.broker_id, poll.since, now_ms=began_ms)
+        self._admit()
         self._wake()
         end_ms = began_ms + min(max(poll.wait_ms, 0), _WAIT_MAX_MS)
         offsets_ms = min(end_ms, began_ms + _OFFSETS_EVERY_MS)

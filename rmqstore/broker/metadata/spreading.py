@@ -56,6 +56,10 @@ class Holders:
         )
         return Spread(1 + len(others) - len(missing), 1 + len(others), missing)
 
+    def holding(self, number: int) -> frozenset[int]:
+        """Return the slaves that hold all changes up to *number*."""
+        return frozenset(each for each, (held, _) in self._held.items() if held >= number)
+
     def is_awaited(self, spread: Spread, *, now_ms: int) -> bool:
         """Whether a slave with regular requests lacks the change. Java slaves never report."""
         return any(

@@ -59,9 +59,14 @@ class MasterGroup:
         *,
         lease: Lease | None = None,
         is_gated: bool = True,
+        waits_for_admission: bool = False,
     ) -> None:
         self.replicas = Replicas(self_id)
-        self.sync_state_set = SyncStateSet(self.replicas, lag_ms_max=quorum.lag_ms_max)
+        self.sync_state_set = SyncStateSet(
+            self.replicas,
+            lag_ms_max=quorum.lag_ms_max,
+            waits_for_admission=waits_for_admission,
+        )
         self.policy = QuorumPolicy(quorum, mode, lease=lease)
         self.epoch = -1
         self.epoch_start_offset = 0
@@ -245,6 +250,11 @@ class MasterGroup:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Let time pass: replicas that lag, proposals without an answer."""
+        return self._review(now_ms)
+
+    def admit(self, broker_ids: Collection[int], now_ms: int) -> list[Effect]:
+        """Let these replicas join the set, and no others; see `SyncStateSet.admit`."""
+        self.sync_state_set.admit(broker_ids)
         return self._review(now_ms)
 
     def confirm_set(self, members: Collection[int], *, set_epoch: int, now_ms: int) -> list[Effect]:

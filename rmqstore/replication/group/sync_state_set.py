@@ -18,6 +18,9 @@ its epochs (RocketMQ's) joins where it has reached the start of that epoch: the 
 member, which holds all that is confirmed, and else a set that must not be less than two could never
 grow without a put, nor take a put without growing.
 
+A set may wait for admission: a replica that names its epochs then joins only while `admit` named
+it. A broker names those that hold its topics and groups, which do not travel with the log.
+
 A proposal whose answer is lost leaves a doubt that only a newer set ends: a member that it leaves
 out does not count, and a replica that it lets in is waited for, there or not. So while nothing else
 is to be changed, the set is asked for again: as the lost proposal has it where that lets nobody in,
@@ -76,7 +79,12 @@ class SyncStateSet:
     """
 
     def __init__(
-        self, replicas: Replicas, *, lag_ms_max: int = 15_000, answer_ms_max: int = 3_000
+        self,
+        replicas: Replicas,
+        *,
+        lag_ms_max: int = 15_000,
+        answer_ms_max: int = 3_000,
+        waits_for_admission: bool = False,
     ) -> None:
         if lag_ms_max <= 0 or answer_ms_max <= 0:
             raise ArgumentError(
@@ -86,6 +94,8 @@ class SyncStateSet:
         self._replicas = replicas
         self._lag_ms_max = lag_ms_max
         self._answer_ms_max = answer_ms_max
+        self._waits_for_admission = waits_for_admission
+        self._admitted: frozenset[int] = frozenset()
 
         self._unanswered: dict[int, _Unanswered] = {}
         self._candidates: frozenset[int] = frozenset()
@@ -119,7 +129,7 @@ class SyncStateSet:
         self._vouched.clear()
         self._lost_link.clear()
         self._grace_since_ms.clear()
-        self._candidates = frozenset()
+        self._candidates = self._admitted = frozenset()
         self._epoch, self._epoch_start_offset = epoch, epoch_start_offset
         self._take(members, set_epoch, now_ms)
 
@@ -182,6 +192,10 @@ class SyncStateSet:
             return not self.is_settled
         return True
 
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these replicas join, and no others, before `review`; who is a member stays."""
+        self._admitted = frozenset(broker_ids)
+
     def connected(self, broker_id: int) -> None:
         """Take a connection into account before `review`."""
         self._lost_link.discard(broker_id)
@@ -240,6 +254,11 @@ class SyncStateSet:
         return not self._unanswered and not self._candidates
 
     @property
+    def possible(self) -> frozenset[int]:
+        """Who may be in the controller's set at this moment, and be elected."""
+        return self.members.union(*(each.members for each in self.proposals))
+
+    @property
     def proposals(self) -> tuple[Proposal, ...]:
         """The proposals without an answer, in the order they were first made."""
         return tuple(each.proposal for each in self._unanswered.values())
@@ -260,6 +279,9 @@ class SyncStateSet:
     def _is_eligible(self, replica: Replica) -> bool:
         floor = max(self._epoch_start_offset, self._vouched.get(replica.broker_id, -1), 0)
         if replica.is_learner or replica.ack_offset < floor:
+            return False
+        is_awaited = self._waits_for_admission and replica.names_epochs
+        if is_awaited and replica.broker_id not in self._admitted:
             return False
         return replica.has_stored(self._epoch) or not replica.names_epochs
 

@@ -78,6 +78,7 @@ class Replica:
         options: HaOptions | None = None,
         lease: Lease | None = None,
         is_gated: bool = True,
+        waits_for_admission: bool = False,
         connections_max: int = 64,
         allow: Sequence[str] = (),
         is_learner: bool | None = None,
@@ -101,6 +102,7 @@ class Replica:
             if value is not None:
                 arguments.instance(name, value, kind)
         arguments.boolean("is_gated", is_gated)
+        arguments.boolean("waits_for_admission", waits_for_admission)
         config = store.replica_config
         is_learner = arguments.boolean(
             "is_learner", config.async_learner if is_learner is None else is_learner
@@ -132,6 +134,7 @@ class Replica:
             options=replace(options or HaOptions.from_config(config), streams=True, checks=True),
             lease=lease or Lease(),
             is_gated=is_gated,
+            waits_for_admission=waits_for_admission,
             connections_max=connections_max,
             allowed=AllowList(allow),
             is_learner=is_learner,
@@ -351,6 +354,21 @@ class Replica:
         self._opened().of_master().change(
             lambda group, now: group.policy.lease.renewed(asked_ms=asked_ms)
         )
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Let these replicas join the set of this master, and no others, until the next call.
+
+        Only with *waits_for_admission*, and for replicas of this library. A new epoch begins with
+        none. Members stay.
+        """
+        admitted = _broker_ids(broker_ids)
+        self._opened().of_master().change(lambda group, now: group.admit(admitted, now))
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """Who may be in the set of this master at this moment: its members, and those that it has
+        proposed without an answer. Empty in another role."""
+        return self._opened().possible_members
 
     @property
     def lease_end_ms(self) -> int | None:

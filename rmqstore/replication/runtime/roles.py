@@ -76,6 +76,7 @@ class Settings:
     options: HaOptions
     lease: Lease
     is_gated: bool
+    waits_for_admission: bool
     connections_max: int
     allowed: AllowList
     is_learner: bool
@@ -298,6 +299,7 @@ class Roles:
                 effect.mode,
                 lease=settings.lease,
                 is_gated=settings.is_gated,
+                waits_for_admission=settings.waits_for_admission,
             )
             if self._alive_replicas is not None:
                 group.policy.alive_replicas = self._alive_replicas
@@ -422,6 +424,12 @@ class Roles:
     def lease_end_ms(self) -> int | None:
         """When the lease of a master is over, see `Lease.end_ms`; None in another role."""
         return None if self._master is None else self._master.group.policy.lease.end_ms
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """See `Replica.possible_members`."""
+        side = self._master
+        return frozenset() if side is None else side.group.sync_state_set.possible
 
     # ---- how things stand
 
