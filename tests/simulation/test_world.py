@@ -243,7 +243,11 @@ QUIET = sim.Faults.none()
 TWO_COPIES = {"quorum": Quorum(total=3, in_sync=2, timeout_ms=1000, lag_ms_max=400)}
 SABOTAGE = {
     "a slave acknowledges before it appends": Sabotage(
-        place=SlaveMachine, name="_receive", deed=acks_before_appending
+        place=SlaveMachine,
+        name="_receive",
+        deed=acks_before_appending,
+        faults=replace(QUIET, crash=3, full_disk=3, worst_moments=0.05, mean_gap_ms=300),
+        settings=TWO_COPIES,
     ),
     "a slave cuts nothing": Sabotage(place=AutoSwitchSlave, name="_meet", deed=ignores_epochs),
     "a learner counts": Sabotage(
@@ -322,11 +326,11 @@ SABOTAGE = {
         place=liveness,
         name="elector_wait_ms",
         deed=lambda lease_ms: lease_ms,
-        faults=replace(QUIET, election=3, mean_gap_ms=200),
+        faults=replace(QUIET, isolation=2, election=2, mean_gap_ms=400),
         settings={
             "mode": Mode.SYNC_STATE_SET,
             "protocol": "autoswitch",
-            "lease_ms": 600,
+            "lease_ms": 3000,
             "drift_ppm_max": 90_000,
         },
     ),
