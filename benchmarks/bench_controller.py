@@ -1,10 +1,11 @@
 """A controller under brokers: changes of roles and of sync-state sets, heartbeats, memory.
 
-    python -m benchmarks.bench_controller [--groups 1000] [--seconds 10] [--calls 500]
+    python -m benchmarks.bench_controller [--groups 1000] [--seconds 10] [--calls 500] [--nodes 3]
     python -m benchmarks.bench_controller --address 127.0.0.1:9878 --pid PID
 
-Without --address a controller of one node of this library is started. Any other, such as
-RocketMQ's, is measured by the address and the process id of its leader. Each group has three
+Without --address a controller of this library is started, or a group of several nodes of which
+the leader is measured. Any other, such as RocketMQ's, is measured by the address and the process
+id of its leader. Each group has three
 brokers, which send what brokers of RocketMQ send; all of them share one connection, and their
 addresses lead to a socket that takes notices and drops them.
 """
@@ -22,7 +23,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+from benchmarks.cluster_processes import START_S, Cluster
 from benchmarks.remoting_link import Link, Server, add_options, chosen
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode
@@ -31,6 +34,7 @@ from rmqstore.remoting.headers.controller import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     ElectMasterRequestHeader,
+    GetControllerMetadataResponseHeader,
     MasterHeader,
     RegisterBrokerToControllerRequestHeader,
 )
@@ -205,18 +209,48 @@ def _heartbeats(
     }
 
 
+@contextlib.contextmanager
+def _leader_of(nodes: int) -> Iterator[Server]:
+    """Yields the leader of so many controllers, which end with the block."""
+    with tempfile.TemporaryDirectory() as directory, Cluster(Path(directory)) as cluster:
+        cluster.add_controllers(nodes, {}, engine="ours")
+        first = next(iter(cluster.controller_nodes))
+        limit = time.monotonic() + START_S
+        with contextlib.closing(Link(_server_at(cluster, first))) as link:
+            while (address := _known_leader(link)) not in cluster.controller_nodes:
+                if time.monotonic() > limit:
+                    raise TimeoutError(f"{nodes} controllers have no leader after {START_S:.0f} s")
+                time.sleep(0.01)
+        yield _server_at(cluster, address)
+
+
+def _known_leader(link: Link) -> str:
+    answer = link.ask(Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO))
+    return GetControllerMetadataResponseHeader.from_fields(answer.ext_fields).leader_address or ""
+
+
+def _server_at(cluster: Cluster, address: str) -> Server:
+    host, _, port = address.rpartition(":")
+    return Server(host, int(port), cluster.controller_nodes[address].pid)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--groups", type=int, default=1000, help="of three brokers each")
     parser.add_argument("--seconds", type=float, default=10.0, help="of heartbeats")
     parser.add_argument("--calls", type=int, default=500, help="requested elections")
+    parser.add_argument("--nodes", type=int, default=1, help="controllers of the group")
     add_options(parser)
     given = parser.parse_args(arguments)
+    if given.nodes > 1 and given.address is not None:
+        parser.error("give --nodes or --address")
 
     with (
         tempfile.TemporaryDirectory() as directory,
-        chosen(parser, given, "controller", ["--store", directory]) as server,
+        _leader_of(given.nodes)
+        if given.nodes > 1
+        else chosen(parser, given, "controller", ["--store", directory]) as server,
     ):
         figures = measure(server, groups=given.groups, seconds=given.seconds, calls=given.calls)
     if given.json:

@@ -129,6 +129,8 @@ class Cluster:
         self.brokers: dict[str, Node] = {}
         """By the addresses that clients connect to."""
         self.controllers = ""
+        self.controller_nodes: dict[str, Node] = {}
+        """By their addresses."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -176,7 +178,8 @@ class Cluster:
                 }
             if engine != "ours":
                 config |= {**self._home(name), "mappedFileSize": 1 << 20}
-            self._start(name, "controller", config, is_java=engine != "ours")
+            node = self._start(name, "controller", config, is_java=engine != "ours")
+            self.controller_nodes[f"{self._host}:{port}"] = node
 
     def add_broker(self, settings: Mapping[str, object], *, is_java: bool) -> Server:
         """Start a broker: a member of the group where there are controllers, else alone."""
