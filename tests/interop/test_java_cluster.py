@@ -234,7 +234,8 @@ def test_top_shows_roles_epochs_sets_and_the_lag_of_java_brokers(cluster: JavaCl
     with cluster.broker(slave_id).without_copies(), cluster.producing(next(_topics)):
         cluster.wait_outside(slave_id)
         cluster.wait_acknowledged(FEW)
-        slave, master = (shown_by_top(cluster)[each] for each in (slave_id, whole.master_id))
+        rows = shown_by_top(cluster)
+        slave, master = rows[slave_id], rows[whole.master_id]
         assert (slave["alive"], slave["inSync"], slave["role"]) == (True, False, "slave")
         assert slave["endOffset"] + slave["lagBytes"] == master["endOffset"]
         assert slave["lagBytes"] > 0 == master["lagBytes"]
