@@ -321,13 +321,14 @@ class Replica(Service):
                 assert log.confirm_offset >= 0, "records of this log are dispatched at once"
             case Serve():
                 self._serve(effect)
-            case Follow(master, may_begin_anew):
-                self._follow(master, may_begin_anew)
-            case Reorder(epoch, may_begin_anew):
+            case Follow(master, may_begin_anew, epoch):
+                self._follow(master, may_begin_anew, epoch)
+            case Reorder(epoch, may_begin_anew, ordered):
                 node = process.node
                 assert isinstance(node, SlaveNode)
                 process.epoch = epoch
                 node.machine.may_begin_anew = may_begin_anew
+                node.machine.ordered_epoch = ordered
                 self._do_slave(node.handle(Ordered(epoch), self.clock.monotonic_ms()))
             case _:
                 self._change_log(effect)
@@ -371,7 +372,7 @@ class Replica(Service):
 
         self._decide(node.log_grew)
 
-    def _follow(self, master: int, may_begin_anew: bool) -> None:
+    def _follow(self, master: int, may_begin_anew: bool, epoch: int) -> None:
         process = self._now
         process.node = SlaveNode(
             self.log,
@@ -381,6 +382,7 @@ class Replica(Service):
             is_learner=self.is_learner,
             may_begin_anew=may_begin_anew,
         )
+        process.node.machine.ordered_epoch = epoch
         process.epoch, process.master = process.roles.epoch, master
         self._witness.say(f"replica {self.number} follows {master} in epoch {process.epoch}")
 

@@ -26,8 +26,10 @@ from rmqstore.replication.protocol.events import (
     HaState,
     LogGrew,
     Opened,
+    Ordered,
     ReceiveEnded,
     SaveEpochs,
+    SaveEpochState,
     Send,
     SendLog,
     Tick,
@@ -181,6 +183,47 @@ def test_slave_says_where_to_begin_once_that_is_on_the_disk() -> None:
     assert not [each for each in slave.on(reply, 0) if isinstance(each, Send)]
     log.flushed_offset = 200
     assert [each for each in slave.on(LogGrew(), 0) if isinstance(each, Send)] == [Send(Ack(100))]
+
+
+def ordered_slave(log: ModelLog, *, epoch: int, options: HaOptions) -> AutoSwitchSlave:
+    """Return a slave that was ordered to its master in *epoch*, and knows no later one."""
+    log.carry_out(SaveEpochState(log.epoch_state.learn(epoch)))
+    slave = AutoSwitchSlave(log, broker_id=2, options=options)
+    slave.ordered_epoch = epoch
+    slave.on(Opened(), 0)
+    return slave
+
+
+def test_slave_follows_a_java_master_that_does_not_list_the_ordered_epoch() -> None:
+    slave = ordered_slave(ModelLog().begin(1).put("a"), epoch=3, options=LIKE_JAVA)
+    slave.on(FrameReceived(HandshakeReply(300, 1, entries((1, 0)))), 0)
+    assert slave.state is HaState.TRANSFER
+    assert slave.on(Ordered(3), 0) == []
+
+
+@pytest.mark.parametrize("case", ["ours is later", "without an order", "order of another epoch"])
+def test_slave_follows_no_java_master_of_an_epoch_that_may_be_over(case: str) -> None:
+    log = ModelLog().begin(1).put("a")
+    if case == "ours is later":
+        log.begin(2).put("b")
+    slave = ordered_slave(log, epoch=3, options=LIKE_JAVA)
+    if case == "without an order":
+        slave.ordered_epoch = -1
+    elif case == "order of another epoch":
+        slave.ordered_epoch = 2
+    effects = slave.on(FrameReceived(HandshakeReply(300, 1, entries((1, 0)))), 0)
+    assert "has not begun its epoch yet" in repr(effects)
+    assert slave.state is not HaState.TRANSFER
+
+
+def test_slave_follows_no_master_of_ours_that_does_not_list_the_ordered_epoch() -> None:
+    slave = ordered_slave(ModelLog().begin(1).put("a"), epoch=3, options=CHECKED)
+    [hello] = slave.on(Opened(), 0)
+    assert isinstance(hello, Send)
+    assert isinstance(hello.frame, Handshake)
+    crc = handshake_crc(hello.frame)
+    reply = HandshakeReply(300, 1, entries((1, 0)), handshake_crc=crc)
+    assert "has not begun its epoch yet" in repr(slave.on(FrameReceived(reply), 0))
 
 
 def test_slave_takes_no_label_between_those_of_the_master() -> None:

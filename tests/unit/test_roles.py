@@ -112,7 +112,7 @@ def test_a_replica_without_a_role_becomes_slave() -> None:
     assert done(log, roles.become_slave("b", 6, may_begin_anew=True)) == [
         SaveEpochState(EpochState(known_epoch=6, has_replicas=True)),
         Gate(),
-        Follow("b", may_begin_anew=True),
+        Follow("b", may_begin_anew=True, epoch=6),
     ]
     assert (roles.role, roles.master, roles.epoch) == ("slave", "b", 6)
 
@@ -129,7 +129,7 @@ def test_a_master_becomes_slave_with_its_log_on_the_disk() -> None:
         SaveEpochState(state.end(300)),
         SaveEpochState(state.end(300).share().learn(3)),
         Gate(),
-        Follow("b", may_begin_anew=False),
+        Follow("b", may_begin_anew=False, epoch=3),
     ]
 
 
@@ -137,12 +137,12 @@ def test_a_slave_that_is_ordered_again_keeps_its_side_unless_it_has_halted() -> 
     log = ModelLog().begin(1).put("abc")
     roles = roles_of(log)
     done(log, roles.become_slave("b", 3))
-    assert done(log, roles.become_slave("b", 3)) == [Reorder(3, may_begin_anew=False)]
+    assert done(log, roles.become_slave("b", 3)) == [Reorder(3, may_begin_anew=False, ordered=3)]
     assert done(log, roles.become_slave("b", 4, may_begin_anew=True)) == [
         SaveEpochState(EpochState(known_epoch=4, has_replicas=True)),
-        Reorder(4, may_begin_anew=True),
+        Reorder(4, may_begin_anew=True, ordered=4),
     ]
-    again = [EndSide(), Gate(), Follow("b", may_begin_anew=False)]
+    again = [EndSide(), Gate(), Follow("b", may_begin_anew=False, epoch=4)]
     assert done(log, roles.become_slave("b", 4, is_halted=True)) == again
     assert done(log, roles.become_slave("c", None))[-1] == Follow("c", may_begin_anew=False)
 

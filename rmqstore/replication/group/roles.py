@@ -99,18 +99,21 @@ class AwaitDispatch:
 
 @dataclass(frozen=True, slots=True)
 class Follow(Generic[A]):
-    """Connect to *master*, and copy its log."""
+    """Connect to *master*, and copy its log. *epoch* is that of the order, -1 without one."""
 
     master: A
     may_begin_anew: bool
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """Go on with the present master, under the order to follow it in *epoch*."""
+    """Go on with the present master, and with no other of an epoch before *epoch*. *ordered* is
+    the epoch of the order, -1 without one."""
 
     epoch: int
     may_begin_anew: bool
+    ordered: int = -1
 
 
 RoleEffect = (
@@ -273,7 +276,7 @@ class RoleMachine(Generic[A]):
 
     def _to_order(self, epoch: int, may_begin_anew: bool) -> Change[A]:
         yield from self._save_order(epoch)
-        yield Reorder(self.epoch, may_begin_anew)
+        yield Reorder(self.epoch, may_begin_anew, epoch)
 
     def _to_slave(self, master: A, epoch: int, may_begin_anew: bool) -> Change[A]:
         yield from self.end(is_clean=True)
@@ -281,7 +284,7 @@ class RoleMachine(Generic[A]):
         yield Gate()
         self.role, self.master, self.failure = "slave", master, None
         self._has_side = True
-        yield Follow(master, may_begin_anew)
+        yield Follow(master, may_begin_anew, epoch)
 
     def _save_order(self, epoch: int) -> Change[A]:
         """Save the order: a replica that dies after it refuses the masters of older epochs."""

@@ -155,7 +155,21 @@ class AutoSwitchSlave(SlaveMachine):
     def _ordered(self, epoch: int) -> list[Effect]:
         if self._master_epoch is None or self._master_epoch >= epoch:
             return []
+        if self._is_unlisted(self._master_epoch):
+            return []
         return self._close(f"ordered to epoch {epoch}; {self._replaced(self._master_epoch)}", 0)
+
+    def _is_unlisted(self, epoch: int) -> bool:
+        """Tell whether the master of the ordered epoch may name *epoch*, an older one.
+
+        RocketMQ does not list an epoch that begins where its last one did, so a master that was
+        elected again before it got a byte names the older one. The order is for this address, and
+        what this replica holds is not of a later epoch than the one named.
+        """
+        ours = self._log.epochs
+        is_held_later = bool(ours) and ours[-1].epoch > epoch
+        is_ordered = self.ordered_epoch == known_epoch(self._log)
+        return is_ordered and not self._is_checked and not is_held_later
 
     def _replaced(self, epoch: int) -> str:
         return (
@@ -195,7 +209,7 @@ class AutoSwitchSlave(SlaveMachine):
                 f"{reply.epoch}; its epoch list ends with {theirs.last}"
             )
 
-        if reply.epoch < known_epoch(log):
+        if reply.epoch < known_epoch(log) and not self._is_unlisted(reply.epoch):
             return self._close(self._replaced(reply.epoch))
         if halt := self._far_ahead(reply.epoch):
             return halt

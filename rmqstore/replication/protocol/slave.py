@@ -74,6 +74,8 @@ class SlaveMachine(ABC):
         self._options = options
 
         self.may_begin_anew = may_begin_anew
+        self.ordered_epoch = -1
+        """The epoch that the order to follow this master named, -1 without one."""
         """Whether this log may be given up for a master whose first byte is after its end."""
 
         self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = 0

@@ -280,12 +280,13 @@ class Roles:
                 await self.work(self._log.gate)
             case Serve():
                 self._serve(effect)
-            case Follow(master, may_begin_anew):
-                self._follow(master, begin_anew=may_begin_anew)
-            case Reorder(epoch, may_begin_anew):
+            case Follow(master, may_begin_anew, epoch):
+                self._follow(master, begin_anew=may_begin_anew, epoch=epoch)
+            case Reorder(epoch, may_begin_anew, ordered):
                 if self._slave is None or self._slave.is_over:
                     raise StoreError(f"the role of slave ended: {self._machine.failure}")
                 self._slave.node.machine.may_begin_anew = may_begin_anew
+                self._slave.node.machine.ordered_epoch = ordered
                 self._slave.ordered(epoch)
             case FlushLog() | PromiseConfirm() | SaveEpochs() | SaveEpochState():
                 await self.work(partial(self._log.carry_out, effect))
@@ -327,7 +328,7 @@ class Roles:
             raise StoreError(f"the role of master ended: {self._machine.failure}")
         return self._master
 
-    def _follow(self, master: Address, *, begin_anew: bool) -> None:
+    def _follow(self, master: Address, *, begin_anew: bool, epoch: int) -> None:
         settings = self._settings
         node = SlaveNode(
             self._log,
@@ -338,6 +339,7 @@ class Roles:
             sync_from_last_file=settings.sync_from_last_file,
             may_begin_anew=begin_anew,
         )
+        node.machine.ordered_epoch = epoch
         self._slave = SlaveSide(
             self._loop,
             self._store,
