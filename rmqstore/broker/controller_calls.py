@@ -39,6 +39,8 @@ _ALL_EVERY = 4
 """Of so many heartbeats one goes to all controllers, the others to the leader alone."""
 _STRANGERS_MAX = 3
 """So often a broker registers its address again before it gives way to another with its id."""
+_URGED_MAX = 3
+"""So many heartbeats in a row are sent before their time because the answers want another one."""
 _UNANSWERED_MAX = 2
 """A leader that leaves more heartbeats than that without an answer is searched for again."""
 _NEVER = frozenset(
@@ -140,6 +142,9 @@ class ControllerCalls:
         self.is_registered = self.is_displaced = False
         self.trouble = ""
         """Why the leader refused the last request for this broker; empty when it did not."""
+        self.is_beat_due = False
+        """Whether the leader waits for another heartbeat, before the next one is due by time."""
+        self._urged = 0
         self._has_master = False
         self._is_master = False
         self._beats = 0
@@ -179,6 +184,7 @@ class ControllerCalls:
         if self.is_displaced:
             return []
         self._beats += 1
+        self.is_beat_due = False
         self._unanswered += 1
         self._asked.clear()
         if self._unanswered > _UNANSWERED_MAX:
@@ -348,6 +354,8 @@ class ControllerCalls:
         if not header.is_leader:
             return None
         self.leader, self._unanswered = source, 0
+        self._urged = self._urged + 1 if header.wants_report else 0
+        self.is_beat_due = 0 < self._urged <= _URGED_MAX
         self._has_master = header.master_broker_id is not None
         if header.master_broker_id is None:
             return None

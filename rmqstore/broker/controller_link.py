@@ -351,6 +351,8 @@ class ControllerLink:
             said = self._calls.failed(call, was_sent=True)
         else:
             said = self._calls.answered(call, answer)
+        if self._calls.is_beat_due:
+            self._beat_due.set()
         await self._heed(said)
         self._send(self._calls.due(self._host.now_ms(), wall_ms=self._host.wall_ms()))
 

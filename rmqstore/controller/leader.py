@@ -332,6 +332,11 @@ class Leader:
 
     # Heartbeats and time.
 
+    def wants_report(self, group: str, broker_id: int) -> bool:
+        """Return whether an election waits for the next heartbeat of a living broker."""
+        waiting = self.waiting.get(group)
+        return waiting is not None and waiting.is_short and broker_id in waiting.waits_for
+
     def lease(self, group: str, broker_id: int, now_ms: int) -> int:
         """Grant the sender of a heartbeat a lease, and return its duration; 0 for none.
 

@@ -63,6 +63,7 @@ def beat_answer(call: Call, *, leads: bool = True, master: int | None = 1, **fie
         master_address=fields.pop("address", OWN if master == 1 else "10.0.1.9:1"),
         master_epoch=fields.pop("epoch", 3),
         sync_state_set_epoch=4,
+        wants_report=fields.pop("wants_report", False),
     )
     members = frozenset(fields.pop("members", (1, 2)))
     assert not fields
@@ -84,6 +85,23 @@ def registered(machine: ControllerCalls) -> ControllerCalls:
     machine.answered(call, call.request.respond(ResponseCode.SUCCESS, fields=fields, body=body))
     assert machine.is_registered
     return machine
+
+
+def test_beat_that_an_election_waits_for_is_due_at_once_and_not_for_ever() -> None:
+    machine = calls_of(ONE)
+    led_by(machine, ONE)
+    registered(machine)
+    assert not machine.is_beat_due
+    for _ in range(3):
+        led_by(machine, ONE, wants_report=True)
+        assert machine.is_beat_due
+    led_by(machine, ONE, wants_report=True)
+    assert not machine.is_beat_due
+    led_by(machine, ONE)
+    led_by(machine, ONE, wants_report=True)
+    assert machine.is_beat_due
+    machine.beat(0, HEADER)
+    assert not machine.is_beat_due
 
 
 class Java:

@@ -182,3 +182,5 @@ class ControllerHeartbeatResponseHeader(MasterHeader):
     is_leader: bool = boolean("isLeader")
     lease_ms: int = int64("leaseMillis", default=0)
     """The lease that the master has from the moment when it sent the heartbeat; 0 for none."""
+    wants_report: bool = boolean("wantsReport", default=False)
+    """An election waits for the next heartbeat of this broker, because this one was too early."""
