@@ -34,6 +34,7 @@ _PROPERTIES = "UNIQ_KEY\x01C000020267764E0E2F2A67BCF9970000\x02WAIT\x01true\x02T
 
 def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[str, float]:
     """Return the figures of *server* with *count* messages, by name."""
+    rss_before_mib = server.rss_mib()
     link = Link(server)
     header = SendMessageRequestHeaderV2(
         producer_group="bench",
@@ -74,7 +75,9 @@ def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[st
     began, cpu_s = time.perf_counter(), server.cpu_s()
     time.sleep(idle_s)
     figures["idle_core_percent"] = (server.cpu_s() - cpu_s) / (time.perf_counter() - began) * 100
+    figures["rss_before_mib"] = rss_before_mib
     figures["rss_mib"] = server.rss_mib()
+    figures["rss_without_files_mib"] = server.rss_mib() - server.rss_mib("RssFile")
     link.close()
     return figures
 

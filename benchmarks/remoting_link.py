@@ -30,9 +30,9 @@ class Server:
         """Return the processor time of the process so far."""
         return cpu_seconds(self.pid)
 
-    def rss_mib(self) -> float:
-        """Return the resident memory of the process."""
-        return (status_KiB(self.pid, "VmRSS") or 0) / 1024
+    def rss_mib(self, name: str = "VmRSS") -> float:
+        """Return the resident memory of the process, or the part that the kernel calls *name*."""
+        return (status_KiB(self.pid, name) or 0) / 1024
 
 
 class Link:
