@@ -46,7 +46,7 @@ def test_master_is_killed_back_and_forth_and_both_brokers_end_equal(cluster: Mix
     with cluster.producing("back-and-forth"):
         for number in itertools.count():
             before = cluster.wait_whole()
-            master = cluster.broker(before.master_id)
+            master = cluster.member(before.master_id)
             masters.add(master)
             made.append(f"made-{number}")
             cluster.change_metadata(master, made[-1])
@@ -60,5 +60,5 @@ def test_master_is_killed_back_and_forth_and_both_brokers_end_equal(cluster: Mix
                 cluster.wait_acknowledged(FEW)
     whole = cluster.wait_whole()
     cluster.wait_readable()
-    cluster.wait_equal_metadata(made, master=cluster.broker(whole.master_id))
+    cluster.wait_equal_metadata(made, master=cluster.member(whole.master_id))
     cluster.wait_equal_logs()

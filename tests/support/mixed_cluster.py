@@ -1,4 +1,4 @@
-"""A group of one Java broker and one of ours, under controllers of ours or of Java."""
+"""A group of two brokers, each Java's or ours, under a controller of ours or of Java."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import CommitOffsetRequestHeader
 from tests.golden import RELEASES
+from tests.support.either_broker import EitherBroker
 from tests.support.java_broker import controller_settings
 from tests.support.java_cluster import LIMIT_S, Broker, JavaCluster
 from tests.support.java_replica import Replica
 from tests.support.log_files import have_equal_logs
-from tests.support.our_broker import OurBroker
 from tests.support.waiting import spin_until
 
 _ASK_S = 10.0
@@ -35,10 +35,19 @@ class Controllers(enum.Enum):
 
 
 class MixedCluster(JavaCluster):
-    """A Java broker and one of ours as one group, with a nameserver of ours and a Java client."""
+    """A group with a nameserver of ours and a Java client. *are_java* says which brokers begin as
+    Java's."""
 
-    def __init__(self, release: str, root: Path, *, controllers: Controllers) -> None:
+    def __init__(
+        self,
+        release: str,
+        root: Path,
+        *,
+        controllers: Controllers,
+        are_java: Sequence[bool] = (True, False),
+    ) -> None:
         self._controllers = controllers
+        self._are_java = are_java
         super().__init__(release, root)
 
     def _start(self, *, with_java_nameserver: bool) -> None:
@@ -49,11 +58,15 @@ class MixedCluster(JavaCluster):
         else:
             self._start_java_controller().wait_ready(timeout=LIMIT_S)
         self.client = self.java("peer.cluster.Client", self.root / "client")
-        self.java_broker, self.our_broker = Broker(self, 0), OurBroker(self, 1)
-        self.brokers = [self.java_broker, self.our_broker]
-        starting = self.java_broker.start()
-        self.our_broker.start()
-        starting.wait_ready(timeout=LIMIT_S)
+        self.members = [
+            EitherBroker(self, number, is_java=each) for number, each in enumerate(self._are_java)
+        ]
+        self.brokers = [*self.members]
+        for starting in [each.start() for each in self.members if each.is_java]:
+            starting.wait_ready(timeout=LIMIT_S)
+        for each in self.members:
+            if not each.is_java:
+                each.start()
         self.client.wait_ready(timeout=LIMIT_S)
 
     def _start_java_controller(self) -> Replica:
@@ -65,6 +78,13 @@ class MixedCluster(JavaCluster):
         config = home / "server.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return self.java("peer.cluster.Server", home, "controller", config)
+
+    def member(self, broker_id: int | None) -> EitherBroker:
+        """Return the broker to which the controller gave an id."""
+        assert broker_id is not None
+        found = self.broker(broker_id)
+        assert isinstance(found, EitherBroker)
+        return found
 
     def change_metadata(self, broker: Broker, name: str) -> None:
         """Make a topic and a group of that name at *broker*, the master, and commit an offset."""
@@ -83,13 +103,13 @@ class MixedCluster(JavaCluster):
 
         asyncio.run(commit())
 
-    def wait_equal_metadata(self, names: Sequence[str], *, master: Broker) -> None:
+    def wait_equal_metadata(self, names: Sequence[str], *, master: EitherBroker) -> None:
         """Return once both brokers have the same tables, with what was made by *names* in them.
 
         The versions are the same, too, but for a slave of 5.3.3: it steps them for each topic that
         it takes over.
         """
-        has_versions = master is self.java_broker or self.release != RELEASES[0]
+        has_versions = master.runs_java or self.release != RELEASES[0]
         tables: list[TakenTables] = []
         why = ""
 
@@ -102,9 +122,7 @@ class MixedCluster(JavaCluster):
                 return False
             one, other = (_contents(each, with_versions=has_versions) for each in tables)
             why = "; ".join(
-                f"{name}: Java has {one[name]}, ours {other[name]}"
-                for name in one
-                if one[name] != other[name]
+                f"{name}: {one[name]} and {other[name]}" for name in one if one[name] != other[name]
             )
             return not why
 

@@ -51,6 +51,13 @@ class OurServer:
             self._process.communicate()
             self._process = None
 
+    def stop(self) -> None:
+        """SIGTERM; the process has ended on return."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.communicate(timeout=START_S)
+        self._process = None
+
     def send_signal(self, number: signal.Signals) -> None:
         """Pause or continue the process."""
         assert self._process is not None
