@@ -64,10 +64,12 @@ class NameserverCalls:
         may_be_known = self.registered is not None and not self._is_leaving
         return (announcement is None and may_be_known) or now_ms >= self._call_ms
 
-    def due_ms(self, until_ms: int | None) -> int:
+    def due_ms(self, now_ms: int, until_ms: int | None) -> int:
         """Return when to look again whether a call is due. *until_ms* is when the present
         announcement ends by itself, None for never."""
-        return self._call_ms if until_ms is None else min(self._call_ms, until_ms)
+        if until_ms is None or until_ms <= now_ms:
+            return self._call_ms
+        return min(self._call_ms, until_ms)
 
     # ---- a call
 

@@ -154,7 +154,9 @@ class NameserverLink:
                 until_ms = None if announcement is None else self._host.announced_until_ms
                 nameserver.wake.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout((calls.due_ms(until_ms) - now_ms) / 1000 + 0.001):
+                    async with asyncio.timeout(
+                        (calls.due_ms(now_ms, until_ms) - now_ms) / 1000 + 0.001
+                    ):
                         await nameserver.wake.wait()
         finally:
             if beating is not None:

@@ -25,6 +25,7 @@ from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.registrar import Announcer
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
 from rmqstore.sim.world import World
@@ -96,7 +97,7 @@ class Cluster(World):
         super().__init__(
             seed, replicas=replicas, steps=steps, faults=faults, shape=shape, is_traced=is_traced
         )
-        self.clients_checker = ClusterChecker(self.checker)
+        self.clients_checker = ClusterChecker(self.checker, has_all_ack=self.shape.quorum.all_ack)
         self.workload.attach(self)
         self.bystanders = (*(each.number for each in self.nameservers.nodes), *CLIENTS)
 
@@ -138,6 +139,11 @@ class Cluster(World):
         )
         self.brokers[replica.number] = broker
         return broker
+
+    def on_decision(self, view: View) -> None:
+        super().on_decision(view)
+        if view.is_risky:
+            self.clients_checker.warned()
 
     # ---- what replicas do
 

@@ -9,7 +9,10 @@
 - Once faults have healed the tables of all brokers are equal, and a client's message is
   acknowledged.
 
-Nothing is given up: the settings of these groups promise all of it (`cluster`).
+Nothing is given up: the settings of these groups promise all of it (`cluster`). There are two bounds
+to that. Where puts wait for a number of copies, a replica outside of the set may be elected: it has
+the messages, but it need not have the topics. And an operator may elect a replica in spite of a
+warning that names what may be lost; then what was acknowledged before counts no longer.
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ _Place = tuple[int, int]
 class ClusterChecker:
     """Follows the clients of one world, whose logs *checker* follows."""
 
-    def __init__(self, checker: Checker) -> None:
+    def __init__(self, checker: Checker, *, has_all_ack: bool) -> None:
+        """*has_all_ack*: puts wait for all members of the set, and members alone are elected."""
         self._checker = checker
+        self._has_all_ack = has_all_ack
         self._keys: dict[int, str] = {}
         self._sent: dict[str, _Place] = {}
         self._read: dict[_Place, int] = {}
@@ -80,10 +85,19 @@ class ClusterChecker:
         if group:
             self._groups.add(group)
 
+    def warned(self) -> None:
+        """Take note that an operator elected a replica in spite of a warning."""
+        self._sent.clear()
+        self._read.clear()
+        self._topics.clear()
+        self._groups.clear()
+
     # ---- what must be there
 
     def elected(self, broker: Broker) -> None:
         """Look at the tables of a broker that begins to serve as the master."""
+        if not self._has_all_ack:
+            return
         tables = broker.metadata.tables
         lost = sorted((self._topics - tables.topics.keys()) | (self._groups - tables.groups.keys()))
         if lost:

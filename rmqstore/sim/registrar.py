@@ -225,7 +225,7 @@ class Registrar:
             self._go_on(self._requests.__next__)
             return
         until_ms = None if announcement is None else lease_end_ms(self._replica)
-        self._look_at(self._replica.clock.world_us(self._calls.due_ms(until_ms)))
+        self._look_at(self._replica.clock.world_us(self._calls.due_ms(now_ms, until_ms)))
 
     def _look_at(self, when_us: int) -> None:
         if self._look_us is None or when_us < self._look_us:

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
-from rmqstore.errors import ConfigError, CorruptionError, NotWritable, StoreError
+from rmqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    NotWritable,
+    RemotingError,
+    StoreError,
+)
 from rmqstore.message import Durability
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
@@ -18,6 +25,7 @@ from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.fastjson import loads
 from rmqstore.remoting.frames import Frame
+from rmqstore.store.metadata import TopicConfig
 from tests.support.broker_group import Group, bodies, controller_of, group_of, put, takes_puts
 from tests.support.loops import on_loop
 from tests.support.waiting import WAIT_S, until
@@ -124,6 +132,41 @@ async def test_a_master_without_controllers_takes_no_puts_and_leaves_the_routes(
         finally:
             await group.stop("a")
             await controller.close()
+
+
+@on_loop
+async def test_a_slave_joins_the_set_once_it_holds_the_topics_of_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll, is_cut = Follower._poll, True
+
+    async def cut(self: Follower, changes_id: str, number: int) -> Frame:
+        if is_cut:
+            raise RemotingError("the way to the master's port for clients is cut")
+        return await poll(self, changes_id, number)
+
+    monkeypatch.setattr(Follower, "_poll", cut)
+    async with group_of(tmp_path, "a", "b", all_ack_in_sync_state_set=True) as group:
+        name = await group.master(members=1)
+        master = group.brokers.pop(name)
+        ((other, slave),) = group.brokers.items()
+        group.brokers[name] = master
+        spread = await master.metadata.change_topic(TopicConfig("T", 3, 3))
+        assert spread.remark is None
+        for number in range(10):
+            await put(master, f"{number}")
+            end = master.store.store.end_offset
+            assert slave.replica is not None
+            await slave.replica.wait_caught_up(end)
+        assert master.role.members == {master.role.broker_id}
+
+        is_cut = False
+        await until(lambda: len(master.role.members) == 2, "the slave has joined")
+        assert slave.metadata.topic("T") == TopicConfig("T", 3, 3)
+        epoch = master.role.epoch
+        await group.kill(name)
+        assert await group.master(after=epoch) == other
+        assert slave.metadata.topic("T") == TopicConfig("T", 3, 3)
 
 
 @on_loop

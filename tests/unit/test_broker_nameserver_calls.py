@@ -65,7 +65,7 @@ def test_a_broker_is_registered_at_once_and_again_after_the_period() -> None:
     assert call(calls, MASTER, 10) == [RequestCode.REGISTER_BROKER]
     assert calls.is_known
     assert not calls.is_due(MASTER, 9 + PERIOD_MS)
-    assert calls.due_ms(None) == 10 + PERIOD_MS
+    assert calls.due_ms(0, None) == 10 + PERIOD_MS
     assert calls.is_due(MASTER, 10 + PERIOD_MS)
 
 
@@ -75,7 +75,7 @@ def test_a_call_without_success_is_made_again_after_a_second() -> None:
     call(calls, MASTER, 0, codes=refused)
     assert not calls.is_known
     assert calls.failure
-    assert calls.due_ms(None) == RETRY_MS
+    assert calls.due_ms(0, None) == RETRY_MS
     call(calls, MASTER, RETRY_MS)
     assert calls.is_known
     assert not calls.failure
@@ -86,10 +86,10 @@ def test_changes_and_a_lost_connection_make_a_call_due_soon() -> None:
     call(calls, MASTER, 0)
     calls.changed(100)
     calls.changed(104)
-    assert calls.due_ms(None) == 105
+    assert calls.due_ms(0, None) == 105
     call(calls, SLAVE, 105)
     calls.lost(200)
-    assert calls.due_ms(None) == 300
+    assert calls.due_ms(0, None) == 300
 
 
 def test_a_change_during_a_call_makes_another_one_due() -> None:
@@ -136,7 +136,7 @@ def test_a_registration_whose_answer_is_lost_may_have_arrived_and_is_taken_back(
 def test_the_end_of_the_lease_is_looked_at_when_it_comes() -> None:
     calls = NameserverCalls()
     call(calls, MASTER, 0)
-    assert calls.due_ms(700) == 700
+    assert calls.due_ms(0, 700) == 700
     assert not calls.is_due(MASTER, 700)
     assert calls.is_due(None, 700)
 

@@ -12,13 +12,32 @@ from rmqstore.replication.group.sync_state_set import Proposal, SyncStateSet
 class Master:
     """Broker 1 with a log of 100 bytes, all confirmed, and replicas that acknowledge."""
 
-    def __init__(self, *members: int) -> None:
+    def __init__(self, *members: int, waits_for_admission: bool = False) -> None:
         self.replicas = Replicas(1)
-        self.held = SyncStateSet(self.replicas, lag_ms_max=100, answer_ms_max=50)
+        self.held = SyncStateSet(
+            self.replicas,
+            lag_ms_max=100,
+            answer_ms_max=50,
+            waits_for_admission=waits_for_admission,
+        )
         self.held.begin(members, set_epoch=1, epoch=1, epoch_start_offset=60, now_ms=0)
 
-    def connect(self, broker_id: int, ack: int, *, now_ms: int = 0, learner: bool = False) -> None:
-        self.replicas.connected(broker_id, connection=broker_id, is_learner=learner, now_ms=now_ms)
+    def connect(
+        self,
+        broker_id: int,
+        ack: int,
+        *,
+        now_ms: int = 0,
+        learner: bool = False,
+        names_epochs: bool = False,
+    ) -> None:
+        self.replicas.connected(
+            broker_id,
+            connection=broker_id,
+            is_learner=learner,
+            names_epochs=names_epochs,
+            now_ms=now_ms,
+        )
         self.held.connected(broker_id)
         self.ack(broker_id, ack, now_ms=now_ms)
 
@@ -60,6 +79,49 @@ def test_learner_never_joins() -> None:
     master = Master(1)
     master.connect(2, 100, learner=True)
     assert master.review(0) is None
+
+
+def test_replica_that_waits_for_admission_joins_once_it_is_admitted() -> None:
+    master = Master(1, waits_for_admission=True)
+    master.connect(2, 100, names_epochs=True)
+    master.connect(3, 100, names_epochs=True)
+    assert master.review(0) is None
+    master.held.admit({3})
+    assert master.proposed(0) == {1, 3}
+
+
+def test_admission_ends_with_the_next_one_and_with_the_epoch_but_members_stay() -> None:
+    master = Master(1, 3, waits_for_admission=True)
+    master.connect(2, 100, names_epochs=True)
+    master.connect(3, 100, names_epochs=True)
+    master.held.admit({2})
+    master.held.admit({})
+    assert master.review(0) is None
+    master.held.admit({2})
+    master.held.begin({1}, set_epoch=2, epoch=2, epoch_start_offset=60, now_ms=0)
+    master.replicas.acked(2, 100, epoch=2, end_offset=100, now_ms=0)
+    assert master.review(0) is None
+    master.held.admit({2})
+    assert master.proposed(0) == {1, 2}
+
+
+def test_replica_of_rocketmq_needs_no_admission() -> None:
+    master = Master(1, waits_for_admission=True)
+    master.connect(2, 100)
+    assert master.proposed(0) == {1, 2}
+
+
+def test_possible_members_are_those_of_all_proposals_without_an_answer() -> None:
+    master = Master(1, 2)
+    master.connect(2, 100)
+    master.connect(3, 100)
+    proposal = master.review(0)
+    assert proposal is not None
+    assert master.held.possible == {1, 2, 3}
+    master.held.lost(proposal.number, now_ms=0)
+    assert master.held.possible == {1, 2, 3}
+    master.held.refuse(proposal.number, now_ms=0)
+    assert master.held.possible == {1, 2}
 
 
 def test_member_that_lags_leaves_after_its_time() -> None:
