@@ -20,6 +20,7 @@ from rmqstore.message import Durability
 from rmqstore.sim.brokers import Broker
 from rmqstore.sim.clients import CLIENTS, Consumer, Operator, Producer
 from rmqstore.sim.cluster_checker import ClusterChecker
+from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Faults
 from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.registrar import Announcer
@@ -99,6 +100,8 @@ class Cluster(World):
         )
         self.clients_checker = ClusterChecker(self.checker, has_all_ack=self.shape.quorum.all_ack)
         self.workload.attach(self)
+        assert isinstance(self.controller, Controllers), "the group has a set"
+        self.controller.is_careful = True
         self.bystanders = (*(each.number for each in self.nameservers.nodes), *CLIENTS)
 
     def _drawn_shape(self, rng: Random, replicas: int) -> Shape:

@@ -93,6 +93,8 @@ class Controllers:
         """Attempts to take replicas out of the set that never come back with what they held."""
         self._distrusted: frozenset[int] = frozenset()
         self._is_healed = False
+        self.is_careful = False
+        """Whether operators elect no replica that may lack messages."""
         self.view = View(0, 0, frozenset(), 0)
 
     def _clock(self) -> MachineClock:
@@ -306,7 +308,11 @@ class Controllers:
     def elect(self) -> None:
         """Request the election of another replica, rarely of one that may lack messages."""
         group = self.group
-        wanted = self._subjects if self._rng.random() < 0.1 else group.voters
+        if self.is_careful:
+            is_safe = group.terms is not None and group.terms.all_ack
+            wanted: Collection[int] = group.sync_state_set if is_safe else ()
+        else:
+            wanted = self._subjects if self._rng.random() < 0.1 else group.voters
         others = [
             each
             for each in sorted(wanted)

@@ -148,8 +148,10 @@ class RouteChecker:
             claim.reigned_ms = self._now_ms()
 
     def _ended_ms(self, address: str, role: Role) -> int | None:
-        """Return when a reign was found to have ended, None while it lasts."""
-        if role_of(self._replicas[address]) == role:
+        """Return when a reign was found to have ended, None while it lasts; it goes on where the
+        same replica is master in a later epoch."""
+        now = role_of(self._replicas[address])
+        if now is not None and now.broker_id == role.broker_id and now.epoch >= role.epoch:
             self._ended.pop((address, role.epoch), None)
             return None
         return self._ended.setdefault((address, role.epoch), self._now_ms())

@@ -18,6 +18,7 @@ PLACES = (
     "rmqstore/replication/",
     "rmqstore/controller/",
     "rmqstore/nameserver/",
+    "rmqstore/broker/",
     "csrc/replica/",
     "rmqstore/epochs.py",
     "rmqstore/sim/",
