@@ -81,6 +81,7 @@ fuzz: $(VENV)/installed
 
 sim: $(VENV)/extension
 	$(BIN)/python -m rmqstore.sim --seconds $(or $(SECONDS),60)
+	$(BIN)/python -m rmqstore.sim --cluster --seconds $(or $(SECONDS),60)
 
 # Ends at the first failure, whose seed and test it names.
 soak: $(VENV)/extension
