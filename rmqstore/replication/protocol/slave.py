@@ -74,9 +74,9 @@ class SlaveMachine(ABC):
         self._options = options
 
         self.may_begin_anew = may_begin_anew
+        """Whether this log may be given up for a master whose first byte is after its end."""
         self.ordered_epoch = -1
         """The epoch that the order to follow this master named, -1 without one."""
-        """Whether this log may be given up for a master whose first byte is after its end."""
 
         self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = 0
         # Whether the next frame of log data is the first on this connection.
