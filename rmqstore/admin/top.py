@@ -1,10 +1,10 @@
-"""The state of broker groups at one moment, for `rmqstore top`: masters, epochs, sets and lag.
+"""Broker groups at one moment, for `rmqstore top`: masters, epochs, sets, lag and leases.
 
     async with NameserverAdmin("10.0.0.1:9876") as nameserver:
         view = await observe(nameserver, None, ["broker-a"])
 
 A nameserver names the live brokers, a controller the masters and sync-state sets, and each broker
-reports the end of its log. What no server reports is None.
+reports the end of its log and its lease. What no server reports is None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["HEADS", "ReplicaRow", "View", "observe"]
 
 HEADS = (
     *("broker name", "id", "address", "role", "alive", "epoch", "in sync", "set epoch"),
-    *("end offset", "lag"),
+    *("end offset", "lag", "lease"),
 )
 """The heads of the cells of a row."""
 
@@ -46,18 +46,21 @@ class ReplicaRow:
     end_offset: int | None = None
     lag_bytes: int | None = None
     """The bytes that the master has and this broker lacks, by their reports."""
+    lease_ms: int | None = None
+    """What is left of the lease of a master of this library: 0 while it may not acknowledge."""
 
     def cells(self) -> tuple[object, ...]:
         """Return the row for people, below HEADS."""
         words = {None: "-", True: "yes", False: "no"}
         numbers = (self.set_epoch, self.end_offset, self.lag_bytes)
         set_epoch, end, lag = ("-" if each is None else each for each in numbers)
+        lease = "-" if self.lease_ms is None else f"{self.lease_ms} ms"
         return (
             *(self.broker_name, self.broker_id, self.address),
             "master" if self.is_master else "slave",
             words[self.is_alive],
             "-" if self.epoch is None else self.epoch,
-            *(words[self.is_in_sync], set_epoch, end, lag),
+            *(words[self.is_in_sync], set_epoch, end, lag, lease),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -73,6 +76,7 @@ class ReplicaRow:
             "syncStateSetEpoch": self.set_epoch,
             "endOffset": self.end_offset,
             "lagBytes": self.lag_bytes,
+            "leaseMillis": self.lease_ms,
         }
 
 
@@ -162,33 +166,38 @@ def _of_nameserver(info: ClusterInfo, names: Collection[str]) -> list[ReplicaRow
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a broker reports of its log."""
+    """What a broker reports of its log and, as a master, of its lease."""
 
     end_offset: int
     last_epoch: int | None = None
+    lease_ms: int | None = None
 
 
 async def _report_of(server: ServerAdmin, row: ReplicaRow) -> _Report | None:
     if not row.is_alive:
         return None
-    for ask in (_epoch_report, _status_report):
-        try:
-            return await ask(server, row.address)
-        except (RemotingError, ValueError):
-            # A broker without epochs, or an address that cannot be reached from here.
-            continue
-    return None
+    # A broker without epochs does not answer the first, and a slave has no lease.
+    report = await _epoch_report(server, row.address)
+    if report is not None and not row.is_master:
+        return report
+    try:
+        status = await server.broker_status(row.address)
+        end_offset = int(status.get("commitLogMaxOffset", ""))
+        lease = status.get("leaseRemainingMillis")
+        lease_ms = None if lease is None else int(lease)
+    except (RemotingError, ValueError):
+        return report
+    if report is None:
+        return _Report(end_offset, lease_ms=lease_ms)
+    return replace(report, lease_ms=lease_ms)
 
 
-async def _epoch_report(server: ServerAdmin, address: str) -> _Report:
-    cache = await server.epoch_cache(address)
+async def _epoch_report(server: ServerAdmin, address: str) -> _Report | None:
+    try:
+        cache = await server.epoch_cache(address)
+    except (RemotingError, ValueError):
+        return None
     return _Report(cache.end_offset, cache.entries[-1].epoch if cache.entries else None)
-
-
-async def _status_report(server: ServerAdmin, address: str) -> _Report:
-    """Return what a broker that is not in controller mode reports. Raises ValueError for less."""
-    status = await server.broker_status(address)
-    return _Report(int(status.get("commitLogMaxOffset", "")))
 
 
 def _with_offsets(pairs: Sequence[tuple[ReplicaRow, _Report | None]]) -> list[ReplicaRow]:
@@ -202,6 +211,7 @@ def _with_offsets(pairs: Sequence[tuple[ReplicaRow, _Report | None]]) -> list[Re
                 epoch=found.last_epoch if row.epoch is None else row.epoch,
                 end_offset=found.end_offset,
                 lag_bytes=None if master_end is None else max(0, master_end - found.end_offset),
+                lease_ms=found.lease_ms,
             )
         rows.append(row)
     return rows

@@ -50,9 +50,9 @@ def cluster() -> Iterator[Cluster]:
     stack = AsyncExitStack()
     questions: list[int] = []
 
-    def broker(end: int) -> dict[int, Handler]:
+    def broker(end: int, table: bytes) -> dict[int, Handler]:
         body = b'{"brokerId":1,"epochList":[{"epoch":4,"startOffset":0}],"maxOffset":%d}' % end
-        return {
+        return without_epochs(table) | {
             RequestCode.GET_BROKER_EPOCH_CACHE: lambda connection, request: request.respond(
                 ResponseCode.SUCCESS, body=body
             )
@@ -71,7 +71,8 @@ def cluster() -> Iterator[Cluster]:
             return format_address(server.address)
 
         ends = [b'"commitLogMaxOffset":"%d"' % end for end in (90, 70)]
-        handlers = [broker(500), broker(120), *map(without_epochs, [*ends, b""])]
+        leased = b'"commitLogMaxOffset":"510","leaseRemainingMillis":"6400"'
+        handlers = [broker(500, leased), broker(120, b""), *map(without_epochs, [*ends, b""])]
         brokers = [await serve(each) for each in handlers]
         config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
         nameserver = await stack.enter_async_context(NameServer(config))
@@ -136,11 +137,11 @@ def test_a_nameserver_alone_shows_ids_ends_and_lag(cluster: Cluster) -> None:
     first, second, third, fourth, fifth = cluster.brokers
     assert rows[0][:4] == ["broker name", "id", "address", "role"]
     assert rows[1:] == [
-        ["b", "0", first, "master", "yes", "4", "-", "-", "500", "0"],
-        ["b", "1", second, "slave", "yes", "4", "-", "-", "120", "380"],
-        ["x", "0", third, "master", "yes", "-", "-", "-", "90", "0"],
-        ["x", "1", fourth, "slave", "yes", "-", "-", "-", "70", "20"],
-        ["y", "0", fifth, "master", "yes", "-", "-", "-", "-", "-"],
+        ["b", "0", first, "master", "yes", "4", "-", "-", "500", "0", "6400 ms"],
+        ["b", "1", second, "slave", "yes", "4", "-", "-", "120", "380", "-"],
+        ["x", "0", third, "master", "yes", "-", "-", "-", "90", "0", "-"],
+        ["x", "1", fourth, "slave", "yes", "-", "-", "-", "70", "20", "-"],
+        ["y", "0", fifth, "master", "yes", "-", "-", "-", "-", "-", "-"],
     ]
     only = top("-n", cluster.nameserver, "-c", "d").splitlines()[1:]
     assert [line.split("\t")[0] for line in only] == ["x", "x", "y"]
@@ -151,18 +152,19 @@ def test_a_controller_adds_masters_sets_and_why_a_group_waits(cluster: Cluster) 
     cluster.questions.clear()
     found = json.loads(top("-a", cluster.controller, "-b", "b", "--json"))
     assert [
-        (each["brokerId"], each["role"], each["inSync"], each["lagBytes"], each["alive"])
+        (each["brokerId"], each["role"], each["inSync"], each["lagBytes"], each["leaseMillis"])
         for each in found["brokers"]
     ] == [
-        (1, "slave", False, 380, True),
-        (2, "master", True, 0, True),
-        (3, "slave", False, None, False),
+        (1, "slave", False, 380, None),
+        (2, "master", True, 0, 6400),
+        (3, "slave", False, None, None),
     ]
+    assert [each["alive"] for each in found["brokers"]] == [True, True, False]
     assert {each["syncStateSetEpoch"] for each in found["brokers"]} == {9}
     assert (found["waitReasons"], found["unknown"]) == ({}, [])
 
     both = top("-n", cluster.nameserver, "-a", cluster.controller)
-    assert f"b\t2\t{cluster.brokers[0]}\tmaster\tyes\t4\tyes\t9\t500\t0\n" in both
+    assert f"b\t2\t{cluster.brokers[0]}\tmaster\tyes\t4\tyes\t9\t500\t0\t6400 ms\n" in both
     assert f"x\t0\t{cluster.brokers[2]}\tmaster\tyes\t-" in both
     assert "b waits for a master: two copies" in both
     missing = top("-a", cluster.controller, "-b", "b", "-b", "z", code=1)

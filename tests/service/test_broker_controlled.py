@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rmqstore.admin.controller import ControllerAdmin
+from rmqstore.admin.top import observe
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
@@ -42,6 +44,11 @@ async def test_a_lone_broker_gets_id_role_and_lease(tmp_path: Path) -> None:
         await put(broker, "one")
         assert broker.controllers is not None
         assert broker.controllers.leader == group.controllers[0]
+        async with ControllerAdmin(group.controllers[0]) as controller:
+            (row,) = (await observe(None, controller, ["broker-a"])).rows
+        assert (row.is_master, row.is_in_sync) == (True, True)
+        assert row.lease_ms is not None
+        assert 0 < row.lease_ms <= broker.config.controller_heartbeat_timeout_ms
 
 
 @on_loop

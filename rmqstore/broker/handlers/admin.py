@@ -105,6 +105,9 @@ class AdminRequests:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
+        lease_end_ms = None if context.replica is None else context.replica.lease_end_ms
+        if lease_end_ms is not None:
+            values["leaseRemainingMillis"] = max(lease_end_ms - context.now_ms(), 0)
         for part in ("Put", "Get"):
             for time in ("YesterdayMorning", "TodayMorning", "TodayNow"):
                 values[f"msg{part}Total{time}"] = 0
