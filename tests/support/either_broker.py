@@ -30,8 +30,7 @@ class EitherBroker(Broker):
         if self.is_java:
             return super().start()
         if self._server is None:
-            # A controller assigns the id. RocketMQ writes -1 for that, which is no id of a file.
-            settings = {**parse_properties(self._config.read_text()), "brokerId": "0"}
+            settings = parse_properties(self._config.read_text())
             self._server = OurServer("broker", settings, root=self._root, name="broker")
         else:
             self._server.start()

@@ -69,7 +69,7 @@ class StoredMessage:
 
 
 def decode_messages(data: bytes) -> list[StoredMessage]:
-    """Return the messages of an answer. Raises RemotingFrameError for bytes that are no records."""
+    """Return the messages of an answer. Raises RemotingFrameError for bytes that hold none."""
     found = []
     at = 0
     while at < len(data):
