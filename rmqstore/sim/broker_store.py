@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rmqstore.errors import PutError
 from rmqstore.message import Durability, GetStatus, PutStatus, decode_properties
@@ -13,10 +13,7 @@ from rmqstore.sim.coroutines import Pause, Resume
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.witness import Put
 
-if TYPE_CHECKING:
-    from rmqstore.sim.brokers import Sends
-
-__all__ = ["BrokerStore", "records_in"]
+__all__ = ["BrokerStore", "Sends", "records_in"]
 
 _RECORD = struct.Struct(">qq")
 
@@ -33,6 +30,13 @@ class _Receipt:
 def records_in(body: bytes) -> list[tuple[int, int]]:
     """Return the queue offset, and the number of the put, of each record that a pull returned."""
     return list(_RECORD.iter_unpack(body))
+
+
+class Sends(Protocol):
+    """Takes the messages that clients send."""
+
+    def new_put(self, *, key: str, queue: int, size: int) -> Put:
+        """Return the put of a message, with a number of its own."""
 
 
 class BrokerStore:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.handlers.groups import GroupRequests
@@ -32,7 +32,7 @@ from rmqstore.net.addresses import Address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.sim import coroutines
-from rmqstore.sim.broker_store import BrokerStore
+from rmqstore.sim.broker_store import BrokerStore, Sends
 from rmqstore.sim.broker_tables import BrokerTables, TableFiles
 from rmqstore.sim.calls import Answer, Caller
 from rmqstore.sim.clock import Timeline
@@ -44,7 +44,7 @@ from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.witness import Put
 
-__all__ = ["Broker", "Sends", "port_of"]
+__all__ = ["Broker", "port_of"]
 
 _PORTS = 1000
 _SAVE_OFFSETS_MS = 1000
@@ -66,13 +66,6 @@ def _config() -> BrokerConfig:
     return BrokerConfig(
         name=GROUP, cluster_name=CLUSTER, host="10.0.0.1", create_topics=False, slave_reads=True
     )
-
-
-class Sends(Protocol):
-    """Takes the messages that clients send."""
-
-    def new_put(self, *, key: str, queue: int, size: int) -> Put:
-        """Return the put of a message, with a number of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -267,7 +267,7 @@ class World:
         self.nameservers.changed(replica)
 
     def on_role(self, replica: Replica) -> None:
-        """Do nothing: the puts of this world go to whoever takes them."""
+        """Do nothing: the puts of this world go to any replica that takes them."""
 
     def on_lease(self, replica: Replica) -> None:
         self.nameservers.changed(replica)

@@ -247,7 +247,7 @@ class SharedTables(ABC):
     async def _keep(self, number: int, *names: str) -> Spread:
         """Save tables and wait for the slaves, at the same time."""
         changes_id = self._changes_id
-        # Before the answer: whoever joins after it holds the change.
+        # Before the answer: a slave that joins after it holds the change.
         self._admit()
         saving = self._begin_saving(*names)
         self._wake()
