@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
-from rmqstore.broker.metadata.shared import SharedTables
+from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.errors import DiskError
 from rmqstore.sim.coroutines import Pause, Resume
@@ -19,10 +19,7 @@ from rmqstore.store.metadata import (
     TopicTable,
 )
 
-if TYPE_CHECKING:
-    from rmqstore.sim.brokers import Broker
-
-__all__ = ["READERS", "BrokerTables", "TableFiles"]
+__all__ = ["READERS", "BrokerTables", "Owner", "TableFiles"]
 
 READERS = "readers"
 """The group of all consumers."""
@@ -60,10 +57,23 @@ class TableFiles:
         )
 
 
+class Owner(Broker, Protocol):
+    """The broker of the tables, in one life of its process."""
+
+    def later(self, ms: int, action: Callable[..., None], *args: Any) -> None:
+        """Do something in a turn of this process, unless it ends before."""
+
+    async def sync(self) -> None:
+        """Return when a file is on the disk. Raises DiskError where that is full."""
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+        """Run a coroutine in the turns of this process."""
+
+
 class BrokerTables(SharedTables):
     """The tables of one life of a broker."""
 
-    def __init__(self, broker: Broker, files: TableFiles, *, process: str) -> None:
+    def __init__(self, broker: Owner, files: TableFiles, *, process: str) -> None:
         super().__init__(broker, process=process)
         self._owner = broker
         self._files = files
