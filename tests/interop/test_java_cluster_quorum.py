@@ -30,6 +30,7 @@ _QUORUM = {
     # A copy on a slave that is no member counts in RocketMQ, and such a slave is not elected: both
     # slaves stay members, however loaded the machine is.
     "haMaxTimeSlaveNotCatchup": 60000,
+    "haHousekeepingInterval": 20000,
 }
 
 

@@ -36,9 +36,13 @@ class Relay:
 
     def cut(self) -> None:
         """End all connections and take none; on return nothing gets through any more."""
+        self.stop()
+        self.drop()
+
+    def stop(self) -> None:
+        """Pass nothing on any more, and take no connections; `drop` ends those there are."""
         with self._lock:
             self._is_cut = True
-        self.drop()
 
     def mend(self) -> None:
         """Take connections again."""
@@ -98,7 +102,7 @@ class Relay:
         change: Callable[[bytes], bytes],
     ) -> None:
         with suppress(OSError):
-            while data := one.recv(_CHUNK_BYTES):
+            while (data := one.recv(_CHUNK_BYTES)) and not self._is_cut:
                 other.sendall(change(data))
         with self._lock:
             for each in (one, other):

@@ -167,9 +167,15 @@ class Broker:
         self._process.process.send_signal(number)
 
     def cut(self) -> None:
-        """Cut the broker off from everybody, in both directions."""
+        """Cut the broker off from everybody, in both directions.
+
+        All ways are stopped before the first connection ends. Otherwise the broker could report to
+        some what it saw of the cut elsewhere.
+        """
         for each in self._ways():
-            each.cut()
+            each.stop()
+        for each in self._ways():
+            each.drop()
 
     def mend(self) -> None:
         """End the cut."""
@@ -189,16 +195,17 @@ class Broker:
             for each in ways:
                 each.mend()
 
+    def drop_slaves(self) -> None:
+        """End the connections by which others copy from this broker."""
+        for each in self._others:
+            each._to_brokers[self._number][0].drop()
+
     @property
     def _others(self) -> list[Broker]:
         return [each for each in self._cluster.brokers if each is not self]
 
     def _ways(self) -> list[Relay]:
-        """Returns the relays to and from this broker.
-
-        Those between brokers come first. Otherwise a slave could acknowledge more than it reported
-        after the controller saw the connection of its master end.
-        """
+        """Returns the relays to and from this broker."""
         return [
             *(way for ways in self._to_brokers.values() for way in ways),
             *(way for each in self._others for way in each._to_brokers[self._number]),
