@@ -82,8 +82,8 @@ def test_what_clients_must_bear_happens_to_them() -> None:
         changes += world.clients_checker.changes
         again += world.clients_checker.repeated
     assert epochs > 12
-    assert acknowledged > 300
-    assert changes > 20
+    assert acknowledged > 150
+    assert changes > 8
     assert again > 0, "a message that was stored twice, since an answer was lost"
 
 
@@ -104,7 +104,7 @@ def _acknowledge_anyway(broker: brokers.Broker, put: Put) -> None:
 
 SABOTAGE = {
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 5
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 20
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
