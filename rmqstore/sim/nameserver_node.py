@@ -7,6 +7,7 @@ arrived meanwhile is handled at once, before the next scan.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -69,6 +70,8 @@ class NameserverNode:
         self._clock = clock
         self._observer = observer
         self._paused_until_us = 0
+        self._put_off: deque[Callable[[], None]] = deque()
+        """What came during a pause, in its order."""
         self._started_ms = 0
         self._decoders: dict[End, FrameDecoder] = {}
         self.table = RouteTable(self._options)
@@ -90,6 +93,7 @@ class NameserverNode:
         """End the process, or the machine; then no broker is notified."""
         self.is_up = False
         self._paused_until_us = 0
+        self._put_off.clear()
         for end in self._decoders:
             if loses_power:
                 end.vanish()
@@ -103,16 +107,21 @@ class NameserverNode:
 
     def _turn(self, action: Callable[[], None]) -> None:
         """Do something now, or when the process goes on, unless it dies before."""
-        if self._timeline.now_us >= self._paused_until_us:
+        if self._timeline.now_us >= self._paused_until_us and not self._put_off:
             action()
             return
-        life = self.life
+        self._put_off.append(action)
+        if len(self._put_off) == 1:
+            self._timeline.at(self._paused_until_us, self._go_on, self.life)
 
-        def later() -> None:
-            if life == self.life and self.is_up:
-                self._turn(action)
-
-        self._timeline.at(self._paused_until_us, later)
+    def _go_on(self, life: int) -> None:
+        if life != self.life or not self.is_up:
+            return
+        if self._timeline.now_us < self._paused_until_us:
+            self._timeline.at(self._paused_until_us, self._go_on, life)
+            return
+        while self._put_off:
+            self._put_off.popleft()()
 
     def _scan(self, life: int) -> None:
         def scan() -> None:
