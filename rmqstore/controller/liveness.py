@@ -6,6 +6,9 @@ is not part of the replicated state. Times are monotonic milliseconds of this no
 A report counts from the moment after which it was certainly sent. A broker of this library returns,
 in each heartbeat, the time that this node named in its last answer: the heartbeat was sent after
 it. A Java broker gets no answers, so its reports count from their arrival.
+
+While the process of this node is stopped, or its machine suspended, heartbeats wait in its sockets.
+That time counts against no broker.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ from rmqstore.controller.commands import Terms
 from rmqstore.replication.group.log_rank import LogRank
 from rmqstore.replication.group.quorum import elector_wait_ms
 
-__all__ = ["HEARTBEAT_TIMEOUT_MS", "Heartbeat", "Leases", "Liveness", "Report"]
+__all__ = ["HEARTBEAT_TIMEOUT_MS", "PULSE_MS", "Heartbeat", "Leases", "Liveness", "Report"]
 
 HEARTBEAT_TIMEOUT_MS = 10_000
 """How long a broker counts as alive after a heartbeat without a timeout, as in RocketMQ."""
+PULSE_MS = 200
+"""How often a node records that it runs."""
+_STOPPED_MS = 3 * PULSE_MS
+"""A node that records nothing for longer was stopped, and reads what waited for as long."""
 
 _NO_LOG = LogRank(-1, -1)
 
@@ -76,6 +83,23 @@ class Liveness:
 
     def __init__(self) -> None:
         self._reports: dict[tuple[str, int], Report] = {}
+        self._ran_ms: int | None = None
+        self._stopped_ms = 0
+        self._catches_up_until_ms: int | None = None
+        """Until then what comes may be as old as *_stopped_ms*; None where it was never stopped."""
+
+    def ran(self, now_ms: int) -> None:
+        """Record that the node runs: every PULSE_MS, and before it handles what has come."""
+        last_ms, self._ran_ms = self._ran_ms, now_ms
+        if last_ms is None or now_ms - last_ms <= _STOPPED_MS:
+            return
+        self._stopped_ms, self._catches_up_until_ms = last_ms, now_ms + _STOPPED_MS
+        for report in self._reports.values():
+            if report.ended_ms is None:
+                report.received_ms += now_ms - last_ms
+
+    def _catches_up(self, now_ms: int) -> bool:
+        return self._catches_up_until_ms is not None and now_ms < self._catches_up_until_ms
 
     def record(self, beat: Heartbeat, connection: Hashable, now_ms: int) -> bool:
         """Record a heartbeat; False for one that is older than the last recorded.
@@ -89,7 +113,7 @@ class Liveness:
             if (beat.life, beat.number) <= (known.beat.life, known.beat.number):
                 return False
         if beat.life is None:
-            as_of_ms = now_ms
+            as_of_ms = self._stopped_ms if self._catches_up(now_ms) else now_ms
         else:
             as_of_ms = min(beat.seen_ms, now_ms)
         is_known_refusal = known is not None and known.beat.refused_epoch == beat.refused_epoch
@@ -109,8 +133,11 @@ class Liveness:
     def closed(self, connection: Hashable, now_ms: int) -> list[tuple[str, int]]:
         """Record that a connection closed; return the brokers that ended with it.
 
-        A broker that has sent heartbeats on a newer connection stays alive.
+        A broker that has sent heartbeats on a newer connection stays alive. While this node was
+        stopped a broker may have opened another one: it ends by its timeout then.
         """
+        if self._catches_up(now_ms):
+            return []
         ended = []
         for key, report in self._reports.items():
             if report.connection == connection and report.ended_ms is None:

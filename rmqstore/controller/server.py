@@ -25,7 +25,7 @@ from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.engines.raft import RaftEngine
 from rmqstore.controller.leader import Election, Leader, Waiting
-from rmqstore.controller.liveness import Liveness
+from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
 from rmqstore.controller.notices import Notices
 from rmqstore.controller.requests import Requests
@@ -190,6 +190,7 @@ class Controller:
             await engine.close()
             raise
         self._server = server
+        self._tasks.start(self._pulse(), name="pulse")
         self._tasks.start(self._scan_brokers(), name="scan of brokers")
         self._tasks.start(self._scan_masters(), name="scan of masters")
         self._log.info("started at %s", format_address(server.address))
@@ -239,8 +240,10 @@ class Controller:
         return self._process_id
 
     def now_ms(self) -> int:
-        """Return the time of the monotonic clock."""
-        return int(self._clock() * 1000)
+        """Return the time of the monotonic clock. Each call shows that this node runs."""
+        now_ms = int(self._clock() * 1000)
+        self.liveness.ran(now_ms)
+        return now_ms
 
     def metadata(self) -> Mapping[str, str]:
         """Return the extFields of an answer to GET_METADATA_INFO."""
@@ -393,6 +396,11 @@ class Controller:
 
         delay_s = max(0.0, (at_ms - self.now_ms()) / 1000)
         self._timers[group] = asyncio.get_running_loop().call_later(delay_s, review)
+
+    async def _pulse(self) -> None:
+        while True:
+            self.now_ms()
+            await asyncio.sleep(PULSE_MS / 1000)
 
     async def _scan_brokers(self) -> None:
         while True:

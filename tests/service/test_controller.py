@@ -210,6 +210,30 @@ async def test_lost_master_is_replaced_and_the_living_are_notified(tmp_path: Pat
 
 
 @on_loop
+async def test_controller_that_was_stopped_replaces_no_master_before_it_reads_its_sockets(
+    tmp_path: Path,
+) -> None:
+    ahead_s = 0.0
+    async with (
+        Controller(
+            config_of(tmp_path / "log", scan_masters_interval_ms=20),
+            clock=lambda: time.monotonic() + ahead_s,
+        ) as controller,
+        brokers_of(controller, 1, 2) as brokers,
+    ):
+        await java_group(brokers)
+        ahead_s = 60.0
+        await brokers[1].beat()
+        assert controller.status().living_brokers == 2
+        # The node runs on, and the master stays silent for its 30 s.
+        while ahead_s < 95.0 and controller.status().living_brokers == 2:
+            ahead_s += 0.3
+            await brokers[1].beat()
+        assert 89.0 < ahead_s < 91.0
+        assert await master_after(controller, 1, brokers[1].beat) == 2
+
+
+@on_loop
 async def test_broker_that_cannot_be_reached_at_first_is_notified_later(tmp_path: Path) -> None:
     async with Controller(config_of(tmp_path / "log")) as controller:
         # No other test listens at this host, so the port stays free.
