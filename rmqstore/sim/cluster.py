@@ -33,6 +33,8 @@ from rmqstore.sim.world import World
 
 __all__ = ["Cluster"]
 
+_PART_MS = 3000
+_LAST_MS = (400, 1500, 6000)
 _CHANGES = 0.5
 """The share of the steps in which the operator makes a topic or a group."""
 
@@ -56,12 +58,33 @@ class Clients(Workload):
         self.consumer = Consumer(third, **options)
         self.operator = Operator(fourth, **options)
         self._record = cluster.clients_checker
+        self._network = cluster.network
+        self._nameservers = nameservers
+        self._parts = Random(f"clients {cluster.seed}")
+        self.is_cut_off = cluster.faults != Faults.none()
+        """Whether ways between clients and nameservers are blocked now and then."""
 
     def start(self) -> None:
         """Begin."""
         super().start()
         for each in (*self.producers, self.consumer, self.operator):
             each.start()
+        self._part_later()
+
+    def _part_later(self) -> None:
+        gap_ms = self._parts.expovariate(1 / _PART_MS)
+        self._timeline.after(int(gap_ms * 1000), self._part)
+
+    def _part(self) -> None:
+        """Cut a client off from a nameserver for a while, in one direction or both."""
+        if not self.is_cut_off:
+            return
+        way = self._parts.choice(CLIENTS), self._parts.choice(self._nameservers)
+        last_us = int(self._parts.choice(_LAST_MS) * 1000 * self._parts.random())
+        for source, target in self._parts.sample((way, way[::-1]), self._parts.choice((1, 2))):
+            self._network.block(source, target)
+            self._timeline.after(last_us, self._network.unblock, source, target)
+        self._part_later()
 
     def new_put(self, *, key: str, queue: int, size: int) -> Put:
         """Return the put of a message that a broker is about to store."""
@@ -172,6 +195,7 @@ class Cluster(World):
     # ---- the end
 
     def _settle(self) -> None:
+        self.workload.is_cut_off = False
         super()._settle()
         master = self.controller.view.master
         self.clients_checker.final(self.replicas[master].log, self.brokers[master])
