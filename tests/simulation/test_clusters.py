@@ -6,7 +6,7 @@ A failure is one integer: `python -m rmqstore.sim SEED --cluster` shows what hap
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -89,11 +89,13 @@ def test_what_clients_must_bear_happens_to_them() -> None:
 
 @dataclass(frozen=True)
 class Sabotage:
-    """What is done, in place of what, and from which seed on it is looked for."""
+    """What is done, in place of what, and from which seed on, under which faults, it is looked for;
+    None for those that the seed draws."""
 
     changes: tuple[tuple[type | Any, str, Any], ...]
     found: str
     first: int = 1
+    faults: sim.Faults | None = None
 
 
 def _acknowledge_anyway(broker: brokers.Broker, put: Put) -> None:
@@ -114,7 +116,7 @@ SABOTAGE = {
     "a master stays registered when its lease has ended": Sabotage(
         ((brokers, "may_be_announced", lambda role, **_: role.name is not None),),
         "as master of epoch",
-        48,
+        faults=replace(sim.Faults.none(), isolation=1, mean_gap_ms=1500),
     ),
     "the registration of a former master takes the place of a later one": Sabotage(
         ((RouteTable, "_refuse", lambda *_, **__: None),), "nameserver", 3
@@ -135,5 +137,5 @@ def test_sabotage_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name, instead in sabotage.changes:
         monkeypatch.setattr(owner, name, instead, raising=False)
     seeds = range(sabotage.first, sabotage.first + SABOTAGE_SEEDS)
-    violations = (sim.run(seed, cluster=True).violation for seed in seeds)
+    violations = (sim.run(seed, cluster=True, faults=sabotage.faults).violation for seed in seeds)
     assert sabotage.found in next(filter(None, violations), "")
