@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rmqstore.replication.protocol.events import Closed
 from rmqstore.replication.protocol.frames import ClassicData
 from tests.scenarios.pairs import (
+    OPTIONS,
     SIXTEEN,
     classic_pair,
     classic_slave,
@@ -174,6 +177,27 @@ def test_case_2_3_in_the_classic_protocol_halts_under_a_shorter_java_master() ->
     )
 
     assert slave.answer() == "0-600 abcdef 1@0"
+
+
+def test_a_classic_slave_waits_for_a_master_that_has_no_allowance_for_a_second() -> None:
+    slave = unconfirmed_log("abcdef")
+    play = classic_slave(slave, replace(OPTIONS, heartbeat_ms=100))
+    play.hears("slave", ClassicData(500), ClassicData(500, b"f" * 50))
+    play.lines.clear()
+
+    play.wait(1000).hears("slave", ClassicData(550)).wait(1001).hears("slave", ClassicData(550))
+    play.expect(
+        """
+        -- 1000 ms
+        slave > report 550
+        master > data 550+0
+        -- 1001 ms
+        slave > report 550
+        master > data 550+0
+        slave: halt (this log ends at 600, its master's at 550: what lies between is only here;
+            copy what is needed of it, then empty this replica)
+        """
+    )
 
 
 def test_case_2_3_in_the_classic_protocol_is_refused_by_a_shorter_master() -> None:

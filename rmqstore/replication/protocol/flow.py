@@ -7,9 +7,11 @@ and then sends empty frames without a pause (H10).
 
 from __future__ import annotations
 
-__all__ = ["FlowControl"]
+__all__ = ["PAUSE_MS_MAX", "FlowControl"]
 
 _SECOND_MS = 1000
+PAUSE_MS_MAX = _SECOND_MS
+"""The longest time without an allowance."""
 
 
 class FlowControl:

@@ -57,6 +57,7 @@ from rmqstore.replication.protocol.events import (
     SetConfirm,
     TruncateTo,
 )
+from rmqstore.replication.protocol.flow import PAUSE_MS_MAX
 from rmqstore.replication.protocol.frames import Ack, Body, Frame, Report
 
 __all__ = ["SlaveMachine"]
@@ -436,11 +437,12 @@ class SlaveMachine(ABC):
         )
 
     def _is_stalled(self, now_ms: int) -> bool:
-        """Tell, at a heartbeat, whether the master withholds bytes that it must have."""
-        return (
-            self._next_offset < self._master_end
-            and now_ms - self._moved_ms > 2 * self._options.heartbeat_ms
-        )
+        """Tell, at a heartbeat, whether the master withholds bytes that it must have.
+
+        A master without an allowance (`flow`) sends heartbeats and no bytes for a while.
+        """
+        limit_ms = max(2 * self._options.heartbeat_ms, 2 * PAUSE_MS_MAX)
+        return self._next_offset < self._master_end and now_ms - self._moved_ms > limit_ms
 
     def _stalled(self) -> list[Effect]:
         if self._has_moved or self._asks_from_start:
