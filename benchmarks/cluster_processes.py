@@ -41,7 +41,7 @@ Timing = tuple[Mapping[str, object], Mapping[str, object]]
 """The settings of brokers and of controllers."""
 TIMINGS: Mapping[str, Timing] = {
     "default": ({}, {}),
-    "lease 3 s": ({"masterLeaseMillis": 3000}, {}),
+    "lease 7 s": ({"masterLeaseMillis": 7000}, {}),
     "3 s": (
         {
             "controllerHeartBeatTimeoutMills": 3000,
@@ -61,7 +61,7 @@ TIMINGS: Mapping[str, Timing] = {
         {"scanNotActiveBrokerInterval": 100, "scanInactiveMasterInterval": 100},
     ),
 }
-"""RocketMQ's own times, with a shorter lease as well; a third of them; and those of a site that
+"""RocketMQ's own times, with a longer lease as well; a third of them; and those of a site that
 wants to switch quickly."""
 
 

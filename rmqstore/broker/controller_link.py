@@ -252,10 +252,9 @@ class ControllerLink:
 
     async def _join(self, broker_id: int, life: int) -> None:
         config = self._host.config
-        lease_ms = self._lease_ms
         self._replica = await self._host.open_replica(
             broker_id,
-            lease=Lease(lease_ms),
+            lease=Lease(config.granted_ms),
             waits_for_admission=True,
             on_proposal=self._propose,
             on_change=lambda status: self._changed(),
@@ -280,13 +279,6 @@ class ControllerLink:
     def _changed(self) -> None:
         if self._keeper is not None:
             self._keeper.check()
-
-    @property
-    def _lease_ms(self) -> int:
-        config = self._host.config
-        if config.lease_ms >= 0:
-            return config.lease_ms
-        return config.controller_heartbeat_timeout_ms * 7 // 10
 
     def _beat(self) -> None:
         assert self._calls is not None, "the broker has an id"
@@ -317,7 +309,7 @@ class ControllerLink:
             in_sync=replica.in_sync_replicas,
             min_in_sync=replica.min_in_sync_replicas,
             all_ack=replica.all_ack_in_sync_state_set,
-            lease_ms=self._lease_ms,
+            lease_ms=config.granted_ms,
         )
 
     def _propose(self, proposal: Proposal) -> None:

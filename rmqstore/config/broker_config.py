@@ -27,6 +27,8 @@ from rmqstore.errors import ConfigError
 
 __all__ = ["BrokerConfig"]
 
+_LEASE_MS = 3000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
@@ -204,7 +206,8 @@ class BrokerConfig:
         "ms",
         low=-1,
         help="time for which a master acknowledges after the last answer of a controller; 0 for no "
-        "limit, -1 for 70 % of controllerHeartBeatTimeoutMills",
+        "limit, -1 for 3 s or 3 heartbeats, the longer, but 70 % of "
+        "controllerHeartBeatTimeoutMills at most",
         effect="start; lease of a master, with enableControllerMode",
     )
     election_priority: int = option(
@@ -276,6 +279,17 @@ class BrokerConfig:
     def is_controlled(self) -> bool:
         """True where a controller assigns id and role."""
         return self.replica.controller_mode_enable
+
+    @property
+    def granted_ms(self) -> int:
+        """The duration of a master's lease; 0 without a limit.
+
+        The default mostly outlasts the replacement of a leading controller; elections wait for it.
+        """
+        if self.lease_ms >= 0:
+            return self.lease_ms
+        wanted_ms = max(_LEASE_MS, 3 * self.heartbeat_interval_ms)
+        return min(wanted_ms, self.controller_heartbeat_timeout_ms * 7 // 10)
 
     @property
     def is_slave(self) -> bool:

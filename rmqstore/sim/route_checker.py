@@ -85,10 +85,11 @@ class RouteChecker:
                     self._replaces(node, address, former, claim)
                 self._takes_over(node, address, claim)
                 claims[address] = claim
-        if claim is not None and request.code != RequestCode.UNREGISTER_BROKER:
+        if claim is not None and request.code == RequestCode.UNREGISTER_BROKER:
+            if number >= claim.connection:
+                del claims[address]
+        elif claim is not None and is_accepted:
             self._heard(address, claim, number, request.opaque)
-        elif claim is not None and number >= claim.connection:
-            del claims[address]
         self.look(node)
 
     def on_end(self, node: NameserverNode, number: int) -> None:

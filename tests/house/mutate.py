@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +46,8 @@ __all__ = [
 LIST = tree.ROOT / "tests" / "house" / "mutations.toml"
 _TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)?)`")
 _TEST_SECONDS_MAX = 300
+_NAME_SECONDS_MAX = 20
+"""More for each test that is named."""
 _BUILD_SECONDS_MAX = 600
 _FAILED = 1
 """The exit code of pytest when tests failed; others mean that it could not run them."""
@@ -201,10 +203,11 @@ class Copy:
             is_found=is_found, text="" if is_found else f"pytest ended with {code}:\n{answer}"
         )
 
-    def test(self, tests: Iterable[str]) -> tuple[int, str]:
+    def test(self, tests: Collection[str]) -> tuple[int, str]:
         """Return the exit code of the tests, and the end of what they printed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        return self.run([*command, "-o", "faulthandler_timeout=0"], _TEST_SECONDS_MAX)
+        seconds_max = _TEST_SECONDS_MAX + _NAME_SECONDS_MAX * len(tests)
+        return self.run([*command, "-o", "faulthandler_timeout=0"], seconds_max)
 
     def _build(self) -> tuple[int, str]:
         command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]

@@ -73,6 +73,21 @@ def test_controller_mode_needs_controllers_and_passes_over_role_and_id() -> None
     assert not config.is_slave
 
 
+@pytest.mark.parametrize(
+    ("text", "lease_ms"),
+    [
+        ("", 3000),
+        ("masterLeaseMillis=7000", 7000),
+        ("masterLeaseMillis=0", 0),
+        ("brokerHeartbeatInterval=2000", 6000),
+        ("controllerHeartBeatTimeoutMills=1000", 700),
+        ("brokerHeartbeatInterval=5000\ncontrollerHeartBeatTimeoutMills=20000", 14_000),
+    ],
+)
+def test_a_lease_lasts_for_heartbeats_and_ends_before_the_timeout(text: str, lease_ms: int) -> None:
+    assert BrokerConfig.from_properties(f"{text}\n").granted_ms == lease_ms
+
+
 def test_every_setting_is_read_back_from_its_own_file() -> None:
     config = BrokerConfig().replace(
         name="broker-a",
