@@ -87,13 +87,15 @@ def waiting_pull(topic: str, offset: int, wait_ms: int, **changes: Any) -> Frame
     return pull_request(topic, offset, suspend_timeout_ms=wait_ms, **{"sys_flag": flags, **changes})
 
 
-def heartbeat(client_id: str, *groups: str, topic: str = "T", **changes: Any) -> Frame:
-    """Return a heartbeat of a consumer of *groups*."""
+def heartbeat(
+    client_id: str, *groups: str, topic: str = "T", tags: str = "*", **changes: Any
+) -> Frame:
+    """Return a heartbeat of a consumer of *groups*, whose subscription has version 5."""
+    subscription = SubscriptionData(topic=topic, version=5, expression=tags)
     values: dict[str, Any] = {
         "client_id": client_id,
         "consumers": tuple(
-            ConsumerData(group=group, subscriptions=(SubscriptionData(topic=topic, version=5),))
-            for group in groups
+            ConsumerData(group=group, subscriptions=(subscription,)) for group in groups
         ),
         "producers": ("pg",),
         **changes,

@@ -137,15 +137,23 @@ async def test_refused_pull_is_answered_by_its_reason(
 
 
 @on_loop
-async def test_subscription_of_the_heartbeat_counts_unless_it_is_older(tmp_path: Path) -> None:
+async def test_every_message_is_sent_until_a_heartbeat_brings_the_subscription_of_a_pull(
+    tmp_path: Path,
+) -> None:
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
-        await filled(broker, client, "a")
-        assert (await call(client, broker, heartbeat("c1", "cg"))).code == ResponseCode.SUCCESS
+        await filled(broker, client, "a", "b")
+        beat = heartbeat("c1", "cg", tags="b")
+        assert (await call(client, broker, beat)).code == ResponseCode.SUCCESS
+
         pull = pull_request("T", 0, sys_flag=0, subscription_version=5)
-        assert (await call(client, broker, pull)).code == ResponseCode.SUCCESS
-        pull = pull_request("T", 0, sys_flag=0, subscription_version=6)
         answer = await call(client, broker, pull)
-        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+        assert [each.body for each in records_of(answer.body)] == [b"1"]
+        pull = pull_request("T", 0, sys_flag=0, subscription_version=6, expression_type="TAG")
+        answer = await call(client, broker, pull)
+        assert [each.body for each in records_of(answer.body)] == [b"0", b"1"]
+
+        pull = pull_request("T", 0, sys_flag=0, subscription_version=6, expression_type="SQL92")
+        assert (await call(client, broker, pull)).code == ResponseCode.SYSTEM_ERROR
 
 
 @on_loop
