@@ -65,4 +65,8 @@ def test_java_clients_send_find_and_consume(
         "shared": {"first": 2, "second": 2},
         "pushed to both": 60,
         "left": 4,
+        "in order": {"0": True, "1": True, "2": True},
+        "broadcast": [60, 60],
+        "polled": 60,
+        "committed": True,
     }

@@ -193,9 +193,10 @@ def _command(built: Path, program: str, flags: Sequence[str], *arguments: str) -
 
 @contextmanager
 def scratch(flags: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Yield *flags* and those that keep temporary files in a folder of their own.
+    """Yield *flags* and those that keep temporary files, and a user's, in a folder of their own.
 
-    Java unpacks native libraries into it and, killed, leaves them there.
+    Java unpacks native libraries into it and, killed, leaves them there. Clients keep offsets and
+    logs in the folder of their user.
     """
     with tempfile.TemporaryDirectory(prefix="java-") as folder:
-        yield [*flags, f"-Djava.io.tmpdir={folder}"]
+        yield [*flags, f"-Djava.io.tmpdir={folder}", f"-Duser.home={folder}"]

@@ -6,6 +6,7 @@ import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -13,15 +14,19 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -30,6 +35,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * RocketMQ's producers and consumers against one broker: NAMESRV. Prints a line "@NAME=JSON" for
@@ -37,6 +43,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public final class Main {
     private static final String TOPIC = "JavaClients";
+    private static final String ORDERED_TOPIC = "JavaOrdered";
     private static final long WAIT_MS = 90_000;
     private static final int CALL_MS = 30_000;
 
@@ -76,6 +83,9 @@ public final class Main {
         pull();
         find(producer, first);
         consume(producer);
+        consumeInOrder(producer);
+        broadcast();
+        pullLightly();
         producer.shutdown();
     }
 
@@ -191,13 +201,21 @@ public final class Main {
         return found[0];
     }
 
-    private DefaultMQPushConsumer consumer(String name) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("java-consumers");
+    private DefaultMQPushConsumer configured(String group, String name, String topic)
+        throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setMqClientApiTimeout(CALL_MS);
         consumer.setInstanceName(name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(TOPIC, "*");
+        consumer.subscribe(topic, "*");
+        return consumer;
+    }
+
+    private DefaultMQPushConsumer consumer(String group, String name, MessageModel model)
+        throws Exception {
+        DefaultMQPushConsumer consumer = configured(group, name, TOPIC);
+        consumer.setMessageModel(model);
         seen.put(name, ConcurrentHashMap.newKeySet());
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -218,11 +236,11 @@ public final class Main {
     }
 
     private void consume(DefaultMQProducer producer) throws Exception {
-        DefaultMQPushConsumer first = consumer("first");
+        DefaultMQPushConsumer first = consumer("java-consumers", "first", MessageModel.CLUSTERING);
         waitFor(() -> seenBy("first") == 20);
         print("pushed", seenBy("first"));
 
-        DefaultMQPushConsumer second = consumer("second");
+        DefaultMQPushConsumer second = consumer("java-consumers", "second", MessageModel.CLUSTERING);
         Map<String, Integer> queues = new TreeMap<>();
         waitFor(() -> {
             queues.put("first", queuesOf(first));
@@ -240,6 +258,73 @@ public final class Main {
         waitFor(() -> queuesOf(first) == 4);
         print("left", queuesOf(first));
         first.shutdown();
+    }
+
+    /** Each message names a chain and its number there; all of a chain are in one queue. */
+    private void consumeInOrder(DefaultMQProducer producer) throws Exception {
+        for (int i = 0; i < 60; i++) {
+            byte[] body = (i % 3 + " " + i).getBytes(StandardCharsets.UTF_8);
+            producer.send(new Message(ORDERED_TOPIC, body),
+                (queues, message, chain) -> queues.get((Integer) chain % queues.size()), i % 3);
+        }
+        Map<String, ConcurrentLinkedQueue<Integer>> chains = new ConcurrentHashMap<>();
+        DefaultMQPushConsumer consumer = configured("java-orderly", "orderly", ORDERED_TOPIC);
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt message : messages) {
+                String[] words = text(message).split(" ");
+                chains.computeIfAbsent(words[0], chain -> new ConcurrentLinkedQueue<>())
+                    .add(Integer.valueOf(words[1]));
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        waitFor(() -> chains.values().stream().mapToInt(ConcurrentLinkedQueue::size).sum() >= 60);
+        Map<String, Boolean> inOrder = new TreeMap<>();
+        chains.forEach((chain, numbers) -> inOrder.put(chain, isEveryThird(numbers)));
+        print("in order", inOrder);
+        consumer.shutdown();
+    }
+
+    private static boolean isEveryThird(ConcurrentLinkedQueue<Integer> numbers) {
+        Iterator<Integer> each = numbers.iterator();
+        int expected = numbers.peek() % 3;
+        while (each.hasNext()) {
+            if (each.next() != expected) {
+                return false;
+            }
+            expected += 3;
+        }
+        return numbers.size() == 20;
+    }
+
+    private void broadcast() throws Exception {
+        String group = "java-broadcast";
+        DefaultMQPushConsumer one = consumer(group, "one", MessageModel.BROADCASTING);
+        DefaultMQPushConsumer other = consumer(group, "other", MessageModel.BROADCASTING);
+        waitFor(() -> seenBy("one") == 60 && seenBy("other") == 60);
+        print("broadcast", List.of(seenBy("one"), seenBy("other")));
+        one.shutdown();
+        other.shutdown();
+    }
+
+    private void pullLightly() throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("java-lite");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout(CALL_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(TOPIC, "*");
+        consumer.start();
+        Set<String> bodies = new TreeSet<>();
+        waitFor(() -> {
+            consumer.poll(100).forEach(message -> bodies.add(text(message)));
+            return bodies.size() == 60;
+        });
+        print("polled", bodies.size());
+
+        MessageQueue queue = consumer.fetchMessageQueues(TOPIC).iterator().next();
+        consumer.commit();
+        print("committed", consumer.committed(queue) > 0);
+        consumer.shutdown();
     }
 
     private static int queuesOf(DefaultMQPushConsumer consumer) {
