@@ -4,9 +4,10 @@
         request = Frame.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = await client.call("10.0.0.1:9876", request, timeout=3.0)
 
-One connection for each address, opened when it is needed and again when it was lost. Many calls may
-wait on one connection; answers are matched by their opaque, in any order. A request is sent
-once: a call whose connection ends raises, and the caller decides.
+Each address has one connection, which is opened when a call needs it and opened again after a loss.
+Many calls may wait on one connection; answers arrive in any order and are matched by their opaque.
+A request is sent once: when the connection ends, the call raises, and the caller decides on a
+retry.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class RemotingClient:
     """Sends requests to any number of servers, all on the loop that it is used on.
 
     *handlers* answer the requests that servers send, as those of a RemotingServer do.
-    *connections_max* connections may be open at once; beyond, the least recently used one without
-    calls is closed.
+    *connections_max* connections may be open at once; above the limit, the least recently used
+    connection without calls is closed.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class RemotingClient:
         self._requests = Supervisor("remoting client", log=_log)
         self._opening: dict[Address, asyncio.Task[RemotingConnection | RemotingError]] = {}
         self._connections: dict[Address, RemotingConnection] = {}
-        """Open ones by address, the least recently used first."""
+        """Open connections by address, the least recently used first."""
         self._alive: set[RemotingConnection] = set()
-        """Open connections, and those that are still closing."""
+        """Open connections, and connections that are still closing."""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -146,7 +147,7 @@ class RemotingClient:
             opening.add_done_callback(lambda _: self._opening.pop(place, None))
         try:
             async with asyncio.timeout(timeout):
-                # Others may wait for the same connection.
+                # Other calls may wait for the same connection.
                 found = await asyncio.shield(opening)
         except TimeoutError:
             raise RemotingConnectError(
@@ -197,7 +198,7 @@ class RemotingClient:
         for place, connection in self._connections.items():
             if not connection.calls_waiting:
                 del self._connections[place]
-                connection.close("another connection takes its place")
+                connection.close("closed to make room for another connection")
                 return True
         return False
 

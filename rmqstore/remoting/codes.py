@@ -15,8 +15,8 @@ VERSION = 479
 
 
 class LanguageCode(IntEnum):
-    """The language that a peer is written in: its name in a JSON header, its number in a binary
-    one."""
+    """The language that a peer is written in: a name in JSON headers, a number in binary
+    headers."""
 
     JAVA = 0
     CPP = 1
@@ -160,7 +160,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -58,9 +58,9 @@ class ConnectionLimits:
     requests_max: int = 1024
     """Requests that are handled at once; further ones stay unread."""
     requests_bytes_max: int = 2 * FRAME_SIZE_MAX
-    """Bytes of the bodies of those requests."""
+    """Bytes of the bodies of the requests that are handled at once."""
     unsent_bytes_max: int = 64 * 1024 * 1024
-    """Bytes that the peer has not read yet. Beyond, the connection is cut off."""
+    """Bytes that the peer has not read yet. Above this limit the connection is cut off."""
     calls_max: int = 65536
     """Requests to the peer that wait for their answers."""
     idle_timeout_s: float = 120.0
@@ -115,7 +115,8 @@ class RemotingConnection(asyncio.Protocol):
         self.proxied_peer = proxied_peer
         """The client that a proxy named in its preface; not verified."""
         self.number = number
-        """Greater than those of the connections that its server accepted before; 0 without one."""
+        """The number of the connection, in the order of acceptance by its server; 0 for a
+        client's."""
         self.is_open = False
         self.close_reason = ""
         self._handlers = handlers
@@ -128,7 +129,7 @@ class RemotingConnection(asyncio.Protocol):
         self._decoder = FrameDecoder(limits.frame_bytes_max)
 
         self._backlog: deque[Frame] = deque()
-        """Requests that wait for others to be handled; at most those of one read."""
+        """Requests that wait until others are handled; at most the requests of one read."""
         self._backlog_bytes = 0
         self._handled = 0
         self._handled_bytes = 0
@@ -158,7 +159,7 @@ class RemotingConnection(asyncio.Protocol):
         return f"<RemotingConnection {self.address} {state}>"
 
     @property
-    def requests_in_hand(self) -> int:
+    def requests_in_progress(self) -> int:
         """Requests of the peer that are being handled."""
         return self._handled
 
@@ -169,7 +170,7 @@ class RemotingConnection(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete frames, requests in hand and unsent frames."""
+        """Bytes of incomplete frames, requests in progress and unsent frames."""
         return (
             self._decoder.held_bytes
             + self._backlog_bytes
@@ -231,13 +232,13 @@ class RemotingConnection(asyncio.Protocol):
         self._put_out(encode(request.with_opaque(self._next_opaque(), is_one_way=True)))
 
     def send(self, frame: Frame) -> None:
-        """Send *frame* as it is: the late answer to a request. Without effect on a connection that
-        is closed. Raises RemotingFrameError for a frame that no peer could read."""
+        """Send *frame* unchanged: the late answer to a request. Does nothing on a closed
+        connection. Raises RemotingFrameError for a frame that no peer could read."""
         if self.is_open:
             self._put_out(encode(frame))
 
     def close(self, reason: str = "closed by this side") -> None:
-        """Write the frames given to `send`, then close. Twice is harmless."""
+        """Write the frames given to `send`, then close. A second call does nothing."""
         if not self.is_open:
             return
         assert self._transport is not None
@@ -254,9 +255,9 @@ class RemotingConnection(asyncio.Protocol):
             self._transport.abort()
 
     def refuse_requests(self) -> None:
-        """Handle no further request; answers to those in hand still go out.
+        """Handle no further request; requests in progress are still answered.
 
-        Further requests are answered with GO_AWAY, those of peers that do not know it not at all.
+        Further requests are answered with GO_AWAY. Peers that do not know GO_AWAY get no answer.
         """
         self._is_stopped = True
         self._work()
@@ -342,7 +343,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _is_full(self) -> bool:
         if self._is_stopped or not self._writable.is_set():
-            # Refusals wait for nothing but the socket.
+            # Refusals wait only for the socket.
             return not self._writable.is_set()
         return (
             self._handled >= self._limits.requests_max
@@ -392,7 +393,7 @@ class RemotingConnection(asyncio.Protocol):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The handler's awaited task was cancelled, not this one.
+            # The task that the handler awaited was cancelled, not this task.
             cancelled = RuntimeError("a task that the handler awaited was cancelled")
             answer = self._failure_of(request, cancelled)
         except Exception as error:
@@ -452,7 +453,7 @@ class RemotingConnection(asyncio.Protocol):
             return await answer
         finally:
             del self._calls[opaque]
-            # The wait may end in the moment in which the connection does.
+            # The wait and the connection may end at the same moment.
             if answer.done() and not answer.cancelled():
                 answer.exception()
 
@@ -463,7 +464,7 @@ class RemotingConnection(asyncio.Protocol):
         else:
             waiting.set_result(answer)
 
-    # Bytes out, the end, and the clock.
+    # Output, the end of the connection, and the timer.
 
     def _put_out(self, data: bytes) -> None:
         self._out.append(data)
@@ -471,7 +472,7 @@ class RemotingConnection(asyncio.Protocol):
         if self._out_bytes > _UNSENT_HIGH_BYTES:
             self._flush()
         elif not (self._is_working or self._is_flush_due):
-            # Frames sent in one turn of the loop leave in one call.
+            # Frames sent during one turn of the loop are written with one call.
             self._is_flush_due = True
             self._loop.call_soon(self._flush_due)
 
@@ -502,7 +503,7 @@ class RemotingConnection(asyncio.Protocol):
         self.close_reason = reason
         self._backlog.clear()
         self._backlog_bytes = 0
-        self._writable.set()  # Senders that wait see the end.
+        self._writable.set()  # Waiting senders notice the end.
         for waiting in self._calls.values():
             if not waiting.done():
                 waiting.set_exception(

@@ -1,15 +1,15 @@
-"""JSON as Java's fastjson writes it, read; strict JSON, written.
+"""Reads JSON as Java's fastjson writes it, and writes strict JSON.
 
 Forms beyond JSON that fastjson 1.2.83 and fastjson2 write, and `loads` reads:
 
     {0:"a",1:"b"}                 keys without quotes: numbers, true, false, null, names
     {{"queueId":0}:5}, {[1]:5}    objects and arrays as keys
-    {"$ref":"$.a.b[0]"}           an object that was written before; also "$", "@" and ".."
+    {"$ref":"$.a.b[0]"}           an object that was written earlier; also "$", "@" and ".."
     'text', "\\x41"                single quotes, escapes of JavaScript
     1L 2S 3B 4F 5D, Set[1]        types of numbers and sets, commas after the last element
 
 Keys of Python dicts are always strings: 0 becomes "0", and an object or array becomes its own
-strict JSON text, which `loads` reads again. Of equal keys the last one counts, as in Java.
+strict JSON text, which `loads` reads again. The last of several equal keys counts, as in Java.
 Integers are exact. A value that a reference repeats is the same Python object. Half of a surrogate
 pair becomes U+FFFD, so every text can be encoded.
 """
@@ -29,10 +29,10 @@ __all__ = ["DEPTH_MAX", "DIALECT_SIZE_MAX", "SIZE_MAX", "dumps", "loads"]
 SIZE_MAX = 16 * 1024 * 1024
 """Bytes of the largest text: that of the largest frame."""
 DIALECT_SIZE_MAX = 1024 * 1024
-"""Characters of the largest text that is more than JSON with numbers as keys: it is read some
+"""Characters of the largest text with forms beyond JSON and numeric keys: such text is read about
 twenty times slower."""
 DEPTH_MAX = 64
-"""Objects and arrays inside each other."""
+"""Levels of nested objects and arrays."""
 
 _VALUES_MAX = 4_000_000
 _REFERENCE = "$ref"
@@ -76,7 +76,7 @@ def loads(
     """Return the value of *data*: dict, list, str, int, float, bool or None.
 
     Raises RemotingFrameError for other text, for more than *size_max* bytes (*dialect_size_max* for
-    text that is more than JSON with numbers as keys) and for more than *depth_max* levels.
+    text with forms beyond JSON and numeric keys) and for more than *depth_max* levels.
     """
     if len(data) > size_max:
         raise RemotingFrameError(f"JSON of {len(data)} bytes, the limit is {size_max}")
@@ -104,7 +104,7 @@ def loads(
 def _with_quoted_numbers(text: str) -> str:
     """Return *text* with quotes around numbers that are keys."""
     pieces = _QUOTED.split(text)
-    # One substitution for everything outside of the texts, which are replaced by NUL.
+    # One substitution outside the texts; the texts are replaced by NUL meanwhile.
     between = "\0".join(pieces[::2])
     pieces[::2] = _NUMBER_KEY.sub(r'\1"\2":', between).split("\0")
     return "".join(pieces)
@@ -144,11 +144,11 @@ class _Open:
 
     holder: Any
     count: int
-    """Values that were read before it."""
+    """Number of values read before this one."""
     key: str | int | None = None
-    """Where in it the current value goes; None while a key is read."""
+    """Key or index of the current value; None while a key is read."""
     height: int = 0
-    """Levels inside its finished values."""
+    """Nesting levels of its finished values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class _Parser:
         self._open: list[_Open] = []
         self._finished: dict[int, _Finished] = {}
         self._count = 0
-        """Values read so far; those that a reference repeats count again."""
+        """Values read so far; values that a reference repeats count again."""
 
     def parse(self) -> Any:
         value = self._value()
@@ -285,7 +285,7 @@ class _Parser:
         if len(self._open) >= self._depth_max:
             self._fail(f"deeper than {self._depth_max} levels")
         if self._open and self._open[-1].key is not None:
-            # Stored before its end, so that paths lead through it.
+            # Stored before its end is read, so that paths can lead through it.
             self._open[-1].holder[self._open[-1].key] = holder
         self._at += 1
         self._open.append(_Open(holder, self._count))

@@ -15,7 +15,7 @@ Layout and leniency are those of RocketMQ 5.3.3 (`RemotingCommand`, `RocketMQSer
 decoder holds at most one incomplete frame, so the memory of a connection is bounded by its limit.
 
 Plain headers are read in C (`csrc/format/remoting_header.h`). `read_json_header` and
-`read_binary_header` read all of them, and raise the errors that describe a fault.
+`read_binary_header` read every header, and raise the errors that describe a fault.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _name_of(codes: type[IntEnum], code: int) -> str:
 def encode(frame: Frame) -> bytes:
     """Return the bytes of *frame*, its length field included.
 
-    Raises RemotingFrameError where a value does not fit: the message names it.
+    Raises RemotingFrameError where a value does not fit; the message names the value.
     """
     kind = frame.serialize_type
     try:
@@ -299,7 +299,7 @@ class FrameDecoder:
             raise RemotingFrameError(f"a frame announces {size} bytes, it has at least 8")
         if len(source) - at < 8:
             return size
-        # Refused before the whole frame is held.
+        # Refused before the whole frame is in memory.
         _check_word(int.from_bytes(source[at + 4 : at + 8], "big"), size)
         return size
 

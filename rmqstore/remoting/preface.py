@@ -26,12 +26,12 @@ _HEAD = 16
 
 def begins_preface(first: int) -> bool:
     """Return whether *first*, the first byte of a connection, begins a preface. No frame begins
-    with such a byte: it would exceed every limit."""
+    with such a byte: the size of the frame would exceed every limit."""
     return first in (_SIGNATURE[0], _WORD[0])
 
 
 def missing_bytes(held: bytes) -> int:
-    """Return how many bytes surely belong to the preface after *held*, 0 when it is whole.
+    """Return how many bytes certainly follow *held* in the preface; 0 when the preface is complete.
 
     Raises RemotingFrameError where *held* begins no preface.
     """
@@ -51,7 +51,7 @@ def missing_bytes(held: bytes) -> int:
 
 
 def source_of(preface: bytes) -> tuple[str, int] | None:
-    """Return host and port of the client that a whole *preface* names, None where it names none."""
+    """Return host and port of the client that a complete *preface* names, None if it names none."""
     if preface.startswith(_WORD):
         words = preface.decode("ascii", "replace").split()
         if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):

@@ -38,10 +38,10 @@ from rmqstore.remoting.preface import begins_preface, missing_bytes, source_of
 __all__ = ["FAST_PORT_DISTANCE", "RemotingServer", "ServerStatus"]
 
 FAST_PORT_DISTANCE = 2
-"""The fast port is this much below the main port, where Java clients look for it."""
+"""Distance of the fast port below the main port, as Java clients expect it."""
 
 _TLS_HANDSHAKE = 0x16
-"""The first byte of a TLS connection, which begins no frame."""
+"""The first byte of a TLS connection; no frame begins with it."""
 _OPENING_TIMEOUT_S = 10.0
 _PORT_TRIES = 50
 
@@ -54,22 +54,22 @@ class ServerStatus:
 
     connections: int
     refused_connections: int
-    """Closed as soon as accepted, because there were too many."""
-    requests_in_hand: int
+    """Connections closed on acceptance, because too many were open."""
+    requests_in_progress: int
     held_bytes: int
     task_failures: tuple[TaskFailure, ...]
-    """The last tasks that failed; handlers that raise are not among them."""
+    """The last tasks that failed, without handlers that raised."""
 
 
 class RemotingServer:
     """Listens at *listen*, "host:port" or a pair, and answers by *handlers*.
 
     A handler gets the connection and the request. It returns the answer, or None. RequestRefused is
-    answered with its own code; another exception is logged and answered with SYSTEM_ERROR.
+    answered with its own code; any other exception is logged and answered with SYSTEM_ERROR.
     Requests without a handler are answered with REQUEST_CODE_NOT_SUPPORTED.
 
-    With *fast_handlers* the server also listens two ports below, for these handlers alone. Port 0
-    lets the system choose. Entering the context raises ArgumentError where it cannot listen.
+    With *fast_handlers* the server also listens two ports below, only for these handlers. Port 0
+    lets the system choose. Entering the context raises ArgumentError if the server cannot listen.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RemotingServer:
         close_timeout_s: float = 3.0,
     ) -> None:
         """*connections_max* connections may be open at once; together they hold *held_bytes_max*
-        bytes of frames. Requests in hand at closing get *close_timeout_s* seconds."""
+        bytes of frames. Requests in progress at closing get *close_timeout_s* seconds."""
         self._listen = parse_address(listen, low_port=0)
         if fast_handlers is not None and 0 < self._listen[1] <= FAST_PORT_DISTANCE:
             raise ArgumentError(
@@ -103,7 +103,7 @@ class RemotingServer:
         self._openings = Supervisor("remoting server", log=_log)
         self._requests = Supervisor("remoting server", log=_log)
         self._sockets: list[socket.socket] = []
-        """Bound, and not accepting yet."""
+        """Sockets that are bound but do not accept yet."""
         self._listeners: list[Listener] = []
         self._addresses: list[Address] = []
         self._refused = 0
@@ -133,20 +133,20 @@ class RemotingServer:
         return tuple(self._connections)
 
     def status(self) -> ServerStatus:
-        """Return counts of this moment."""
+        """Return the present counts."""
         return ServerStatus(
             connections=len(self._connections),
             refused_connections=self._refused,
-            requests_in_hand=sum(each.requests_in_hand for each in self._connections),
+            requests_in_progress=sum(each.requests_in_progress for each in self._connections),
             held_bytes=self._budget.used_bytes,
             task_failures=(*self._openings.failures, *self._requests.failures),
         )
 
     def bind(self) -> None:
-        """Take the address, for a server that is started later; clients wait until then. Raises
+        """Bind the address before `start`; clients that connect wait until then. Raises
         ArgumentError where the address cannot be used."""
         if self._addresses:
-            raise ArgumentError("the server has its address already; bind it once")
+            raise ArgumentError("the server is bound already; bind it once")
         self._sockets = self._bind()
         self._addresses = [sock.getsockname()[:2] for sock in self._sockets]
 
@@ -165,7 +165,7 @@ class RemotingServer:
         self._sockets.clear()
 
     async def close(self) -> None:
-        """Stop listening, let requests in hand finish for a while, then close every connection."""
+        """Stop listening, let requests in progress finish for a while, then close every connection."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -177,7 +177,7 @@ class RemotingServer:
 
         loop = asyncio.get_running_loop()
         end = loop.time() + self._close_timeout_s
-        while loop.time() < end and any(each.requests_in_hand for each in self._connections):
+        while loop.time() < end and any(each.requests_in_progress for each in self._connections):
             await asyncio.sleep(0.005)
 
         for connection in tuple(self._connections):
@@ -260,7 +260,7 @@ class RemotingServer:
     async def _first_bytes(
         self, sock: socket.socket
     ) -> tuple[ssl.SSLContext | None, Address | None]:
-        """Return the TLS context to use, None for none, and the client that a proxy named."""
+        """Return the TLS context, None without TLS, and the client that a proxy named."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(self._limits.idle_timeout_s):
@@ -283,7 +283,7 @@ class RemotingServer:
 
 
 async def _peek(sock: socket.socket) -> int:
-    """Return the first byte that *sock* has, and leave it there."""
+    """Return the first byte that *sock* received, without removing it."""
     loop = asyncio.get_running_loop()
     while True:
         try:

@@ -186,7 +186,9 @@ async def test_calls_that_wait_raise_when_the_connection_ends() -> None:
             asyncio.create_task(client.call(server.address, Frame.request(NEVER), timeout=WAIT_S))
             for _ in range(5)
         ]
-        await until(lambda: server.status().requests_in_hand == 5, "the requests are in hand")
+        await until(
+            lambda: server.status().requests_in_progress == 5, "the requests are in progress"
+        )
         server.connections[0].abort("by the test")
         for call in calls:
             with pytest.raises(RemotingClosedError, match="ended before the answer"):
@@ -226,7 +228,7 @@ async def test_closing_the_client_ends_its_calls() -> None:
         call = asyncio.create_task(
             client.call(server.address, Frame.request(NEVER), timeout=WAIT_S)
         )
-        await until(lambda: server.status().requests_in_hand, "the request is in hand")
+        await until(lambda: server.status().requests_in_progress, "the request is in progress")
         await client.close()
         with pytest.raises(RemotingClosedError, match="the client closes"):
             await call
@@ -260,8 +262,8 @@ async def test_the_least_used_connection_makes_room_for_another() -> None:
                 asyncio.create_task(client.call(each.address, Frame.request(NEVER), timeout=WAIT_S))
                 for each in (one, three)
             ]
-            await until(lambda: three.status().requests_in_hand, "the requests are in hand")
-            await until(lambda: one.status().requests_in_hand, "the requests are in hand")
+            await until(lambda: three.status().requests_in_progress, "the requests are in progress")
+            await until(lambda: one.status().requests_in_progress, "the requests are in progress")
             with pytest.raises(RemotingConnectError, match="the limit is 2"):
                 await client.call(two.address, Frame.request(ECHO))
             for call in waiting:
@@ -278,7 +280,9 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
             asyncio.create_task(client.call(server.address, Frame.request(NEVER), timeout=WAIT_S))
             for _ in range(2)
         ]
-        await until(lambda: server.status().requests_in_hand == 2, "the requests are in hand")
+        await until(
+            lambda: server.status().requests_in_progress == 2, "the requests are in progress"
+        )
         with pytest.raises(RemotingError, match="the limit is 2; send the next one after"):
             await client.call(server.address, Frame.request(ECHO))
         for call in calls:

@@ -128,7 +128,7 @@ async def test_one_way_requests_get_no_answer_not_even_an_error() -> None:
         await peer.send(Frame(ECHO, opaque=7))
         assert (await peer.receive()).opaque == 7
 
-        await until(lambda: not server.status().requests_in_hand, "all handlers have ended")
+        await until(lambda: not server.status().requests_in_progress, "all handlers have ended")
         await peer.send(Frame(ECHO, opaque=8))
         assert (await peer.receive()).opaque == 8
         await peer.close()
@@ -143,17 +143,19 @@ async def test_answers_leave_when_they_are_ready_and_not_in_order() -> None:
         assert (await peer.receive()).opaque == 3
         held.go_on.set()
         assert (await peer.receive()).opaque == 2
-        assert server.status().requests_in_hand == 1
+        assert server.status().requests_in_progress == 1
         await peer.close()
 
 
 @on_loop
-async def test_a_server_that_closes_sends_new_requests_away_and_finishes_those_in_hand() -> None:
+async def test_a_server_that_closes_sends_new_requests_away_and_finishes_those_in_progress() -> (
+    None
+):
     held = HeldEcho()
     async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout_s=WAIT_S) as server:
         peer = await BarePeer.to(server)
         await peer.send(Frame(LATE_ECHO, opaque=1))
-        await until(lambda: server.status().requests_in_hand, "the request is in hand")
+        await until(lambda: server.status().requests_in_progress, "the request is in progress")
         (connection,) = server.connections
         closing = asyncio.create_task(server.close())
         await until(lambda: connection._is_stopped, "the server closes")
@@ -413,7 +415,7 @@ async def _serve_another_client(server: RemotingServer) -> None:
 
 
 @on_loop
-async def test_requests_in_hand_are_bounded_and_the_rest_stay_unread() -> None:
+async def test_requests_in_progress_are_bounded_and_the_rest_stay_unread() -> None:
     held = HeldEcho()
     limits = ConnectionLimits(requests_max=3)
     async with serve(handlers={ECHO: held}, limits=limits) as server:
@@ -422,14 +424,14 @@ async def test_requests_in_hand_are_bounded_and_the_rest_stay_unread() -> None:
         await until(lambda: held.begun == 3, "three begin")
         # Answers to another client show that the server's loop went on.
         await _serve_another_client(server)
-        assert (held.begun, server.status().requests_in_hand) == (3, 3)
+        assert (held.begun, server.status().requests_in_progress) == (3, 3)
         held.go_on.set()
         assert sorted([(await peer.receive()).opaque for _ in range(10)]) == list(range(10))
         await peer.close()
 
 
 @on_loop
-async def test_bodies_in_hand_are_bounded_too() -> None:
+async def test_bodies_in_progress_are_bounded_too() -> None:
     held = HeldEcho()
     limits = ConnectionLimits(requests_bytes_max=1500)
     async with serve(handlers={ECHO: held}, limits=limits) as server:
@@ -437,20 +439,20 @@ async def test_bodies_in_hand_are_bounded_too() -> None:
         await peer.send(*(Frame(ECHO, opaque=number, body=bytes(1000)) for number in range(6)))
         await until(lambda: held.begun == 2, "two begin")
         await _serve_another_client(server)
-        assert (held.begun, server.status().requests_in_hand) == (2, 2)
+        assert (held.begun, server.status().requests_in_progress) == (2, 2)
         held.go_on.set()
         assert sorted([(await peer.receive()).opaque for _ in range(6)]) == list(range(6))
         await peer.close()
 
 
 @on_loop
-async def test_closing_lets_requests_in_hand_finish() -> None:
+async def test_closing_lets_requests_in_progress_finish() -> None:
     held = HeldEcho()
     server = serve(handlers={ECHO: held}, close_timeout_s=WAIT_S)
     server.start()
     peer = await BarePeer.to(server)
     await peer.send(Frame(ECHO, opaque=3))
-    await until(lambda: held.begun, "the request is in hand")
+    await until(lambda: held.begun, "the request is in progress")
 
     closing = asyncio.create_task(server.close())
     await until(lambda: not server._listeners, "closing has begun")
@@ -470,7 +472,7 @@ async def test_closing_does_not_wait_for_requests_that_never_finish() -> None:
         peer = await BarePeer.to(server)
         silent = await BarePeer.to(server)
         await peer.send(Frame(NEVER, opaque=3))
-        await until(lambda: server.status().requests_in_hand, "the request is in hand")
+        await until(lambda: server.status().requests_in_progress, "the request is in progress")
     assert server.status().connections == 0
     assert server.status().held_bytes == 0
     assert await peer.is_closed()

@@ -134,7 +134,7 @@ async def test_closing_waits_for_tls_connections_too() -> None:
         async with RemotingClient(tls=TRUSTING) as client:
             await client.call(server.address, Frame.request(ECHO), timeout=WAIT_S)
             call = asyncio.create_task(client.call(server.address, Frame.request(NEVER), WAIT_S))
-            await until(lambda: server.status().requests_in_hand, "the request is in hand")
+            await until(lambda: server.status().requests_in_progress, "the request is in progress")
             await server.close()
             assert server.status().connections == 0
             with pytest.raises(RemotingClosedError):

@@ -1,9 +1,9 @@
-"""The body of SEND_BATCH_MESSAGE (320): messages one after another.
+"""The body of SEND_BATCH_MESSAGE (320): consecutive messages.
 
     int32 total size, int32 magic, int32 CRC, int32 flag, int32 n, n bytes body, int16 m, m bytes
     properties
 
-Magic and CRC are not looked at.
+Magic and CRC are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIXED_SIZE = _HEAD.size + _SHORT.size
 def batch_properties(body: bytes) -> Iterator[bytes]:
     """Iterate over the property texts of the messages of a batch.
 
-    Raises RemotingFrameError where a length disagrees with another one or leaves the body.
+    Raises RemotingFrameError where a length contradicts another length or exceeds the body.
     """
     at, size = 0, len(body)
     while at < size:

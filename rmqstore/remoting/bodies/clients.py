@@ -43,7 +43,7 @@ class SubscriptionData:
     codes: tuple[int, ...] = ()
     """The Java hash of each tag."""
     version: int = 0
-    """Milliseconds since the epoch; a later one replaces an earlier one."""
+    """Milliseconds since the epoch; a later version replaces an earlier one."""
     expression_type: str = "TAG"
     is_class_filter: bool = False
 
@@ -83,7 +83,7 @@ class ConsumerData:
 
     group: str
     consume_type: str = "CONSUME_PASSIVELY"
-    """CONSUME_PASSIVELY for a push consumer, CONSUME_ACTIVELY for one that pulls."""
+    """CONSUME_PASSIVELY for a push consumer, CONSUME_ACTIVELY for a pull consumer."""
     message_model: str = "CLUSTERING"
     consume_from: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: tuple[SubscriptionData, ...] = ()
@@ -124,9 +124,9 @@ class HeartbeatData:
     producers: tuple[str, ...] = ()
     """Names of groups."""
     fingerprint: int = 0
-    """Of the subscriptions; 0 from a client that does not use fingerprints."""
+    """Fingerprint of the subscriptions; 0 from a client that does not use fingerprints."""
     is_without_subscriptions: bool = False
-    """Whether the subscriptions of an earlier heartbeat still hold, and are left out."""
+    """Whether subscriptions are left out because those of an earlier heartbeat are still valid."""
 
     @classmethod
     def decode(cls, body: bytes) -> HeartbeatData:

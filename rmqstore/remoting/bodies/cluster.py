@@ -1,4 +1,4 @@
-"""Which brokers there are: ClusterInfo and BrokerMemberGroup.
+"""The live brokers: ClusterInfo and BrokerMemberGroup.
 
 Both are written as Java does, with unquoted broker ids, and read in either form.
 """

@@ -116,7 +116,7 @@ class ReplicasInfo:
         )
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the group as an object for JSON; the reason of a wait only where there is one."""
+        """Return the group as an object for JSON; the reason only for a group without a master."""
 
         def entries(replicas: Collection[ReplicaState]) -> list[dict[str, Any]]:
             return [

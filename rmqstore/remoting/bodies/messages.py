@@ -1,4 +1,4 @@
-"""Messages as brokers answer them: records of the commit log, one after another.
+"""Messages in the answers of brokers: consecutive records of the commit log.
 
 The form of a record is that of csrc/format/record.h. Answers to PULL_MESSAGE, QUERY_MESSAGE and
 VIEW_MESSAGE_BY_ID hold whole records.
@@ -41,17 +41,17 @@ class StoredMessage:
     store_host: tuple[str, int]
     reconsume_times: int
     stored_body: bytes
-    """As it was stored: it may be compressed."""
+    """The body as stored, possibly compressed."""
     properties: Mapping[str, str]
 
     @property
     def offset_id(self) -> str:
-        """The id that names the broker and the place in its log."""
+        """The id that names the broker and the offset in its log."""
         return message_id(*self.store_host, self.physical_offset)
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer gave, None where it gave none."""
+        """The id that the producer assigned, None without such an id."""
         return self.properties.get("UNIQ_KEY")
 
     @property
@@ -61,7 +61,7 @@ class StoredMessage:
 
     @cached_property
     def body(self) -> bytes:
-        """The body, decompressed; as it was stored where that is not possible."""
+        """The decompressed body; the stored bytes where they cannot be decompressed."""
         try:
             return decompress(self.stored_body, self.sys_flag)
         except StoreError:
@@ -69,7 +69,8 @@ class StoredMessage:
 
 
 def decode_messages(data: bytes) -> list[StoredMessage]:
-    """Return the messages of an answer. Raises RemotingFrameError for bytes that hold none."""
+    """Return the messages of an answer. Raises RemotingFrameError for bytes that are not
+    messages."""
     found = []
     at = 0
     while at < len(data):
@@ -127,7 +128,7 @@ def _host(data: memoryview, at: int, *, is_v6: bool) -> tuple[tuple[str, int], i
 
 
 def _sized(data: memoryview, at: int, length: str) -> tuple[bytes, int]:
-    """Returns the bytes after their length, and where they end."""
+    """Returns the bytes after their length, and their end offset."""
     (size,) = struct.unpack_from(length, data, at)
     begin = at + struct.calcsize(length)
     size = max(size, 0)

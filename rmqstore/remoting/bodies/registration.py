@@ -8,7 +8,7 @@
 
 The Java broker of 5.3.3 and 5.5.0 compresses the body with compressedRegister=true but declares
 compressed=false. Therefore the first byte of a body decides: a zlib stream of Java begins with
-0x78, which begins no JSON.
+0x78, JSON never does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The route of a topic (TopicRouteData) and the descriptions of brokers in other answers.
 
 Java writes maps with integer keys unquoted, {0:"10.0.0.1:10911"}, unless the client can read
-standard JSON only. Both forms are written here, and the standard one has ASCII alone, as 5.3.3
-writes it. Reading accepts both.
+standard JSON only. Both forms are written here, the standard form in ASCII, as 5.3.3 does. Reading
+accepts both.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 MASTER_ID = 0
-"""The broker id of a master outside the controller."""
+"""The broker id of a master at the nameserver; a controller assigns other ids."""
 PERM_WRITE = 2
 """The bit of a permission that allows puts; 4 allows reads, 1 inherits."""
 
 
 def quoted(text: str, *, standard: bool = False) -> str:
-    """Return *text* as a JSON string; in ASCII where it must be *standard*."""
+    """Return *text* as a JSON string; in ASCII if it must be *standard*."""
     return json.dumps(text, ensure_ascii=standard)
 
 
@@ -151,14 +151,14 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic's queues are."""
+    """The queues of a topic and the brokers that hold them."""
 
     brokers: Sequence[BrokerData] = ()
     queues: Sequence[QueueData] = ()
     filter_servers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By the address of a broker."""
+    """Filter servers by the address of a broker."""
     order_conf: str | None = None
-    """Where an ordered topic's queues are, as brokerName:queues;..."""
+    """The queues of an ordered topic, as brokerName:queues;..."""
     mappings: Mapping[str, Any] | None = None
     """TopicQueueMappingInfo of a static topic, by broker name."""
 

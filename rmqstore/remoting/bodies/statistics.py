@@ -1,4 +1,4 @@
-"""What a broker knows of the queues of a topic, and of a group's way through them.
+"""Statistics of the queues of a topic, and the progress of a consumer group in them.
 
 The keys of both tables are queues, which Java writes as JSON objects:
 
@@ -32,7 +32,7 @@ class QueueStats:
     min_offset: int = 0
     max_offset: int = 0
     updated_ms: int = 0
-    """When its last message was stored, 0 without messages."""
+    """Store time of the last message, 0 without messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class TopicStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
-    """-1 while the group has committed none."""
+    """-1 until the group commits an offset."""
     pull_offset: int = 0
     consumed_ms: int = 0
-    """When the last consumed message was stored, 0 without one."""
+    """Store time of the last consumed message, 0 without such a message."""
 
     @property
     def lag(self) -> int:
@@ -87,7 +87,7 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """The way of one group through the queues of one broker."""
+    """The progress of one group in the queues of one broker."""
 
     queues: Mapping[QueueName, QueueProgress] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
     fields = object_of(fastjson.loads(body), what)
     found = {}
     for key, each in object_of(fields.get("offsetTable"), "offsetTable").items():
-        # An object in the place of a key is read as its own JSON text.
+        # An object used as a key is read as its own JSON text.
         name = object_of(fastjson.loads(key), "queue")
         queue = QueueName(
             text_at(name, "topic"), text_at(name, "brokerName"), integer_at(name, "queueId", 0)

@@ -6,7 +6,7 @@ holds a text form with single spaces, in which topicSysFlag and order are lost:
     name readQueueNums writeQueueNums perm topicFilterType attributesJson
 
 A table of topics is a TopicConfigSerializeWrapper, since 5.0 with the queue mappings of static
-topics beside it. The mappings are kept as parsed JSON: the nameserver hands them on unchanged.
+topics. The mappings are kept as parsed JSON: the nameserver forwards them unchanged.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TopicTable:
 
     version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
-    """By the name that the table has for the topic."""
+    """By the name that the table uses for the topic."""
     mapping_version: DataVersion = field(default_factory=DataVersion)
     mappings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """TopicQueueMappingInfo of static topics, by topic."""

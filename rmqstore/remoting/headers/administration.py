@@ -1,4 +1,4 @@
-"""Headers of an operator's requests to a broker, and of those about offsets of groups."""
+"""Headers of an operator's requests to a broker, and of requests about offsets of groups."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class HeartbeatResponseHeader(Header):
     """The answer to HEART_BEAT (34)."""
 
     supports_v2: bool = boolean("IS_SUPPORT_HEART_BEAT_V2")
-    """Whether the client may send fingerprints in place of subscriptions."""
+    """Whether the client may send fingerprints instead of subscriptions."""
     is_changed: bool = boolean("IS_SUB_CHANGE")
     """Whether the client has to send its subscriptions."""
 

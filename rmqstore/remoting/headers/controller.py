@@ -64,7 +64,7 @@ class RegisterBrokerToControllerRequestHeader(BrokerNameHeader):
 
 @header
 class MasterHeader(Header):
-    """The master of a group; fields are absent where there is no master."""
+    """The master of a group; all fields are absent without a master."""
 
     master_broker_id: int | None = int64("masterBrokerId", default=None)
     master_address: str | None = string("masterAddress", default=None)
@@ -74,7 +74,7 @@ class MasterHeader(Header):
 
 @header
 class RegisterBrokerToControllerResponseHeader(MasterHeader):
-    """The answer to REGISTER_BROKER of a controller, with the master where one is alive."""
+    """The answer to REGISTER_BROKER of a controller, with the master if it is alive."""
 
     cluster_name: str = string("clusterName")
     broker_name: str = string("brokerName")
@@ -133,7 +133,7 @@ class CleanBrokerDataRequestHeader(Header):
     cluster_name: str | None = string("clusterName", default=None)
     broker_name: str = string("brokerName")
     broker_ids: str | None = string("brokerControllerIdsToClean", default=None)
-    """Ids separated by semicolons; all where it is absent."""
+    """Ids separated by semicolons; absent for all brokers."""
     cleans_living: bool = boolean("isCleanLivingBroker", default=False)
     invoke_time: int | None = int64("invokeTime", default=None)
 
@@ -178,9 +178,9 @@ class ControllerHeartbeatResponseHeader(MasterHeader):
     controller_node: str = string("controllerNode")
     """Identifies the process of the controller."""
     controller_ms: int = int64("controllerTimeMillis")
-    """Its clock when it answered."""
+    """The controller's clock when it answered."""
     is_leader: bool = boolean("isLeader")
     lease_ms: int = int64("leaseMillis", default=0)
-    """The lease that the master has from the moment when it sent the heartbeat; 0 for none."""
+    """Duration of the master's lease from the moment it sent the heartbeat; 0 for no lease."""
     wants_report: bool = boolean("wantsReport", default=False)
     """An election waits for the next heartbeat of this broker, because this one was too early."""

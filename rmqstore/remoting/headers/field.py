@@ -1,4 +1,4 @@
-"""How the extFields of a request or response become a frozen dataclass, and back.
+"""Converts the extFields of a request or response to a frozen dataclass, and back.
 
     @header
     class QueryDataVersionRequestHeader(Header):
@@ -9,12 +9,12 @@
     header = QueryDataVersionRequestHeader.from_fields(frame.ext_fields)
     Frame.request(code, header.to_fields())
 
-A field has Java's name. One without a default is required: `from_fields` raises InvalidFieldError
-where it is missing. A field whose default is None is left out of `to_fields` while it is None.
+A field has Java's name. A field without a default is required: `from_fields` raises
+InvalidFieldError where it is missing. `to_fields` leaves out a None whose default is None.
 Headers have no `__post_init__`. Unknown extFields are ignored; the frame still has them when it is
 forwarded.
 
-Java does not check: a wrong or missing value becomes null there, and later a null pointer.
+Java does not check: a wrong or missing value becomes null, and later a null pointer exception.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _METADATA = "rmqstore.remoting"
 
 
 class _Kind(NamedTuple):
-    """A type of Java, as far as it is on the wire."""
+    """A type of Java in its form on the wire."""
 
     article: str
     number: int
-    """As `make_remoting_header` counts them."""
+    """The size that `make_remoting_header` expects."""
     parse: Callable[[str], Any]
-    """Returns the value of a text, raises ValueError."""
+    """Returns the value of a text. Raises ValueError."""
     write: Callable[[Any], str]
 
 
@@ -66,7 +66,7 @@ def _parse_int64(text: str) -> int:
 
 
 def _parse_integer(text: str) -> int:
-    # int alone takes spaces, underscores and digits of other scripts too.
+    # int() also accepts spaces, underscores and digits of other scripts.
     if not text.isascii() or len(text) > 20:
         raise ValueError
     if not text.isdigit() and not (text[:1] in ("-", "+") and text[1:].isdigit()):
@@ -120,12 +120,12 @@ def _define(name: str, kind: _Kind, default: Any) -> Any:
 
 
 class Header:
-    """The base of all headers; see the module."""
+    """The base class of all headers; see the module."""
 
     __slots__ = ()
     _fields: ClassVar[tuple[_Field, ...]] = ()
     _plan: ClassVar[tuple[tuple[str, str, int, bool, object], ...]] = ()
-    """The same for `make_remoting_header`."""
+    """The same definitions for `make_remoting_header`."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> Self:
@@ -135,7 +135,7 @@ class Header:
             made = make_remoting_header(cls, fields, cls._plan)
             if made is not None:
                 return made
-        # Less usual values, and the messages of faults.
+        # Unusual values, and error messages.
         values = {}
         for attribute, name, kind, default in cls._fields:
             text = fields.get(name)

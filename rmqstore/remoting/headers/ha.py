@@ -12,6 +12,6 @@ class ExchangeHaInfoHeader(Header):
     """EXCHANGE_BROKER_HA_INFO (906), request and answer; a request without fields is a query."""
 
     master_ha_address: str | None = string("masterHaAddress", default=None)
-    """Where the master serves slaves."""
+    """Address at which the master serves slaves."""
     master_flush_offset: int | None = int64("masterFlushOffset", default=None)
     master_address: str | None = string("masterAddress", default=None)

@@ -25,7 +25,7 @@ class GetAllTopicsRequestHeader(Header):
 
 @header
 class TotalTopicsResponseHeader(Header):
-    """How many topics there are, from 5.5.0 on."""
+    """The number of all topics; since 5.5.0."""
 
     total: int | None = int32("totalTopicNum", default=None)
 
@@ -41,30 +41,30 @@ class GetAllGroupsRequestHeader(Header):
 
 @header
 class TotalGroupsResponseHeader(Header):
-    """How many groups there are, from 5.5.0 on."""
+    """The number of all groups; since 5.5.0."""
 
     total: int | None = int32("totalGroupNum", default=None)
 
 
 @header
 class ChangesRequestHeader(GetAllTopicsRequestHeader):
-    """GET_ALL_TOPIC_CONFIG of a slave of this library, which requests changes alone.
+    """GET_ALL_TOPIC_CONFIG of a slave of this library, which requests only changes.
 
-    A master of RocketMQ reads the fields of its own and answers with its topics.
+    A master of RocketMQ ignores the fields defined here and answers with its topics.
     """
 
     changes_id: str = string("changesId")
-    """The id of the numbers, empty at first."""
+    """The id that the change numbers belong to; empty in the first request."""
     since: int = int64("changesSince")
     """The slave holds all changes up to this one."""
     broker_id: int = int64("changesBrokerId")
     wait_ms: int = int32("changesWaitMillis")
-    """How long the answer may be held while nothing changes."""
+    """How long the master may delay the answer while nothing changes."""
 
 
 @header
 class ChangesResponseHeader(Header):
-    """The answer of a master of this library; without a body the slave takes whole tables."""
+    """The answer of a master of this library; without a body the slave requests whole tables."""
 
     changes_id: str | None = string("changesId", default=None)
     number: int = int64("changesNumber", default=0)

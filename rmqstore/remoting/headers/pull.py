@@ -15,9 +15,9 @@ class PullFlag(IntFlag):
 
     COMMIT_OFFSET = 1
     SUSPEND = 2
-    """Wait for messages where there are none."""
+    """Wait for messages if there are none."""
     SUBSCRIPTION = 4
-    """The request has the subscription, which otherwise is that of the consumer's heartbeat."""
+    """The request has the subscription; otherwise that of the consumer's heartbeat counts."""
     CLASS_FILTER = 8
     LITE_PULL = 16
 
@@ -42,12 +42,12 @@ class PullMessageRequestHeader(TopicRequestHeader):
     request_source: int | None = int32("requestSource", default=None)
     proxy_client_id: str | None = string("proxyFrowardClientId", default=None)
     lite_topic: str | None = string("liteTopic", default=None)
-    """Of release 5.5 on."""
+    """Since release 5.5."""
 
 
 @header
 class PullMessageResponseHeader(Header):
-    """Where the consumer goes on, and what there is."""
+    """The next offset of the consumer, and the bounds of the queue."""
 
     suggested_broker_id: int = int64("suggestWhichBrokerId")
     """The broker of the group to pull from next."""
@@ -58,4 +58,4 @@ class PullMessageResponseHeader(Header):
     topic_sys_flag: int | None = int32("topicSysFlag", default=None)
     group_sys_flag: int | None = int32("groupSysFlag", default=None)
     forbidden_type: int | None = int32("forbiddenType", default=None)
-    """What refuses the pull: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""
+    """Cause of a refusal: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""

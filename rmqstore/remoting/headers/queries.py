@@ -30,7 +30,7 @@ class GetMaxOffsetRequestHeader(QueueRequestHeader):
     """GET_MAX_OFFSET (30)."""
 
     is_committed: bool = boolean("committed", default=True)
-    """Whether only messages count that consumers may see."""
+    """Whether only messages that consumers may see count."""
 
 
 @header
@@ -39,9 +39,9 @@ class SearchOffsetRequestHeader(QueueRequestHeader):
 
     timestamp_ms: int = int64("timestamp")
     boundary: str | None = string("boundaryType", default=None)
-    """UPPER, in any case: the last message at that time. Otherwise the first one."""
+    """UPPER, in any letter case: the last message of that time. Otherwise the first message."""
     lite_topic: str | None = string("liteTopic", default=None)
-    """Of release 5.5 on."""
+    """Since release 5.5."""
 
 
 @header
@@ -69,14 +69,14 @@ class QueryMessageRequestHeader(TopicRequestHeader):
     end_ms: int = int64("endTimestamp")
     is_unique_key: bool = boolean("_UNIQUE_KEY_QUERY", default=False)
     index_type: str | None = string("indexType", default=None)
-    """K a key, U a unique key, T a tag; of release 5.5 on."""
+    """K a key, U a unique key, T a tag; since release 5.5."""
     last_key: str | None = string("lastKey", default=None)
-    """Of release 5.5 on."""
+    """Since release 5.5."""
 
 
 @header
 class QueryMessageResponseHeader(Header):
-    """How far the index of the broker goes."""
+    """The end of the broker's index."""
 
     updated_ms: int = int64("indexLastUpdateTimestamp")
     updated_offset: int = int64("indexLastUpdatePhyoffset")

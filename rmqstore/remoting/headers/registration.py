@@ -1,4 +1,4 @@
-"""Headers of the requests by which brokers join and leave a nameserver, and stay known there."""
+"""Headers of the requests that register, refresh and unregister brokers at a nameserver."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class RegisterBrokerRequestHeader(Header):
     """None from a broker before 5.0."""
     compressed: bool = boolean("compressed", default=False)
     body_crc32: int = int32("bodyCrc32", default=0)
-    """Of the body as sent, without the sign bit; 0 is not compared."""
+    """CRC-32 of the body as sent, without the sign bit; 0 is not compared."""
     zone_name: str | None = string("__ZONE_NAME", default=None)
 
 
 @header
 class RegisterBrokerResponseHeader(Header):
-    """The live master of a slave; both absent for a master, and without one."""
+    """The live master of a slave. Both fields are absent for a master, and without a live
+    master."""
 
     ha_address: str | None = string("haServerAddr", default=None)
     master_address: str | None = string("masterAddr", default=None)
@@ -53,7 +54,7 @@ class BrokerRequestHeader(Header):
 
 @header
 class QueryDataVersionResponseHeader(Header):
-    """Whether the broker's version differs from the one it registered with."""
+    """Whether the broker's version differs from the version that it registered."""
 
     changed: bool = boolean("changed")
 

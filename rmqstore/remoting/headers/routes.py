@@ -28,7 +28,7 @@ class GetRouteInfoRequestHeader(TopicRequestHeader):
 
 @header
 class RegisterTopicRequestHeader(TopicRequestHeader):
-    """REGISTER_TOPIC_IN_NAMESRV (217); the body is a route with queues alone."""
+    """REGISTER_TOPIC_IN_NAMESRV (217); the body is a route with only queues."""
 
     topic: str = string("topic")
 

@@ -9,7 +9,7 @@ __all__ = ["RpcRequestHeader", "TopicRequestHeader"]
 
 @header
 class RpcRequestHeader(Header):
-    """Where a request is to go, for a proxy that forwards it."""
+    """The destination of a request, for a proxy that forwards it."""
 
     namespace: str | None = string("ns", default=None)
     has_namespace: bool | None = boolean("nsd", default=None)
@@ -22,4 +22,4 @@ class TopicRequestHeader(RpcRequestHeader):
     """A request about one topic."""
 
     is_logical: bool | None = boolean("lo", default=None)
-    """Whether the queue id is one of a static topic."""
+    """Whether the queue id belongs to a static topic."""

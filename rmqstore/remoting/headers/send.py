@@ -21,7 +21,7 @@ class SendMessageRequestHeader(TopicRequestHeader):
     default_topic: str = string("defaultTopic")
     default_topic_queues: int = int32("defaultTopicQueueNums")
     queue_id: int = int32("queueId")
-    """-1: the broker chooses."""
+    """-1: the broker chooses the queue."""
     sys_flag: int = int32("sysFlag")
     born_timestamp_ms: int = int64("bornTimestamp")
     flag: int = int32("flag")
@@ -35,15 +35,15 @@ class SendMessageRequestHeader(TopicRequestHeader):
 
 @header
 class SendMessageRequestHeaderV2(Header):
-    """The same as SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE name it. The field names have one letter
-    in Java too."""
+    """The same fields under the names of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, which have one
+    letter in Java too."""
 
     producer_group: str = string("a")
     topic: str = string("b")
     default_topic: str = string("c")
     default_topic_queues: int = int32("d")
     queue_id: int = int32("e")
-    """-1: the broker chooses."""
+    """-1: the broker chooses the queue."""
     sys_flag: int = int32("f")
     born_timestamp_ms: int = int64("g")
     flag: int = int32("h")
@@ -58,13 +58,13 @@ class SendMessageRequestHeaderV2(Header):
 
 @header
 class SendMessageResponseHeader(Header):
-    """Where a message was stored."""
+    """Queue and offset at which a message was stored."""
 
     message_id: str = string("msgId")
-    """The offset message id; of a batch those of all messages, with commas between them."""
+    """The offset message id; for a batch the ids of all messages, separated by commas."""
     queue_id: int = int32("queueId")
     queue_offset: int = int64("queueOffset")
-    """Of the first message of a batch."""
+    """For a batch, the offset of the first message."""
     transaction_id: str | None = string("transactionId", default=None)
     """The unique key of the message, or of the batch."""
     batch_unique_id: str | None = string("batchUniqId", default=None)
