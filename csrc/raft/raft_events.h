@@ -1,8 +1,8 @@
-/* raft_events.h -- what a Raft node hands over to its user, in order.
- *
+/* raft_events.h -- the events that a Raft node passes to its user, in order.
+*
  * The node's thread adds events and the user's thread takes them. A descriptor becomes readable
  * when there are events, so that an event loop can wait for them. Adding waits while the queue is
- * full; that slows the node down, and with it the leader that replicates to it.
+ * full; this slows the node down, and the leader that replicates to it.
  */
 #ifndef RMQ_RAFT_EVENTS_H
 #define RMQ_RAFT_EVENTS_H
@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of events that wait; a single event may be larger. */
+/* Limit of waiting events in bytes; a single event may be larger. */
 #define RMQ_RAFT_EVENTS_BYTES_MAX (16u * 1024 * 1024)
 
 enum rmq_raft_event_kind {
     RMQ_RAFT_APPLY = 1,  /* index, term, data: a committed command */
-    RMQ_RAFT_RESTORE,    /* data: a state in place of the present one */
-    RMQ_RAFT_SNAPSHOT,   /* give the state after these commands: rmq_raft_give_snapshot */
+    RMQ_RAFT_RESTORE,    /* data: a state that replaces the present one */
+    RMQ_RAFT_SNAPSHOT,   /* the user passes the state at this point to rmq_raft_give_snapshot */
     RMQ_RAFT_DONE,       /* request, status, index: a proposal or barrier ended */
     RMQ_RAFT_LEADERSHIP, /* term, request: id of the leader or 0, status: 1 where this node leads */
     RMQ_RAFT_FAILED,     /* data: why the node ends; RMQ_RAFT_CLOSED follows */
@@ -48,7 +48,7 @@ struct rmq_raft_events {
 /* Returns 0 or an errno. */
 int rmq_raft_events_init(struct rmq_raft_events *events);
 
-/* Frees the queue and the events in it. No thread uses it any more. */
+/* Frees the queue and its events. No thread may use the queue any more. */
 void rmq_raft_events_destroy(struct rmq_raft_events *events);
 
 /* Returns a new event with room for size bytes; NULL where there is no memory. */
@@ -60,7 +60,7 @@ void rmq_raft_events_add(struct rmq_raft_events *events, struct rmq_raft_event *
 /* Returns the first event, which the caller frees with free(); NULL where there is none. */
 struct rmq_raft_event *rmq_raft_events_take(struct rmq_raft_events *events);
 
-/* Removes the bound, so that the thread of the node goes on while no events are taken. */
+/* Removes the bound, so that the node's thread continues while no events are taken. */
 void rmq_raft_events_unbound(struct rmq_raft_events *events);
 
 #endif

@@ -1,18 +1,19 @@
 /* raft_guard.c -- guards around libraft's own disk and connections.
  *
- * Disk: libraft goes on after a failed write, and would count the next successful one in its
- * place. Here the first failure fails all that follows, and ends the node.
+ * Disk: libraft continues after a failed write, and would count the next successful write in its
+ * place. Here the first failure fails all later operations, and ends the node.
  *
- * Messages: the answers of a follower of libraft 0.15 mislead the leader in two ways. A success
- * reports the end of the whole log, entries of former leaders after the compared ones included:
- * the leader counts them as stored there, and commits what one node alone holds. A comparison with
- * an entry that the follower has compacted is rejected: the leader goes back from there, by one
- * entry with each heartbeat, and sends old snapshots in between. Here an answer reports what was
- * compared with this leader's log or is applied, no more and no less, and a comparison with what
- * is applied succeeds: every later leader has it.
+ * Messages: the answers of a follower of libraft 0.15 mislead the leader in two ways.
+ * First, a success reports the end of the whole log, which includes entries of former leaders after
+ * the compared entries. The leader counts these entries as stored, and commits entries that only
+ * one node holds.
+ * Second, a comparison with an entry that the follower has compacted is rejected. The leader goes
+ * back by one entry with each heartbeat, and sends old snapshots meanwhile.
+ * Here an answer reports exactly the entries that were compared with this leader's log or are
+ * applied. A comparison with an applied entry succeeds, because every later leader has the entry.
  *
- * Connections: only the peers of the group are accepted, and each is reached at the address that
- * this node's configuration names, whichever the log of the group has.
+ * Connections: only the peers of the group are accepted. Each peer is reached at the address in
+ * this node's configuration; an address in the group's log is ignored.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -29,7 +30,7 @@ struct guarded {
         struct raft_io_snapshot_put put;
     };
     void *caller;
-    raft_index first; /* of the entries that a leader appends; 0: a follower's */
+    raft_index first; /* first entry that a leader appends; 0: a follower appends */
 };
 
 static struct rmq_raft *node_of(struct raft_io *io)
@@ -62,13 +63,13 @@ static void appended(struct raft_io_append *req, int status)
     if (status == 0 && node->is_failed)
         status = RAFT_IOERR;
     /* For each failed write of a leader libraft 0.15 truncates its log from the first entry of the
-     * write on. The first such write takes the entries of later ones along, and truncating from an
-     * entry that is gone destroys memory. The memory of later writes is not freed. */
+     * write on. The first failed write also removes the entries of later writes, and truncating
+     * from a removed entry corrupts memory. The memory of later writes is not freed. */
     if (status == 0 || first <= raft_last_index(&node->raft))
         caller->cb(caller, status);
 }
 
-/* Records that the log goes as far as the message at hand, and is the leader's up to there. */
+/* Records that the log equals the leader's up to the end of the message in progress. */
 static void agree(struct rmq_raft *node)
 {
     if (node->agreed.term != node->offered.term)
@@ -175,7 +176,7 @@ static void receive(struct raft_io *io, struct raft_message *message)
     } else if (message->type == RAFT_IO_INSTALL_SNAPSHOT) {
         const struct raft_install_snapshot *snapshot = &message->install_snapshot;
         node->offered.term = snapshot->term;
-        /* libraft takes a later term there for the snapshot's, too: that one is a lost entry's. */
+        /* libraft accepts a later term there as the snapshot's; it belongs to a lost entry. */
         if (term_of(&node->raft.log, snapshot->last_index) == snapshot->last_term)
             node->offered.end = snapshot->last_index;
     }
@@ -201,7 +202,7 @@ static int guarded_send(struct raft_io *io, struct raft_io_send *req,
 
     struct raft_message answer = *message;
     struct raft_append_entries_result *result = &answer.append_entries_result;
-    /* A success sent while a message is handled is the answer to it. */
+    /* A success that is sent while a message is handled answers that message. */
     if (result->rejected == 0 && node->offered.end > 0)
         agree(node);
     raft_index applied = raft_last_applied(&node->raft), end = applied;
@@ -254,7 +255,7 @@ static void accept_peer(struct raft_uv_transport *transport, raft_id id, const c
 {
     struct rmq_raft *node = node_at(transport);
     assert(node->accept != NULL);
-    /* The address comes from the connection, unchecked, perhaps without an end. */
+    /* The address comes from the connection: it is unchecked and may lack its terminator. */
     address = address_of(node, id);
     if (address == NULL || id == node->raft.id)
         uv_close((struct uv_handle_s *)stream, free_stream);

@@ -18,13 +18,13 @@ struct rmq_raft_known {
 
 enum rmq_raft_request_kind { RMQ_RAFT_PROPOSAL, RMQ_RAFT_BARRIER };
 
-/* A request of the user: first in the inbox, then in libraft's hands until its callback. */
+/* A request of the user: first in the inbox, then owned by libraft until its callback. */
 struct rmq_raft_request {
     struct rmq_raft_request *next;
     struct rmq_raft *node;
     enum rmq_raft_request_kind kind;
     uint64_t id; /* 0: the barrier of a new leader */
-    raft_term term; /* of that barrier */
+    raft_term term; /* term of that barrier */
     union {
         struct raft_apply apply;
         struct raft_barrier barrier;
@@ -34,7 +34,7 @@ struct rmq_raft_request {
 
 enum rmq_raft_snapshot_stage { RMQ_RAFT_NO_SNAPSHOT, RMQ_RAFT_WANTED, RMQ_RAFT_GIVEN };
 
-/* Up to end this node's log is that of the leader of term. */
+/* This node's log equals the log of the leader of term, up to end. */
 struct rmq_raft_agreement {
     raft_term term;
     raft_index end;
@@ -42,9 +42,9 @@ struct rmq_raft_agreement {
 
 struct rmq_raft {
     struct raft raft;
-    struct raft_io io, disk; /* disk: the functions of libraft that those of io guard */
-    raft_io_recv_cb receive; /* of libraft; guarded, too */
-    struct raft_uv_transport transport, tcp; /* tcp: likewise for transport */
+    struct raft_io io, disk; /* disk: libraft's functions, which the functions of io guard */
+    raft_io_recv_cb receive; /* libraft's function, guarded too */
+    struct raft_uv_transport transport, tcp; /* tcp: libraft's functions; transport guards them */
     struct raft_fsm fsm;
     raft_uv_accept_cb accept;
     struct uv_loop_s loop;
@@ -53,23 +53,23 @@ struct rmq_raft {
     pthread_t thread;
     bool has_thread;
     struct rmq_raft_events events;
-    struct rmq_raft_event *last_event; /* made in advance, so that it never lacks memory */
+    struct rmq_raft_event *last_event; /* allocated in advance: it must not lack memory */
 
     size_t known_count;
     struct rmq_raft_known *known;
 
-    /* Of the loop's thread. */
+    /* Used by the loop's thread only. */
     bool is_failed; /* a disk operation failed: nothing is acknowledged any more */
     bool is_close_begun;
     bool is_taking; /* from fsm.snapshot to fsm.snapshot_finalize */
     struct rmq_raft_agreement agreed;
-    struct rmq_raft_agreement offered; /* by the message at hand; end 0: by none */
+    struct rmq_raft_agreement offered; /* by the message in progress; end 0: no message */
     raft_term barrier_term, leading_term; /* terms in which the barrier was proposed, and done */
     raft_term told_term;
     raft_id told_leader;
     bool told_leads;
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the following fields */
     pthread_cond_t given;
     struct rmq_raft_request *first, **last;
     bool is_closing;
@@ -84,7 +84,7 @@ void rmq_raft_add_event(struct rmq_raft *node, struct rmq_raft_event *event);
 
 bool rmq_raft_is_closing(struct rmq_raft *node);
 
-/* The handles of the user's part of the loop; it ends once rmq_raft_close was called. */
+/* The handles for the user's requests on the loop; they close once rmq_raft_close was called. */
 void rmq_raft_make_handles(struct rmq_raft *node);
 
 /* The thread of the loop. */

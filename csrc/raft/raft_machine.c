@@ -1,4 +1,4 @@
-/* raft_machine.c -- the state machine of a Raft node: it hands everything over as events. */
+/* raft_machine.c -- the state machine of a Raft node: it passes everything on as events. */
 #include <assert.h>
 #include <endian.h>
 #include <stdlib.h>
@@ -16,12 +16,12 @@ static int machine_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, vo
         memcpy(head, buf->base, sizeof head);
     uint64_t size = be64toh(head[1]);
     if (buf->len < sizeof head || size > buf->len - sizeof head) {
-        rmq_raft_fail(node, "applying a command", "the entry is not one of this program");
+        rmq_raft_fail(node, "applying a command", "the entry was not written by this program");
         return RAFT_CORRUPT;
     }
     struct rmq_raft_event *event = rmq_raft_event_new(RMQ_RAFT_APPLY, size);
     if (event == NULL) {
-        /* libraft would pass over the entry later. */
+        /* libraft would skip the entry later. */
         rmq_raft_fail(node, "applying a command", "no memory");
         return RAFT_NOMEM;
     }
@@ -46,7 +46,7 @@ static int machine_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     return 0;
 }
 
-/* On the loop's thread: the event comes after all commands that the snapshot goes up to. */
+/* On the loop's thread: the event follows all commands that the snapshot covers. */
 static int machine_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
     struct rmq_raft *node = fsm->data;

@@ -34,7 +34,7 @@ void rmq_raft_fail(struct rmq_raft *node, const char *act, const char *reason)
     size_t size = strlen(text);
     rmq_raft_close(node);
     struct rmq_raft_event *event = rmq_raft_event_new(RMQ_RAFT_FAILED, size);
-    if (event != NULL) { /* Without memory RMQ_RAFT_CLOSED alone reports the end. */
+    if (event != NULL) { /* Without memory only RMQ_RAFT_CLOSED reports the end. */
         memcpy(event->data, text, size);
         rmq_raft_add_event(node, event);
     }
@@ -241,7 +241,7 @@ static void closed(struct raft *raft)
     uv_close((struct uv_handle_s *)&node->wake, NULL);
 }
 
-/* Before the loop waits: everything that a callback changed is seen here. */
+/* Runs before the loop waits, after every callback that may have changed something. */
 static void before_waiting(struct uv_prepare_s *prepare)
 {
     struct rmq_raft *node = prepare->data;
@@ -266,7 +266,7 @@ void *rmq_raft_run(void *argument)
     struct rmq_raft *node = argument;
     uv_run(&node->loop, UV_RUN_DEFAULT);
     assert(node->is_close_begun);
-    woken(&node->wake); /* Requests that came too late for the loop. */
+    woken(&node->wake); /* Requests that arrived too late for the loop. */
     assert(node->first == NULL);
     struct rmq_raft_event *event = node->last_event;
     node->last_event = NULL;

@@ -1,8 +1,8 @@
-/* raft_node.h -- a node of a Raft group: libraft and its libuv loop on a thread of its own.
+/* raft_node.h -- a node of a Raft group: libraft and its libuv loop on a separate thread.
  *
- * The user proposes commands and takes events (raft_events.h). Nothing here calls the user, and
- * the thread waits for the user in two places only: in a full queue of events, and on a thread of
- * libuv's pool for a snapshot.
+ * The user proposes commands and takes events (raft_events.h). The node never calls the user, and
+ * its threads wait for the user in two cases only: for room in a full queue of events, and, on a
+ * thread of libuv's pool, for a snapshot.
  *
  * An entry of the log: integers are big-endian.
  *
@@ -10,10 +10,10 @@
  *   0   8     term in which it was proposed
  *   8   8     size of the command
  *
- * The command follows, and zeros up to a multiple of 8 bytes: libraft cannot read other sizes back.
+ * The command follows, then zeros up to a multiple of 8 bytes: libraft cannot read other sizes.
  *
- * The node is fail-stop: after the first failure of a disk operation nothing more is acknowledged,
- * RMQ_RAFT_FAILED is added, and the node closes.
+ * The node is fail-stop: after the first failure of a disk operation it acknowledges nothing more,
+ * adds RMQ_RAFT_FAILED, and closes.
  */
 #ifndef RMQ_RAFT_NODE_H
 #define RMQ_RAFT_NODE_H
@@ -39,8 +39,8 @@ struct rmq_raft_options {
     const struct rmq_raft_peer *peers;
     size_t peer_count;
     unsigned election_ms, heartbeat_ms; /* heartbeat_ms < election_ms */
-    unsigned snapshot_entries; /* applied entries from one snapshot to the next */
-    unsigned trailing_entries; /* entries that stay in the log before a snapshot */
+    unsigned snapshot_entries; /* applied entries between two snapshots */
+    unsigned trailing_entries; /* entries before a snapshot that stay in the log */
 };
 
 struct rmq_raft;
@@ -54,21 +54,21 @@ int rmq_raft_found(const struct rmq_raft_options *options, char error[RMQ_RAFT_E
 int rmq_raft_open(struct rmq_raft **node, const struct rmq_raft_options *options,
                   char error[RMQ_RAFT_ERROR_SIZE]);
 
-/* Has a command committed; RMQ_RAFT_DONE has the outcome. Returns 0 or ENOMEM. Any thread. */
+/* Proposes a command; RMQ_RAFT_DONE reports the outcome. Returns 0 or ENOMEM. Any thread. */
 int rmq_raft_propose(struct rmq_raft *node, uint64_t request, const void *command, size_t size);
 
 /* RMQ_RAFT_DONE with RMQ_RAFT_OK: this node led after the call. Returns 0 or ENOMEM. Any thread. */
 int rmq_raft_barrier(struct rmq_raft *node, uint64_t request);
 
-/* Answers RMQ_RAFT_SNAPSHOT. Returns 0 or ENOMEM, after which the snapshot is given up. */
+/* Answers RMQ_RAFT_SNAPSHOT. Returns 0, or ENOMEM, after which the snapshot is abandoned. */
 int rmq_raft_give_snapshot(struct rmq_raft *node, const void *state, size_t size);
 
 struct rmq_raft_events *rmq_raft_events_of(struct rmq_raft *node);
 
-/* Begins to close; RMQ_RAFT_CLOSED reports the end. Repeating it is harmless. */
+/* Begins to close; RMQ_RAFT_CLOSED reports the end. Further calls do nothing. */
 void rmq_raft_close(struct rmq_raft *node);
 
-/* Closes the node where that was not begun, waits for its thread, and frees it. */
+/* Closes the node unless it is closing already, waits for its thread, and frees it. */
 void rmq_raft_free(struct rmq_raft *node);
 
 #endif

@@ -1,4 +1,4 @@
-/* raft_open.c -- making, founding, starting and freeing a Raft node. */
+/* raft_open.c -- creating, founding, starting and freeing a Raft node. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -75,11 +75,11 @@ static void set_options(struct rmq_raft *node, const struct rmq_raft_options *op
     raft_set_pre_vote(&node->raft, true);
     raft_uv_set_connect_retry_delay(&node->io, CONNECT_RETRY_MS);
     raft_uv_set_segment_size(&node->io, SEGMENT_SIZE);
-    /* It would put damaged segments aside, acknowledged entries with them, and go on. */
+    /* It would move damaged segments away, with acknowledged entries in them, and continue. */
     raft_uv_set_auto_recovery(&node->io, false);
 }
 
-/* Makes a node up to raft_init. After a failure nothing is left. */
+/* Creates a node, up to raft_init. After a failure nothing remains. */
 static int make(struct rmq_raft **made, const struct rmq_raft_options *options,
                 char error[RMQ_RAFT_ERROR_SIZE])
 {

@@ -46,13 +46,13 @@ _RETRY_PREFIX = "%RETRY%"
 
 
 class BrokerAdmin(NameserverAdmin):
-    """Sends requests to brokers, which the nameservers of *addresses* know.
+    """Sends requests to brokers that the nameservers at *addresses* know.
 
     The calls raise RemotingError where a server does not answer or refuses, NotFoundError for
     names that no nameserver knows.
     """
 
-    # -- which brokers
+    # -- addresses of brokers
 
     async def masters(self, cluster: str) -> Sequence[str]:
         """Return the addresses of the masters of a cluster. Raises NotFoundError without one."""
@@ -83,7 +83,7 @@ class BrokerAdmin(NameserverAdmin):
     async def update_topic(
         self, topic: TopicConfig, brokers: Sequence[str], *, attributes: str = ""
     ) -> Sequence[Change]:
-        """Make or change a topic at *brokers*; *attributes* as in +message.type=FIFO,-x."""
+        """Create or change a topic at *brokers*; *attributes* as in +message.type=FIFO,-x."""
         header = CreateTopicRequestHeader(
             topic=topic.name,
             default_topic=_TEMPLATE,
@@ -121,8 +121,8 @@ class BrokerAdmin(NameserverAdmin):
         return found
 
     async def _route_masters(self, topic: str) -> Sequence[str]:
-        """Returns the brokers that a topic is read from: the one with the smallest id of each
-        group."""
+        """Returns the brokers that a topic is read from: in each group the broker with the smallest
+        id."""
         route = await self.topic_route(topic)
         return [
             each.addresses[min(each.addresses)]
@@ -133,7 +133,7 @@ class BrokerAdmin(NameserverAdmin):
     # -- groups
 
     async def update_group(self, group: GroupConfig, brokers: Sequence[str]) -> Sequence[Change]:
-        """Make or change a consumer group at *brokers*."""
+        """Create or change a consumer group at *brokers*."""
         body = fastjson.dumps(group.members())
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         return await self._change_at(brokers, code, None, body)
@@ -150,10 +150,10 @@ class BrokerAdmin(NameserverAdmin):
     async def consumer_progress(
         self, group: str, topic: str | None = None
     ) -> Mapping[QueueName, QueueProgress]:
-        """Return how far a group is in each queue, of one topic or of all.
+        """Return the progress of a group in each queue, of one topic or of all.
 
-        The brokers are those of the group's retry topic. Raises NotFoundError where the group has
-        none yet, which is so until its first consumer has started.
+        The brokers are those of the group's retry topic. Raises NotFoundError before the group's
+        first consumer has started, because the retry topic does not exist yet.
         """
         header = ConsumeStatsRequestHeader(group=group, topic=topic)
         found: dict[QueueName, QueueProgress] = {}
@@ -167,8 +167,8 @@ class BrokerAdmin(NameserverAdmin):
     async def message_by_id(self, topic: str, message_id: str) -> StoredMessage:
         """Return a message by its offset id, or by its unique key. Raises NotFoundError.
 
-        Both are 32 digits in IPv4 networks. An id that names a broker of the topic's route is
-        looked up there; otherwise brokers search for the unique key.
+        Both have 32 digits in IPv4 networks. If an id names a broker of the topic's route, that
+        broker looks it up; otherwise brokers search for the unique key.
         """
         place = _place_of(message_id)
         route = await self.topic_route(topic)
@@ -191,7 +191,7 @@ class BrokerAdmin(NameserverAdmin):
         begin_ms: int = 0,
         end_ms: int = _ALWAYS_MS,
     ) -> Sequence[StoredMessage]:
-        """Return the messages with a key, oldest first: of each broker *messages_max*."""
+        """Return the messages with a key, oldest first; at most *messages_max* of each broker."""
         return await self._search(
             topic, key, messages_max=messages_max, begin_ms=begin_ms, end_ms=end_ms
         )
@@ -202,7 +202,7 @@ class BrokerAdmin(NameserverAdmin):
         answer = await self._call(address, RequestCode.VIEW_MESSAGE_BY_ID, header.to_fields())
         messages = decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else []
         if not messages or messages[0].topic != topic:
-            remark = answer.remark or "its topic is another one"
+            remark = answer.remark or "the message has another topic"
             raise NotFoundError(f"{address} has no such message of {topic!r}: {remark}")
         return messages[0]
 
@@ -216,7 +216,7 @@ class BrokerAdmin(NameserverAdmin):
         end_ms: int = _ALWAYS_MS,
         is_unique_key: bool = False,
     ) -> Sequence[StoredMessage]:
-        """Returns what all brokers of the topic find. Keys of equal hash are left out."""
+        """Returns the messages that the topic's brokers find, without other keys of equal hash."""
         header = QueryMessageRequestHeader(
             topic=topic,
             key=key,
@@ -259,7 +259,7 @@ class BrokerAdmin(NameserverAdmin):
         return await self._change_at(brokers, RequestCode.UPDATE_BROKER_CONFIG, None, body)
 
     async def ha_status(self, broker: str) -> Mapping[str, object]:
-        """Return the replication of a broker, as it reports it (HARuntimeInfo)."""
+        """Return the replication state that a broker reports (HARuntimeInfo)."""
         answer = await self._call(broker, RequestCode.GET_BROKER_HA_STATUS)
         return object_of(fastjson.loads(answer.raise_for_code().body), "HARuntimeInfo")
 
@@ -270,7 +270,7 @@ class BrokerAdmin(NameserverAdmin):
         fields: Mapping[str, str] | None,
         body: bytes = b"",
     ) -> Sequence[Change]:
-        """Request a change of every broker, and return the result of each."""
+        """Request a change from every broker, and return each result."""
 
         async def change(address: str) -> Change:
             try:
@@ -283,7 +283,7 @@ class BrokerAdmin(NameserverAdmin):
 
 
 def _place_of(message_id: str) -> MessageId | None:
-    """Returns the broker and the offset of an offset id, None for text that cannot be one."""
+    """Returns the broker and the offset in an offset id, None for any other text."""
     try:
         place = parse_message_id(message_id)
     except ArgumentError:

@@ -3,8 +3,8 @@
     async with ControllerAdmin("10.0.0.1:9878;10.0.0.2:9878") as admin:
         [group] = await admin.sync_state_sets(["broker-a"])
 
-The addresses are those of one group of controllers. Requests that only its leader serves go to the
-leader, which any of them names.
+The addresses are those of one group of controllers. Requests that only the leader serves go to the
+leader, which each controller can name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Election:
     master: MasterHeader
     elected: Elected
     risk: str
-    """The messages that may be lost. Empty where none are, and from RocketMQ's controllers."""
+    """The messages that may be lost. Empty if there are none, and from RocketMQ's controllers."""
 
 
 class ControllerAdmin(ServerAdmin):
@@ -48,7 +48,7 @@ class ControllerAdmin(ServerAdmin):
 
     Each call takes *timeout_s* seconds at most for each controller. *tls* makes connections use
     TLS. Raises ArgumentError for an invalid address. The calls raise RemotingError where no
-    controller answers, where none of them knows a leader, or where the answer is a refusal.
+    controller answers, where no controller knows a leader, or where the answer is a refusal.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class ControllerAdmin(ServerAdmin):
     ) -> None:
         """Remove brokers of a group from the controller, *broker_ids* as in "1;3", None for all.
 
-        Brokers that are alive are removed with *cleans_living* only; RocketMQ's controllers then
-        remove all brokers of the group.
+        Live brokers are removed only with *cleans_living*; RocketMQ's controllers then remove all
+        brokers of the group.
         """
         header = CleanBrokerDataRequestHeader(
             cluster_name=cluster,
@@ -138,7 +138,7 @@ class ControllerAdmin(ServerAdmin):
             except RemotingError as error:
                 reasons.append(str(error))
                 continue
-            # Its own address may not be reachable from here; the one that answered is.
+            # The leader's own address may not be reachable from here; *address* is.
             leader = address if found.is_leader else found.leader_address
             if leader:
                 return leader

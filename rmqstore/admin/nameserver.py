@@ -3,8 +3,8 @@
     async with NameserverAdmin("10.0.0.1:9876;10.0.0.2:9876") as admin:
         route = await admin.topic_route("orders")
 
-A question goes to the first nameserver that answers. A change goes to all of them, because
-nameservers do not know each other; the result names those that refused it or could not be reached.
+A query goes to the first nameserver that answers. A change goes to all nameservers, because they do
+not know each other; the result names those that refused the change or could not be reached.
 """
 
 from __future__ import annotations

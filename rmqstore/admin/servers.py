@@ -1,6 +1,6 @@
-"""What all requests of an operator to a list of servers have in common.
+"""The common part of an operator's requests to a list of servers.
 
-A query goes to the first server that answers, a change to all of them.
+A query goes to the first server that answers, a change to all servers.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Change:
 
     address: str
     error: RemotingError | None = None
-    """Why the change was not made, None when it was."""
+    """Why the change failed, None after success."""
     topic_count: int | None = None
-    """The topics whose permission changed, of a change of permissions."""
+    """After a change of permissions, the number of changed topics."""
     remark: str | None = None
-    """What the server adds: the change is not on every member of its group yet."""
+    """A remark of the server: not every member of its group has the change yet."""
 
 
 class ServerAdmin:
     """Sends requests to the servers of *addresses*, "host:port" separated by `;`.
 
-    *server* names one of them in messages, *default_port* is the port of an address without one.
-    Each call takes *timeout_s* seconds at most for each server. *tls* makes connections use TLS.
-    Raises ArgumentError for an invalid address.
+    *server* is the kind of server for messages, *default_port* the port of an address without a
+    port. Each call takes *timeout_s* seconds at most for each server. *tls* makes connections use
+    TLS. Raises ArgumentError for an invalid address.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ServerAdmin:
         return EpochCache.decode(answer.raise_for_code().body)
 
     async def broker_status(self, broker: str) -> Mapping[str, str]:
-        """Return what the broker at the address *broker* reports of its state, by name.
+        """Return the state that the broker at the address *broker* reports, by name.
 
         Raises RemotingError.
         """
@@ -109,7 +109,7 @@ class ServerAdmin:
         *,
         topic_count: Callable[[Mapping[str, str]], int] | None = None,
     ) -> Sequence[Change]:
-        """Request a change of every server, and return the result of each."""
+        """Request a change from every server, and return each result."""
 
         async def change(address: str) -> Change:
             try:

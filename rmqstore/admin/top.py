@@ -1,10 +1,10 @@
-"""Broker groups at one moment, for `rmqstore top`: masters, epochs, sets, lag and leases.
+"""A view of broker groups for `rmqstore top`: masters, epochs, sets, lag and leases.
 
     async with NameserverAdmin("10.0.0.1:9876") as nameserver:
         view = await observe(nameserver, None, ["broker-a"])
 
 A nameserver names the live brokers, a controller the masters and sync-state sets, and each broker
-reports the end of its log and its lease. What no server reports is None.
+reports the end of its log and its lease. Values that no server reports are None.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADS = (
     *("broker name", "id", "address", "role", "alive", "epoch", "in sync", "set epoch"),
     *("end offset", "lag", "lease"),
 )
-"""The heads of the cells of a row."""
+"""The column heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,17 @@ class ReplicaRow:
     is_master: bool
     is_alive: bool
     epoch: int | None = None
-    """That of the group at the controller, else the last one in the broker's log."""
+    """The group's epoch at the controller, else the last epoch in the broker's log."""
     is_in_sync: bool | None = None
     set_epoch: int | None = None
     end_offset: int | None = None
     lag_bytes: int | None = None
-    """The bytes that the master has and this broker lacks, by their reports."""
+    """The bytes that the master has and this broker lacks, according to their reports."""
     lease_ms: int | None = None
-    """What is left of the lease of a master of this library: 0 while it may not acknowledge."""
+    """Rest of the lease of a master of this library; 0 while it may not acknowledge."""
 
     def cells(self) -> tuple[object, ...]:
-        """Return the row for people, below HEADS."""
+        """Return the cells of the row, in the order of HEADS."""
         words = {None: "-", True: "yes", False: "no"}
         numbers = (self.set_epoch, self.end_offset, self.lag_bytes)
         set_epoch, end, lag = ("-" if each is None else each for each in numbers)
@@ -82,7 +82,7 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The groups at one moment."""
+    """The groups at the time of one observation."""
 
     rows: Sequence[ReplicaRow]
     waits: Mapping[str, str]
@@ -109,9 +109,9 @@ async def observe(
     """Return the state of the groups *names*, by default of those with a live broker at the
     nameserver, or in one *cluster* there.
 
-    A group that the controller does not know is shown as the nameserver has it. A broker that does
-    not answer has no end offset. Raises ArgumentError without names and a nameserver, RemotingError
-    where a server that names brokers does not answer.
+    A group that the controller does not know is shown with the nameserver's data. A broker that
+    does not answer has no end offset. Raises ArgumentError if both names and a nameserver are
+    missing, RemotingError if the nameserver or controller does not answer.
     """
     server = nameserver or controller
     if server is None or (nameserver is None and not names):
@@ -166,7 +166,7 @@ def _of_nameserver(info: ClusterInfo, names: Collection[str]) -> list[ReplicaRow
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a broker reports of its log and, as a master, of its lease."""
+    """A broker's report of its log and, for a master, of its lease."""
 
     end_offset: int
     last_epoch: int | None = None
@@ -176,7 +176,7 @@ class _Report:
 async def _report_of(server: ServerAdmin, row: ReplicaRow) -> _Report | None:
     if not row.is_alive:
         return None
-    # A broker without epochs does not answer the first, and a slave has no lease.
+    # A broker without epochs does not answer the first request, and a slave has no lease.
     report = await _epoch_report(server, row.address)
     if report is not None and not row.is_master:
         return report

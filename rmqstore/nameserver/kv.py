@@ -18,7 +18,7 @@ __all__ = ["KvConfig"]
 
 @dataclass(frozen=True, slots=True)
 class KvConfig:
-    """All namespaces. Every change returns another value."""
+    """All namespaces. Every change returns a new value."""
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """The file of the key-value configuration.
 
-A file is replaced as a whole and is on the device before a request that changes it is answered.
+A change replaces the whole file, which is on the device before the request is answered.
 RocketMQ keeps a copy of the previous content as NAME.bak, and 5.5 writes the file itself in place:
 after a crash of a Java nameserver the copy may be all that is left.
 """
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class KvFile:
-    """The key-value configuration at *path*, a kvConfig.json of RocketMQ or one of ours."""
+    """The key-value configuration at *path*, a kvConfig.json of RocketMQ or of this library."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -46,7 +46,7 @@ class KvFile:
         return config
 
     def save(self, config: KvConfig) -> None:
-        """Replace the file; on the device on return. Raises DiskError; the former file then
+        """Replace the file; it is on the device on return. Raises DiskError; then the previous file
         remains."""
         replace_file(self.path, config.encode())
 

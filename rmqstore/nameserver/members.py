@@ -2,8 +2,8 @@
 
 A member is a broker at an address under an id. It is alive while heartbeats or registrations
 arrive within its timeout and the connection that carried the newest of them is open. Connections
-are numbers in the order in which they were accepted; so a request that arrives late, over an
-earlier connection than the one in use, is recognised.
+have numbers in the order of acceptance, so a late request over an earlier connection than the
+present one is recognised.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Member:
     address: str
     ha_address: str
     version: DataVersion
-    """Of its topics, as it registered last."""
+    """The version of its topics in its last registration."""
     zone: str | None
     acting_master: bool
-    """Whether the broker may act for its master, or lets a slave act for it."""
+    """Whether the broker may act for its master, or a slave for it."""
     filter_servers: tuple[str, ...]
     timeout_ms: int
     seen_ms: int
     connection: int
     """The newest connection that carried a request of this broker."""
     taken: tuple[DataVersion, bool] | None = None
-    """The version of the topics that were taken from it in its present role, and whether without
-    the write permission. None: no topics were taken."""
+    """The version of the topics that were taken from the broker in its present role, and whether
+    they lost the write permission. None: no topics were taken."""
 
     @property
     def is_master(self) -> bool:
@@ -61,7 +61,7 @@ class Group:
     topics: set[str] = field(default_factory=set)
     """The topics that have queues on this group."""
     queues: dict[QueueData, QueueData] = field(default_factory=dict)
-    """Each value of the group's queues once: most topics have equal ones."""
+    """Each value of the group's queues once: most topics share equal values."""
     _data: dict[bool, BrokerData] = field(default_factory=dict)
 
     @property
@@ -89,7 +89,7 @@ class Group:
     def data(self, *, with_acting_master: bool = False) -> BrokerData:
         """Return the group as routes show it.
 
-        *with_acting_master* shows the smallest id as that of the master. The value is kept until
+        *with_acting_master* shows the smallest id as the master's id. The value is kept until
         `changed` is called.
         """
         if with_acting_master not in self._data:
@@ -108,11 +108,10 @@ class Group:
 
 
 class Clock:
-    """Time as the expiry of members counts it, from a monotonic clock.
+    """The time that counts for the expiry of members, from a monotonic clock.
 
-    When the process was stopped, or its machine was suspended, heartbeats wait in its sockets while
-    the clock has moved on. Time between two scans beyond twice their interval is therefore not
-    counted.
+    While the process is stopped, or its machine is suspended, heartbeats wait in its sockets and
+    the clock goes on. Therefore at most twice the scan interval counts between two scans.
     """
 
     def __init__(self, interval_ms: int) -> None:
@@ -153,7 +152,7 @@ class Members:
         return frozenset(self._by_connection.get(connection, ()))
 
     def add(self, member: Member) -> Group:
-        """Add a member, in place of the one with its id and of the one at its address."""
+        """Add a member; it replaces the member with its id and the member at its address."""
         group = self.groups.setdefault(member.group, Group(member.group))
         held = group.members.get(member.broker_id)
         moved = group.at(member.address)
@@ -167,7 +166,7 @@ class Members:
         return group
 
     def remove(self, members: Iterable[Member]) -> dict[Group, Member]:
-        """Remove members; return every group that lost some, with its smallest member before.
+        """Remove members; return every group that lost members, with its previous smallest member.
 
         A group without members is no longer in `groups`.
         """

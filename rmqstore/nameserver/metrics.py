@@ -15,7 +15,7 @@ _BOUNDS_MS = (0.1, 0.3, 1, 3, 5, 10, 30, 100, 300, 1000, 3000, 10000)
 
 
 class NameserverMetrics:
-    """What a nameserver counts besides its table."""
+    """The counters of a nameserver; the table has the other metrics."""
 
     def __init__(self) -> None:
         self._requests = RequestMetrics(_BOUNDS_MS)
@@ -28,7 +28,7 @@ class NameserverMetrics:
     def families(
         self, table: RouteTable, *, connections: int, refused: int, task_failures: int
     ) -> Iterator[Family]:
-        """Yield every metric, of the table at this moment."""
+        """Yield every metric, with the present state of the table."""
         info = table.cluster_info()
         brokers = [
             ({"cluster": cluster}, sum(len(info.brokers[each].addresses) for each in names))
@@ -40,11 +40,11 @@ class NameserverMetrics:
         yield gauge("rmqstore_connections", "Open connections.", [({}, connections)])
         yield counter(
             "rmqstore_refused_connections_total",
-            "Connections refused because there were too many.",
+            "Connections refused because too many were open.",
             [({}, refused)],
         )
         yield counter(
-            "rmqstore_task_failures_total", "Tasks that ended by an error.", [({}, task_failures)]
+            "rmqstore_task_failures_total", "Tasks that ended with an error.", [({}, task_failures)]
         )
         yield histogram(
             "rocketmq_rpc_latency",

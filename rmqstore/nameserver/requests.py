@@ -1,7 +1,7 @@
 """The answers of a nameserver: one method for each request code.
 
-The handlers decode headers and bodies, call the route table and encode answers. Time, connections,
-effects and files are the host's.
+The handlers decode headers and bodies, call the route table and encode answers. The host provides
+time, connections and files, and applies the effects.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ class Host(Protocol):
         """Return the time of a monotonic clock."""
 
     def number_of(self, connection: Any) -> int:
-        """Return the number of a connection: above those of connections before it."""
+        """Return the number of a connection, above the numbers of earlier connections."""
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
-        """Send notifications and close connections, later."""
+        """Send notifications and close connections, after this call."""
 
     async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
         """Change the key-value configuration; durable on return. Raises DiskError."""
 
     async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, and the *changes* of its file. Raises DiskError."""
+        """Replace the configuration, and write *changes* to its file. Raises DiskError."""
 
 
 class Requests:
@@ -200,7 +200,7 @@ class Requests:
                 "broker %s at %s %s",
                 header.broker_name,
                 header.broker_address,
-                "unregistered" if is_left else "stays: its unregistration is late",
+                "unregistered" if is_left else "stays registered: it has used a later connection",
             )
         return request.respond(ResponseCode.SUCCESS)
 
@@ -262,7 +262,7 @@ class Requests:
         )
         if route.queues and not self._table.register_topic(header.topic, route.queues):
             self._host.log.warning(
-                "topic %s is not registered: a broker of it is unknown", header.topic
+                "topic %s is not registered: one of its brokers is unknown", header.topic
             )
         return request.respond(ResponseCode.SUCCESS)
 
@@ -364,8 +364,8 @@ class Requests:
         at_start = sorted(_START_KEYS & changes.keys())
         if at_start:
             raise _refused(
-                f"{', '.join(at_start)}: a new value takes effect at a start only; change it in "
-                "the file of the nameserver and start it again"
+                f"{', '.join(at_start)}: a new value takes effect only at a start; change it in "
+                "the nameserver's file and start the nameserver again"
             )
         try:
             former = parse_properties(config.to_properties())

@@ -1,7 +1,7 @@
-"""The route table: which brokers have queues of a topic, and at which addresses they listen.
+"""The route table: the brokers that have queues of a topic, and their addresses.
 
-The table is pure. Every request that changes it returns the effects that the caller carries out
-afterwards: notifications to send and connections to close. A refused request changes nothing.
+The table is pure. Every request that changes it returns effects for the caller to apply:
+notifications to send and connections to close. A refused request changes nothing.
 (RocketMQ: RouteInfoManager.)
 """
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Brokers read their group from the routes of these topics, which always show the true ids."""
+"""Brokers read their group from the routes of these topics, which always show the real ids."""
 
 _PERM_READ = 4
 _UNIT, _UNIT_SUB = 1, 2
@@ -53,7 +53,7 @@ class RouteOptions:
     notify_min_broker_id: bool = False
     """Notify brokers of a new smallest id (notifyMinBrokerIdChanged)."""
     delete_topics: bool = False
-    """Remove the topics that a registration lacks (deleteTopicWithBrokerRegistration)."""
+    """Remove topics that a registration does not name (deleteTopicWithBrokerRegistration)."""
     scan_interval_ms: int = 5000
 
 
@@ -68,9 +68,9 @@ class Registration:
     ha_address: str = ""
     zone: str | None = None
     timeout_ms: int | None = None
-    """Time without a heartbeat after which the broker ends; None for TIMEOUT_MS."""
+    """Time without a heartbeat after which the broker expires; None for TIMEOUT_MS."""
     acting_master: bool | None = None
-    """None from a broker before 5.0: topics of such a slave are never taken."""
+    """None from a broker before 5.0; the topics of such a slave are never taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,10 @@ class NotifyMinBrokerId:
     min_broker_id: int
     min_address: str
     offline_address: str | None
-    """The address of the smallest member that is gone, None when a smaller one has come."""
+    """The address of the smallest member that is gone, None when a smaller member joined."""
     ha_address: str | None
-    """Where the new smallest member serves its copies, None when the smallest one is gone."""
+    """The address at which the new smallest member serves slaves, None when the smallest is
+    gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,13 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A registration that was refused; the table is as before."""
+    """A registration that was refused; the table is unchanged."""
 
     reason: str
 
 
 class RouteTable:
-    """Brokers, topics and routes. Every *now_ms* is of one monotonic clock."""
+    """Brokers, topics and routes. Every *now_ms* is a reading of one monotonic clock."""
 
     def __init__(self, options: RouteOptions = RouteOptions()) -> None:
         self.options = options
@@ -137,7 +138,7 @@ class RouteTable:
         connection: int,
         now_ms: int,
     ) -> Registered | Refused:
-        """Add a broker, or update one."""
+        """Add or update a broker."""
         refused = self._refuse(registration, body.table, connection=connection)
         if refused is not None:
             return refused
@@ -175,7 +176,7 @@ class RouteTable:
         return Registered(master.address, master.ha_address, effects)
 
     def unregister(self, name: str, address: str, *, connection: int) -> tuple[Effect, ...]:
-        """Remove the broker at *address*, unless it has used a later connection since."""
+        """Remove the broker at *address*, unless it has used a later connection."""
         member = self._members.find(name, address)
         if member is None or connection < member.connection:
             return ()
@@ -186,12 +187,12 @@ class RouteTable:
         return self._remove(self._members.of_connection(connection))
 
     def expire(self, now_ms: int) -> tuple[Effect, ...]:
-        """Remove the brokers that gave no sign of life within their timeout; called once in
+        """Remove the brokers that gave no sign of life within their timeout. To be called every
         scan_interval_ms."""
         expired = self._members.expired(self._clock.scan(now_ms))
         effects = self._remove(expired)
         connections = sorted({member.connection for member in expired})
-        # A connection may carry several brokers of one process; the others stay alive.
+        # One process may register several brokers over one connection; the others stay alive.
         unused = [each for each in connections if not self._members.of_connection(each)]
         return (*effects, *map(CloseConnection, unused))
 
@@ -204,12 +205,13 @@ class RouteTable:
         return True
 
     def version(self, name: str, address: str) -> DataVersion | None:
-        """Return the version that a broker registered with, None for an unknown broker."""
+        """Return the version in a broker's registration, None for an unknown broker."""
         member = self._members.find(name, address)
         return None if member is None else member.version
 
     def member_group(self, cluster: str, name: str) -> BrokerMemberGroup:
-        """Return the live brokers of a name, none for an unknown one; *cluster* is not compared."""
+        """Return the live brokers of a name; empty for an unknown name. *cluster* is not
+        compared."""
         group = self._members.groups.get(name)
         return BrokerMemberGroup(cluster, name, {} if group is None else group.addresses)
 
@@ -223,7 +225,7 @@ class RouteTable:
     # -- Topics.
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
-        """Add queues of a topic; return False, and add none, where a broker is unknown."""
+        """Add queues of a topic. Returns False, and adds nothing, if a broker is unknown."""
         groups = self._members.groups
         if not queues or any(queue.broker_name not in groups for queue in queues):
             return False
@@ -263,8 +265,8 @@ class RouteTable:
         return TopicList(tuple(topics))
 
     def system_topics(self) -> TopicList:
-        """Return the topics that every broker has by default: names of clusters and brokers, and
-        the address of some broker."""
+        """Return the topics that every broker has by default (the names of clusters and brokers),
+        and the address of any broker."""
         topics: list[str] = []
         for cluster, names in self._members.clusters().items():
             topics += [cluster, *names]
@@ -272,7 +274,7 @@ class RouteTable:
         return TopicList(tuple(topics), None if first is None else first.smallest.address)
 
     def unit_topics(self, *, unit: bool | None, unit_sub: bool | None) -> TopicList:
-        """Return the topics whose flags of unit mode are as given; None for either value."""
+        """Return the topics with these flags of unit mode; None matches either value."""
         flags = [(flag, is_set) for flag, is_set in ((_UNIT, unit), (_UNIT_SUB, unit_sub))]
         topics = [
             topic
@@ -287,8 +289,8 @@ class RouteTable:
     def route(self, topic: str, *, zone: str | None = None) -> TopicRoute | None:
         """Return the route of a topic, None for an unknown one.
 
-        With *zone* it has the groups of that zone, compared without case, and those without a
-        master.
+        With *zone* the route has the groups of that zone, compared without letter case, and the
+        groups without a master.
         """
         queues = self._topics.get(topic)
         if queues is None:
@@ -325,7 +327,7 @@ class RouteTable:
         held = group.members.get(broker_id) if group else None
         version = table.version
         if held is None:
-            # One topic is a change, which must not come before the whole table.
+            # One topic is a change, which must not precede the whole table.
             if len(table.topics) == 1:
                 return Refused(
                     f"register broker failed: broker {name}:{broker_id} is not registered and "
@@ -344,7 +346,7 @@ class RouteTable:
             if version.order <= present.version.order:
                 return Refused(
                     f"register broker failed: {name} at {present.address} has used a later "
-                    "connection since, so this registration is late; register again"
+                    "connection, so this registration is outdated; register again"
                 )
         return None
 
@@ -416,7 +418,7 @@ def _filter_servers(body: RegisterBrokerBody, held: Member | None) -> tuple[str,
 
 
 def _smaller_came(group: Group) -> NotifyMinBrokerId:
-    """The notification to all members but the new smallest; to that one where it is alone."""
+    """The notification to all other members, or to the new smallest if it is the only member."""
     first = group.smallest
     addresses = tuple(group.addresses.values())
     recipients = addresses[1:] or addresses

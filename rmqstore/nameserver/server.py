@@ -56,11 +56,11 @@ class NameServer:
     """Serves brokers and clients from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
-    where configStorePath is empty; without either the change ends with the process. *tls* makes the
-    server use TLS in the mode that it names, *client_tls* its notifications of brokers.
+    where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
+    the TLS mode of the server, *client_tls* the TLS of notifications to brokers.
 
-    Entering raises ArgumentError where the address cannot be listened at, CorruptionError where
-    kvConfig.json is damaged; nothing is left open then.
+    Entering raises ArgumentError where the address cannot be used, CorruptionError where
+    kvConfig.json is damaged; then nothing stays open.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NameServer:
         self._is_closing = False
 
         self._connections: dict[int, RemotingConnection] = {}
-        """Those that requests of brokers came over, by number."""
+        """Connections over which brokers sent requests, by number."""
         self._notifications: dict[str, deque[Frame]] = {}
         self._files = asyncio.Lock()
 
@@ -158,7 +158,8 @@ class NameServer:
         self.log.info("started")
 
     async def close(self) -> None:
-        """Stop listening, answer the requests in hand, close all connections. Twice is harmless."""
+        """Stop listening, answer the requests in progress, close all connections. A second call
+        does nothing."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -182,7 +183,7 @@ class NameServer:
         return int(self._clock() * 1000)
 
     def number_of(self, connection: RemotingConnection) -> int:
-        """Return the number of a connection: above those of connections accepted before it."""
+        """Return the number of a connection, above the numbers of connections accepted earlier."""
         if connection.number not in self._connections:
             self._connections[connection.number] = connection
             connection.on_close(self._connection_closed)
@@ -200,7 +201,7 @@ class NameServer:
                         connection.close("no broker of this connection gave a sign of life")
 
     async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
-        """Change the key-value configuration, on the disk first."""
+        """Change the key-value configuration, first on the disk."""
         async with self._files:
             changed = change(self.kv)
             if self.config.kv_config_path and changed != self.kv:
@@ -209,7 +210,7 @@ class NameServer:
             self.kv = changed
 
     async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, in its file first."""
+        """Replace the configuration, first in its file."""
         async with self._files:
             path = Path(config.config_store_path) if config.config_store_path else self._config_file
             if path is not None:
@@ -247,7 +248,7 @@ class NameServer:
             ", ".join(effect.recipients),
         )
         for address in effect.recipients:
-            # A new frame for each recipient: the connection numbers it.
+            # A new frame for each recipient, because the connection sets its number.
             frame = Frame.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_fields())
             waiting = self._notifications.get(address)
             if waiting is None:
@@ -257,8 +258,8 @@ class NameServer:
                 waiting.append(frame)
 
     async def _send_notifications(self, address: str) -> None:
-        """Send the waiting notifications of one broker, in order; unreachable brokers delay no
-        others."""
+        """Send the waiting notifications of one broker, in order. An unreachable broker does not
+        delay the others."""
         waiting = self._notifications[address]
         try:
             while waiting:

@@ -20,7 +20,8 @@ def parse_address(
     """Return host and port of *place*, "host:port", "[v6]:port" or a pair of them; with a
     *default_port* also "host" or "[v6]".
 
-    Raises ArgumentError without a host: to which network a port is open is said, never assumed.
+    Raises ArgumentError without a host: the caller names the network, no default opens a port to
+    all.
     """
     if isinstance(place, str):
         is_host = place.endswith("]") or not (":" in place or place.isdecimal())
@@ -56,7 +57,7 @@ def format_address(address: Address) -> str:
 
 
 class AllowList:
-    """The networks that connections are taken from; all without any."""
+    """The networks from which connections are accepted; without networks, all connections."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         try:
@@ -65,7 +66,7 @@ class AllowList:
             raise ArgumentError(f"allow: {error}; give networks as in 10.0.0.0/8") from error
 
     def takes(self, host: str) -> bool:
-        """Whether a connection from *host*, a number, is taken."""
+        """Whether a connection from *host*, a numeric address, is accepted."""
         if not self._networks:
             return True
         address = ip_of(host)
@@ -76,7 +77,7 @@ class AllowList:
 
 
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return *host*, a number, with a v4 address in v6 clothes as what it is."""
+    """Return the numeric address *host*; an IPv4 address mapped to IPv6 as the IPv4 address."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         return address.ipv4_mapped

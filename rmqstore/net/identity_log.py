@@ -1,4 +1,4 @@
-"""Log messages of one server among several in a process."""
+"""Log messages that name one of several servers in a process."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _ALIVE_S = 1.0
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that a forked child can let go of."""
+    """An event loop that a forked child can release."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         super().__init__(selector)
@@ -31,7 +31,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def close_in_child(self) -> None:
         """Close the descriptors of the loop, which never runs in a child."""
-        # Not close(): that would take sockets out of the selector, which is the parent's too.
+        # Not close(): it would remove sockets from the selector, which the parent shares.
         self._kept.close()
         for name in ("_ssock", "_csock"):
             sock: socket.socket | None = getattr(self, name, None)
@@ -71,7 +71,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, work: Callable[[], T]) -> T:
-        """Return what *work* returns on the loop's thread, or raise what it raises."""
+        """Return the result of *work*, called on the loop's thread, or raise its exception."""
         if self.is_current:
             return work()
         future: Future[T] = Future()
@@ -86,10 +86,10 @@ class LoopThread:
         return self._result_of(future)
 
     def run(self, begin: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Return what the coroutine that *begin* makes returns, or raise what it raises.
+        """Return the result of the coroutine that *begin* makes, or raise its exception.
 
-        Not from the loop's thread. Where the wait for it is interrupted, the coroutine is
-        cancelled, and has ended when this raises.
+        Not to be called on the loop's thread. When the wait is interrupted, the coroutine is
+        cancelled, and has ended when this call raises.
         """
         future: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
@@ -126,7 +126,7 @@ class LoopThread:
         return future.result()
 
     def stop(self) -> None:
-        """End the thread. Not from the thread itself. Twice is harmless."""
+        """End the thread. Not to be called on the thread itself. A second call does nothing."""
         with contextlib.suppress(StoreClosedError):
             self._hand_over(self.loop.stop)
         if self._process_id == os.getpid():

@@ -1,6 +1,6 @@
 """Metrics as plain values: families of samples, and the latencies of requests.
 
-Nothing here knows how metrics are exported; `metrics_endpoint` serves them.
+This module is independent of the export of metrics; `metrics_endpoint` serves them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """Values above the bound before; the last count is of those above all bounds."""
+        """Number of values in each range; the last range is above all bounds."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
@@ -36,7 +36,7 @@ class Family:
     """The samples of one metric, with their labels."""
 
     name: str
-    """A counter's ends with _total."""
+    """Ends with _total for a counter."""
     kind: str
     """counter, gauge or histogram."""
     help: str
@@ -66,7 +66,7 @@ class RequestMetrics:
     latencies: dict[tuple[str, str], Histogram] = field(default_factory=dict)
 
     def observe(self, kind: str, result: str, latency: float) -> None:
-        """Count a request. There are as many histograms as kinds with a handler, by results."""
+        """Count a request. Each pair of a kind and a result has one histogram."""
         found = self.latencies.get((kind, result))
         if found is None:
             found = self.latencies[kind, result] = Histogram(self.bounds)

@@ -27,7 +27,7 @@ _log = logging.getLogger("rmqstore.metrics")
 
 
 class MetricsEndpoint:
-    """Answers GET /metrics at *place* with what *collect* returns at that moment.
+    """Answers GET /metrics at *place* with the metrics that *collect* returns for each request.
 
     The constructor raises MissingExtraError without prometheus-client.
     """

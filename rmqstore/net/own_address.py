@@ -17,8 +17,8 @@ _LOOPBACK = "127.0.0.1"
 
 
 def own_address() -> str:
-    """Return the address that `choose_address` prefers of those of this machine, 127.0.0.1 where
-    there is no other."""
+    """Return the address of this machine that `choose_address` prefers, 127.0.0.1 without any
+    other."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -32,9 +32,11 @@ def own_address() -> str:
 
 
 def choose_address(addresses: Sequence[str]) -> str:
-    """Return the address of *addresses*, in the order of the interfaces, that RocketMQ prefers: the
-    first that is not of the networks 127.0, 192.168 and 169.254, else the last that is not
-    loopback address, else 127.0.0.1."""
+    """Return the address of *addresses*, in the order of the interfaces, that RocketMQ prefers.
+
+    It is the first address outside the networks 127.0, 192.168 and 169.254, else the last that is
+    not a loopback address, else 127.0.0.1.
+    """
     reachable = [each for each in addresses if not ipaddress.ip_address(each).is_loopback]
     for each in reachable:
         if not each.startswith(("192.168.", "169.254.")):

@@ -1,4 +1,4 @@
-"""A service as a process: started, announced, and closed at a signal."""
+"""Runs a service as a process: starts it, announces it, and closes it at a signal."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ async def run_until_signal(
 ) -> None:
     """Run *service* until SIGINT or SIGTERM, then close it.
 
-    Once it is entered, *announce* is called with its *ready_line*. The line is also written to the
-    descriptor *ready_fd*, which is then closed, so that the parent process reads to its end.
-    Raises the errors of entering and leaving the service; ArgumentError for a descriptor that
-    cannot be written.
+    Once the service is entered, *announce* is called with its *ready_line*. The line is also
+    written to the descriptor *ready_fd*, which is then closed, so that the parent process can read
+    to the end. Raises the errors of entering and leaving the service, and ArgumentError for a
+    descriptor that cannot be written.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -64,7 +64,7 @@ def _check_descriptor(descriptor: int) -> None:
 
 
 def _announce_to(descriptor: int, line: str) -> None:
-    # The reader may have gone; the service runs on.
+    # The reader may have closed its end; the service continues.
     with contextlib.suppress(OSError):
         os.write(descriptor, f"{line}\n".encode())
     with contextlib.suppress(OSError):

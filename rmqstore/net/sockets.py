@@ -1,7 +1,7 @@
 """Sockets on an event loop: one connection, and a listener that accepts them.
 
-A connection knows bytes, not frames. The sender bounds what it keeps unsent: it sends a window
-and then waits until the socket took all of it.
+A connection transports bytes and does not know frames. The sender bounds its unsent bytes: it sends
+a window, then waits until the socket has taken the whole window.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ACCEPT_PAUSE_S = 1.0
 
 
 def make_socket(maker: Callable[[], socket.socket]) -> socket.socket:
-    """Return the socket that *maker* makes, which a forked child will not keep: ports and
-    connections are its parent's."""
+    """Return the socket that *maker* makes. A forked child closes it, because ports and connections
+    belong to the parent."""
     return forks.make(maker, socket.socket.close)
 
 
 def listen_on(place: Address) -> socket.socket:
-    """Return a socket that listens at *place*, non-blocking. Raises ArgumentError with the reason
-    where that cannot be."""
+    """Return a non-blocking socket that listens at *place*. Raises ArgumentError with the reason
+    where listening fails."""
     host, port = place
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -49,16 +49,18 @@ def listen_on(place: Address) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise ArgumentError(f"cannot listen at {host}:{port}: {error}; give another") from error
+        raise ArgumentError(
+            f"cannot listen at {host}:{port}: {error}; give another address"
+        ) from error
     return listener
 
 
 class Connection:
     """A connected, non-blocking socket on *loop*; all calls come from the loop's thread.
 
-    *on_data* gets at most *read_bytes* at a time. *on_drained* comes, never from within `send`,
-    each time the socket has taken all that was sent; *on_lost* once when the peer is gone. After
-    `close` nothing comes any more.
+    *on_data* gets at most *read_bytes* at a time. *on_drained* is called each time the socket has
+    taken all sent bytes, never from within `send`. *on_lost* is called once, when the peer is gone.
+    After `close` there are no further calls.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Connection:
         loop.add_reader(sock, self._read)
 
     def send(self, *pieces: Body) -> None:
-        """Send bytes behind those sent before. They must not change until the socket took them."""
+        """Send bytes after those sent earlier. They must not change until the socket took them."""
         if not self.is_open:
             return
         for piece in pieces:
@@ -98,15 +100,15 @@ class Connection:
             self._write()
 
     def hand_over(self) -> int:
-        """Return the socket's descriptor for another reader and writer, until `take_back`; all that
-        was sent has left."""
-        assert not self._out, "what was sent would come behind what the other one sends"
+        """Return the socket's descriptor for another reader and writer, until `take_back`. All sent
+        bytes must have left."""
+        assert not self._out, "unsent bytes would follow the bytes of the other writer"
         self._is_handed_over = True
         self._follow()
         return self._socket.fileno()
 
     def take_back(self) -> None:
-        """Go on where the other reader and writer stopped."""
+        """Continue where the other reader and writer stopped."""
         self._is_handed_over = False
         self._follow()
 
@@ -129,7 +131,7 @@ class Connection:
             self._loop.add_reader(self._socket, self._read)
 
     def close(self) -> None:
-        """Close the connection, at once. Twice is harmless."""
+        """Close the connection immediately. A second call does nothing."""
         if not self.is_open:
             return
         self.is_open = False
@@ -161,7 +163,7 @@ class Connection:
                     self._loop.add_writer(self._socket, self._write)
                 return
             except OSError as error:
-                # The sender is in the middle of its work.
+                # Called within `send`, whose caller must return first.
                 self._loop.call_soon(self._lose, f"writing failed: {error}")
                 self._out.clear()
                 break
@@ -194,7 +196,7 @@ class Connection:
 
 
 class Listener:
-    """A listening socket on *loop*: every connection goes, with its peer, to *take*.
+    """A listening socket on *loop*: *take* is called with every connection and its peer.
 
     *warn* is called with the reason when connections cannot be accepted for a while.
     """
@@ -234,7 +236,8 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                # No descriptors left, say. The connection that waits would call again at once.
+                # For example, no descriptors are left. The waiting connection would cause a busy
+                # loop.
                 self._warn(f"accepting connections: {error}")
                 self._loop.remove_reader(self._socket)
                 self._loop.call_later(_ACCEPT_PAUSE_S, self._go_on)

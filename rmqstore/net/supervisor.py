@@ -1,4 +1,4 @@
-"""Tasks on an event loop that never end unseen."""
+"""Tasks on an event loop whose failures are always reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Supervisor:
     """Starts tasks on the running loop and watches each one until it ends.
 
     A task that raises is logged with its traceback, is kept in `failures` (the last 16) and is
-    passed to *on_failure*. Other tasks go on.
+    passed to *on_failure*. Other tasks continue.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class Supervisor:
         return task
 
     async def close(self) -> None:
-        """Cancel every task and return when all have ended. Not from one of them."""
+        """Cancel every task and return when all have ended. Not to be called from one of the
+        tasks."""
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(tuple(self._tasks))
-            # The callbacks that take ended tasks out run in the next turn of the loop.
+            # The callbacks that remove ended tasks run in the next turn of the loop.
             await asyncio.sleep(0)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -70,7 +71,7 @@ class Supervisor:
         elif task.cancelling():
             error = None
         else:
-            # An awaitable of the task was cancelled, not the task.
+            # The operation that the task awaited was cancelled, not the task.
             error = asyncio.CancelledError("an operation that the task awaited was cancelled")
 
         if error is None:

@@ -20,7 +20,7 @@ class TlsServer:
     key: str | Path
     key_password: str | None = None
     trusted: str | Path | None = None
-    """Certificates that sign those of clients."""
+    """Certificates that sign the clients' certificates."""
     client_auth: ClientAuth = ClientAuth.NONE
     mode: TlsMode = TlsMode.PERMISSIVE
 
@@ -29,8 +29,8 @@ class TlsServer:
         """Return the TLS of a server with these settings, None where it takes plain connections
         only.
 
-        A certificate that the server is not to verify is not requested: TLS here has no
-        certificates that are shown but not verified.
+        Where the server does not verify a client's certificate, it does not request the
+        certificate.
         """
         if config.mode is TlsMode.DISABLED or not config.certificate:
             return None
@@ -69,14 +69,14 @@ class TlsClient:
     """The TLS of a client: files in PEM."""
 
     trusted: str | Path | None = None
-    """Certificates that sign those of servers; None: those that the system trusts."""
+    """Certificates that sign the servers' certificates; None: those that the system trusts."""
     certificate: str | Path | None = None
     key: str | Path | None = None
     key_password: str | None = None
     is_server_verified: bool = True
     """False takes any certificate, as Java clients do by default (`tls.client.authServer`)."""
     is_host_checked: bool = True
-    """Whether the certificate must name the host of the address. Java clients do not look."""
+    """Whether the certificate must name the host of the address. Java clients do not check."""
 
     @classmethod
     def from_config(cls, config: TlsConfig) -> TlsClient | None:
@@ -122,7 +122,8 @@ def _load(
             ) from error
     if certificate is not None:
         try:
-            # Without a password here, an encrypted key would prompt for one at the terminal.
+            # Without a password here, OpenSSL would ask at the terminal for that of an encrypted
+            # key.
             context.load_cert_chain(certificate, key, password or "")
         except OSError as error:
             raise ArgumentError(

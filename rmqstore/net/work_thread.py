@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 class WorkThread:
-    """A daemon thread *name* that runs functions for *loop*, one after another, in the order given.
+    """A daemon thread *name* that runs functions for *loop*, one at a time, in the order of the
+    calls.
 
-    The first function starts the thread. All calls come from the loop's thread. A process that ends
-    waits neither for the thread nor for the function that it runs.
+    The first function starts the thread. All calls come from the loop's thread. The exit of the
+    process waits neither for the thread nor for its present function.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
@@ -43,7 +44,7 @@ class WorkThread:
         return future
 
     def stop(self) -> None:
-        """End the thread after the functions already given; do not wait for the thread."""
+        """End the thread after the functions that already wait; do not wait for the thread."""
         self._is_stopped = True
         self._jobs.put(None)
 
@@ -55,7 +56,7 @@ class WorkThread:
                 value = function()
             except BaseException as error:
                 failure = error
-            # After the loop is closed no caller waits.
+            # After the loop is closed, no caller waits.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, future, value, failure)
             del job, future, function, value, failure

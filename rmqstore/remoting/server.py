@@ -165,7 +165,7 @@ class RemotingServer:
         self._sockets.clear()
 
     async def close(self) -> None:
-        """Stop listening, let requests in progress finish for a while, then close every connection."""
+        """Stop listening, give requests in progress time to finish, then close all connections."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
