@@ -397,7 +397,7 @@ class Broker:
         if at_start:
             raise ConfigError(
                 [
-                    f"{', '.join(at_start)}: a new value takes effect at a start only; change it "
+                    f"{', '.join(at_start)}: a new value takes effect only at a start; change it "
                     "in the file of the broker and start it again"
                 ]
             )

@@ -1,1 +1,1 @@
-"""The controller: it gives broker ids, keeps sync-state sets and elects masters."""
+"""The controller: it assigns broker ids, maintains sync-state sets and elects masters."""

@@ -1,7 +1,7 @@
 """Commands: the entries of the log of the controller.
 
-A command names the state that it expects. It changes nothing where that state has changed since,
-so a repeated command changes nothing. It contains no clock reading and no random value. The bytes
+A command names the state that it expects, and changes nothing where the state differs. Therefore a
+repeated command changes nothing. A command contains no clock reading and no random value. The bytes
 are JSON in UTF-8 with sorted keys: `type`, then the fields of the class by name; sets are ascending
 lists.
 """
@@ -34,10 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The copies for which a put of a master waits, as a broker of this library reports them."""
+    """The number of copies that puts of a master wait for, reported by a broker of this library."""
 
     in_sync: int
-    """Copies, the master's own included."""
+    """Number of copies, including the master's own."""
     min_in_sync: int
     all_ack: bool
     """Every member of the sync-state set holds all acknowledged messages."""
@@ -45,7 +45,7 @@ class Terms:
     """Duration of a lease that the controller grants; 0 for no leases."""
 
     def weaker(self, other: Terms) -> Terms:
-        """Return the terms that hold for puts of which some had these and some had *other*."""
+        """Return the terms that hold for all puts, if some had these terms and some *other*."""
         return Terms(
             min(self.in_sync, other.in_sync),
             min(self.min_in_sync, other.min_in_sync),
@@ -56,7 +56,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class AssignBrokerId:
-    """Give a broker an id, and create its group where it does not exist."""
+    """Assign an id to a broker; create its group if it does not exist."""
 
     group: str
     cluster: str
@@ -68,7 +68,7 @@ class AssignBrokerId:
 
 @dataclass(frozen=True, slots=True)
 class SetAddress:
-    """Store where a broker listens."""
+    """Store the address of a broker."""
 
     group: str
     broker_id: int
@@ -77,7 +77,7 @@ class SetAddress:
 
 @dataclass(frozen=True, slots=True)
 class AlterSet:
-    """Take the set that the master of *master_epoch* proposes in place of version *set_epoch*."""
+    """Replace version *set_epoch* of the set by the proposal of the master of *master_epoch*."""
 
     group: str
     master_id: int
@@ -85,14 +85,13 @@ class AlterSet:
     set_epoch: int
     members: frozenset[int]
     accepts_same: bool
-    """Whether an unchanged set becomes a new version, or is refused as RocketMQ refuses it."""
+    """Whether an unchanged set becomes a new version; RocketMQ refuses it."""
     terms: Terms | None
 
 
 @dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """Make *master_id* master of *new_epoch*, or let the group be without a master where it is
-    None."""
+    """Make *master_id* master of *new_epoch*; None leaves the group without a master."""
 
     group: str
     master_epoch: int
@@ -105,7 +104,7 @@ class ElectMaster:
 
 @dataclass(frozen=True, slots=True)
 class RecordTerms:
-    """Store the copies for which the puts of the master of *master_epoch* wait."""
+    """Store the number of copies that puts of the master of *master_epoch* wait for."""
 
     group: str
     master_epoch: int
@@ -114,7 +113,7 @@ class RecordTerms:
 
 @dataclass(frozen=True, slots=True)
 class SettleDeparted:
-    """Forget the replicas that left the set before version *set_epoch*.
+    """Remove the record of replicas that left the set before version *set_epoch*.
 
     The members of the set hold everything that these replicas hold.
     """
@@ -183,8 +182,8 @@ def decode_command(data: bytes) -> Command:
         return kind(**{name: _field(kind, name, written[name]) for name in names})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptionError(
-            f"a command of the controller cannot be read ({error}); start the release that wrote "
-            "it, or restore the directory from a copy",
+            f"a command in the controller's log cannot be read ({error}); start the release that "
+            "wrote it, or restore the directory from a copy",
             kind="controller command",
         ) from error
 

@@ -1,7 +1,7 @@
-"""Elections and what else is due, one piece of work at a time for each group.
+"""Elections and other due commands, one at a time for each group.
 
-The coroutines here run on the event loop of a controller, and in virtual time in the simulator:
-they await nothing but what `Host` provides.
+The coroutines run on the event loop of a controller, and in virtual time in the simulator.
+Therefore they await only operations of `Host`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Host(Protocol):
 
     @property
     def leader(self) -> Leader | None:
-        """The decisions of this node while it leads."""
+        """The decisions of this node; None while it does not lead."""
 
     def now_ms(self) -> int:
         """Return the time of the monotonic clock."""
@@ -36,19 +36,20 @@ class Host(Protocol):
         """Wait."""
 
     def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> Any:
-        """Begin to carry out *work*, not before this call has returned."""
+        """Start *work* after this call has returned; return a handle for `finished`."""
 
     async def finished(self, work: Any) -> None:
-        """Wait for the end of what `carry_out` returned."""
+        """Wait for the end of the work with this handle."""
 
     async def commit(self, command: Command) -> Result:
-        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
 
     def review(self, group: str) -> None:
-        """Have `Decisions.review` look at *group*, unless the node ends."""
+        """Call `Decisions.review` for *group*, unless the node ends."""
 
     def reviewed_as(self, group: str, due: Command | Election | None) -> None:
-        """Receive what was due for *group*; an election without a command names what it awaits."""
+        """Receive the work that is due for *group*; an election without a command names the
+        replicas that it waits for."""
 
     def holds(self, election: Election) -> None:
         """Receive an election that is about to be written."""
@@ -57,7 +58,7 @@ class Host(Protocol):
         """Receive an election that took effect, and the group after it."""
 
     def failed(self, group: str, error: RequestRefused) -> None:
-        """Receive the reason why it is not certain that what was due for *group* was written."""
+        """Receive the reason why a due command for *group* may not be written."""
 
 
 def not_leader() -> RequestRefused:
@@ -71,15 +72,15 @@ class Decisions:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._busy: dict[str, Any] = {}
-        """Groups for which something is being written."""
+        """Groups for which a command is being written."""
 
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
     ) -> tuple[Election, Group | None]:
-        """Hold an election. Return it, and the group afterwards where it took effect.
+        """Hold an election. Return it, and the group afterwards if it took effect.
 
-        An election that an operator requests waits a while: for the lease of a living master to
-        end, and for replicas to report.
+        An election that an operator requests waits for the lease of a living master to end, and for
+        replicas to report.
         """
         host = self._host
         end_ms = host.now_ms() + _DESIGNATE_WAIT_MS
@@ -101,7 +102,7 @@ class Decisions:
             await host.sleep(_POLL_MS)
         command = election.command
         if command is None or (command.master_id is None and broker_id is not None):
-            # A broker that cannot be elected does not take the master away from the group.
+            # If the designated broker cannot be elected, the group keeps its master.
             return Election(None, election.verdict, election.reason), None
         return election, await self._hold(leader, election)
 
@@ -136,7 +137,7 @@ class Decisions:
             self._host.review(group)
 
     async def _hold(self, leader: Leader, election: Election) -> Group | None:
-        """Writes an election; returns the group afterwards, None where it took no effect."""
+        """Writes an election; returns the group afterwards, None if it had no effect."""
         command = election.command
         assert command is not None, "the caller checked it"
         result: Result | None = None

@@ -1,16 +1,16 @@
-"""The rule of an election: which replica becomes master, by the reports of the replicas.
+"""The election rule: chooses the next master from the reports of the replicas.
 
-Reports count only where they were sent after the former master was fenced. After an earlier report
-the former master may have acknowledged more messages, stored on that replica. The logs that count
-are ordered by epoch, then offset, then priority.
+Only reports that were sent after the former master was fenced count. After an earlier report the
+former master may have acknowledged more messages, stored on that replica. The reported logs are
+ordered by epoch, then offset, then priority.
 
-The replicas that must have reported depend on the copies for which the puts of the last epoch
-waited:
+The replicas that must have reported depend on the number of copies that puts of the last epoch
+waited for:
 
     all members (allAckInSyncStateSet)    any member may become master
-    a number of copies (inSyncReplicas)   all voters but `inSyncReplicas - 1`, one member among
-                                          them; voters are the members and the replicas that left
-                                          the set and may hold messages that some member lacks
+    a number of copies (inSyncReplicas)   all voters except `inSyncReplicas - 1`, among them a
+                                          member; voters are the members and the replicas that
+                                          left the set and may hold messages that a member lacks
     unknown, the master was a Java broker any member, as in RocketMQ
 """
 
@@ -26,7 +26,7 @@ from rmqstore.replication.group.log_rank import LogRank, reports_needed
 __all__ = ["EPOCH_JUMP_MAX", "Candidate", "Choice", "choose", "epoch_above"]
 
 EPOCH_JUMP_MAX = 1_000_000
-"""Reported epochs that are further above the known one are ignored as mistakes."""
+"""Reported epochs that exceed the known epoch by more than this are ignored as mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Choice:
     waits_for: frozenset[int] = frozenset()
     """Without a master: the replicas whose reports are missing."""
     asked: frozenset[int] = frozenset()
-    """The replicas whose reports were compared; the rule of the election is met by them."""
+    """The replicas whose reports were compared; their number satisfies the election rule."""
     is_pending: bool = False
-    """Whether a living replica has yet to report, so that another attempt may differ soon."""
+    """Whether a report of a living replica is missing, so that a later attempt may differ."""
     risk: str = ""
     """The messages that this choice may lose; empty for a safe choice."""
     reason: str = ""
@@ -69,8 +69,8 @@ def choose(
     """Return the next master of *group*.
 
     *designated* is the replica that an operator named. With *allows_unclean*
-    (enableElectUncleanMaster) a replica outside the set is chosen where no safe choice exists.
-    *is_hasty*: do not wait for more reports of living replicas where enough have come.
+    (enableElectUncleanMaster) a replica outside the set is chosen if no safe choice exists.
+    *is_hasty*: do not wait for further reports of living replicas once enough have arrived.
     """
     able = {each.broker_id: each for each in living if not each.is_learner}
     able = {number: each for number, each in able.items() if number in group.brokers}
@@ -92,10 +92,10 @@ def choose(
 
 
 def epoch_above(group: Group, living: Collection[Candidate]) -> int | None:
-    """Return the epoch of the next master: above the group's and above those of all logs.
+    """Return the epoch of the next master: above the group's epoch and the epochs in all logs.
 
-    Logs have later epochs where the controller lost its state; their brokers would refuse a lower
-    epoch. None where no number is left.
+    Logs have later epochs if the controller lost its state; their brokers would refuse a lower
+    epoch. None if no number is left.
     """
     known = group.master_epoch
     near = [each.rank.last_epoch for each in living]
@@ -105,7 +105,7 @@ def epoch_above(group: Group, living: Collection[Candidate]) -> int | None:
 
 
 def _fit(group: Group, fresh: Mapping[int, Candidate]) -> Mapping[int, Candidate]:
-    """Returns the replicas among which the best may become master; none where too few reported."""
+    """Returns the replicas of which the best may become master; empty if too few reported."""
     counted = {number: each for number, each in fresh.items() if number in _electorate(group)}
     if group.terms is None or group.terms.all_ack or not counted:
         return counted
@@ -126,7 +126,8 @@ def _pending(stale: frozenset[int]) -> Choice:
 
 
 def _best(group: Group, fit: Mapping[int, Candidate]) -> int:
-    """Returns the best log; among equal ones the former master's, then the lowest id's."""
+    """Returns the replica with the best log; of equal logs the former master, then the lowest
+    id."""
 
     def order(each: Candidate) -> tuple[LogRank, int, bool, int]:
         return each.rank, -each.priority, each.broker_id == group.master_id, -each.broker_id
@@ -159,7 +160,7 @@ def _designated(
     allows_unclean: bool,
     is_hasty: bool,
 ) -> Choice:
-    """Returns the choice of an operator, with the messages that it may lose."""
+    """Returns the operator's choice, with the messages that it may lose."""
     if designated not in able:
         return Choice(
             None, reason=f"broker {designated} is not alive, not registered, or a learner"

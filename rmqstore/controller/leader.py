@@ -1,11 +1,11 @@
-"""The decisions of the leading node: from requests, heartbeats and time to commands.
+"""The decisions of the leading node: turns requests, heartbeats and timeouts into commands.
 
-The leader validates a request against the state that it has applied, and against the reports of
-living brokers. It returns a command for the log, or the result where there is nothing to write. The
-state validates the command again when it is applied.
+The leader validates a request against its applied state and the reports of living brokers. It
+returns a command for the log, or a result if nothing is to be written. The state validates the
+command again when it is applied.
 
-A leader starts with each term of the engine. The times of all calls are monotonic milliseconds of
-one clock.
+Each term of the engine has a new `Leader`. The times of all calls are monotonic milliseconds of one
+clock.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["Election", "Leader", "Waiting"]
 class Election:
     """An attempt to elect a master.
 
-    With a *command* the election takes effect when the command is applied. Without one *verdict*
-    is the reason: UNCHANGED where the present master remains.
+    With a *command* the election takes effect when the command is applied. Without a command,
+    *verdict* is the reason: UNCHANGED if the present master remains.
     """
 
     command: ElectMaster | None
@@ -51,19 +51,19 @@ class Election:
     reason: str = ""
     risk: str = ""
     retry_at_ms: int | None = None
-    """When the same attempt may have another outcome, without any new report."""
+    """Time at which the same attempt may have another outcome without any new report."""
     asked: frozenset[int] = frozenset()
-    """The replicas whose reports were compared; empty where none had to be."""
+    """The replicas whose reports were compared; empty if the rule required no reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a group has no master, or an election has not taken place yet."""
+    """The reason why a group has no master, or why an election has not taken place yet."""
 
     waits_for: frozenset[int]
     reason: str
     is_short: bool = False
-    """Whether it ends with a lease, or with the next heartbeats of living replicas."""
+    """Whether the wait ends with a lease, or with the next heartbeats of living replicas."""
 
 
 class Leader:
@@ -83,12 +83,13 @@ class Leader:
         self._leases = Leases(since_ms)
         self.allows_unclean = allows_unclean
         self._patience_ms = patience_ms
-        """How long after the fence an election waits for more reports than it needs."""
+        """Duration after the fence for which an election waits for more reports than it needs."""
         self._electing: set[str] = set()
         self._withheld: dict[str, int] = {}
-        """Groups whose master gets no lease, until when: an operator has requested an election."""
+        """Groups whose master gets no lease, and the end of that time, after an operator requested
+        an election."""
         self._settle_at: dict[str, tuple[int, int, int]] = {}
-        """Master epoch, set epoch and the end of the master's log when it first had that set."""
+        """Master epoch, set epoch, and the end of the master's log when it first used that set."""
         self.waiting: dict[str, Waiting] = {}
         """Groups without a master that cannot be elected yet, by name."""
 
@@ -97,7 +98,7 @@ class Leader:
     def assign_broker_id(
         self, cluster: str, group: str, broker_id: int, check_code: str
     ) -> Command | Result:
-        """Decide on the id that a broker applies for; its address is the first part of the code."""
+        """Decide on the id that a broker applies for; the code begins with the broker's address."""
         address = check_code.partition(";")[0]
         command = AssignBrokerId(group, cluster, broker_id, address, check_code)
         return assignment_fault(self._state.past_group(group), command) or command
@@ -147,8 +148,8 @@ class Leader:
     ) -> Command | Result:
         """Decide on the set that a master proposes.
 
-        An unchanged set becomes a new version for a broker of this library, which makes its lost
-        proposals void; a Java broker is refused, as by RocketMQ.
+        An unchanged set of a broker of this library becomes a new version, which invalidates its
+        lost proposals. That of a Java broker is refused, as by RocketMQ.
         """
         found = self._state.group(group)
         if found is None:
@@ -184,8 +185,8 @@ class Leader:
     ) -> Election:
         """Decide on a request to elect a master.
 
-        A broker requests its own election, an operator designates *broker_id*, and this controller
-        leaves *broker_id* None.
+        A broker requests its own election; an operator designates *broker_id*; for elections by the
+        controller itself *broker_id* is None.
         """
         found = self._state.group(group)
         if found is None:
@@ -209,7 +210,7 @@ class Leader:
         return self._attempt(found, designated, now_ms)
 
     def _first_election(self, group: Group, broker_id: int, now_ms: int) -> Election:
-        """Returns the election of the first broker that requests one. The broker is refused where
+        """Returns the election of the first broker that requests it. The broker is refused if
         another living broker has a longer log: then the controller has lost its state, or the
         brokers' directories are older than the group."""
         living = self._candidates(group, now_ms, fence_ms=None)
@@ -249,7 +250,7 @@ class Leader:
         return self._election(group, living, choice)
 
     def _election(self, group: Group, living: Collection[Candidate], choice: Choice) -> Election:
-        """Returns the command for *choice*, or the reason why there is no command."""
+        """Returns the command for *choice*, or the reason why no command is possible."""
         name = group.name
         epoch = epoch_above(group, living)
         if epoch is None:
@@ -273,13 +274,13 @@ class Leader:
         return not self._has_refused(group)
 
     def _has_refused(self, group: Group) -> bool:
-        """Returns whether the master has refused to be master in its epoch."""
+        """Returns whether the master has refused the role in its epoch."""
         assert group.master_id is not None
         report = self._liveness.report(group.name, group.master_id)
         return report is not None and report.beat.refused_epoch >= group.master_epoch
 
     def _fence_ms(self, group: Group, now_ms: int) -> int:
-        """Returns the time from which on the former master acknowledges nothing."""
+        """Returns the time from which the former master acknowledges nothing."""
         lease_ms = _lease_ms(group)
         if lease_ms:
             return self._leases.end_ms(group.name, lease_ms)
@@ -288,7 +289,7 @@ class Leader:
             return since_ms
         report = self._liveness.report(group.name, group.master_id)
         if report is None:
-            # No heartbeat has come since this node started. It may be on its way.
+            # No heartbeat has arrived since this node started; one may be in transit.
             return since_ms + self._longest_timeout_ms(group)
         if self._has_refused(group):
             return max(report.refused_ms, since_ms)
@@ -302,8 +303,7 @@ class Leader:
         return max(timeouts, default=HEARTBEAT_TIMEOUT_MS)
 
     def _candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
-        """Returns the living brokers; reports are fresh from *fence_ms* on, all where it is
-        None."""
+        """Returns the living brokers. Reports from *fence_ms* on are fresh; with None all are."""
         return [
             Candidate(
                 each.beat.broker_id,
@@ -316,12 +316,12 @@ class Leader:
         ]
 
     def begin(self, command: ElectMaster) -> None:
-        """Record that an election is being written: its group gets no lease until `end`."""
+        """Record that an election is being written: no lease for its group until `end`."""
         self._electing.add(command.group)
 
     def end(self, command: ElectMaster, result: Result | None) -> None:
-        """Record the outcome of an election. An unknown outcome, None, is unknown until the end of
-        this term."""
+        """Record the outcome of an election. None is an unknown outcome, which stays unknown until
+        the end of this term."""
         if result is None:
             return
         self._electing.discard(command.group)
@@ -357,7 +357,7 @@ class Leader:
         return beat.terms.lease_ms
 
     def review(self, group: str, now_ms: int) -> Command | Election | None:
-        """Return what is due for *group* after a heartbeat, the end of a broker, or some time.
+        """Return the command or election that is due for *group* now.
 
         An `Election` without a command is returned too: it names what the group waits for.
         """
@@ -390,8 +390,8 @@ class Leader:
         return RecordTerms(group.name, group.master_epoch, beat.terms)
 
     def _settlement_due(self, group: Group, beat: Heartbeat) -> Command | None:
-        """Returns the command that forgets the departed replicas, once the members hold everything
-        that the log of the master had when it took the set."""
+        """Returns the command that removes the departed replicas, once the members hold the
+        master's log up to its end at the time when the master took the set."""
         if not group.departed or beat.set_epoch != group.set_epoch:
             return None
         now = (group.master_epoch, group.set_epoch)
@@ -414,7 +414,7 @@ class Leader:
         cleans_living: bool,
         now_ms: int,
     ) -> Command | Result:
-        """Decide on the request to remove *broker_ids*, or the whole group where they are None."""
+        """Decide on the request to remove *broker_ids*, or the whole group if they are None."""
         found = self._state.group(group)
         if found is None:
             text = f"Broker {group} is not existed,clean broker data failure."
@@ -443,7 +443,7 @@ def _lease_ms(group: Group) -> int:
 
 
 def _other_cluster(group: Group, cluster: str) -> Result | None:
-    """Returns why a request that names another cluster is refused; an empty name matches any."""
+    """Returns the refusal of a request for another cluster; an empty name matches any cluster."""
     if not cluster or cluster == group.cluster:
         return None
     text = f"broker group {group.name} is in cluster {group.cluster}, not in {cluster}"

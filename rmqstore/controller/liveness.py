@@ -3,12 +3,12 @@
 Every node of a controller group keeps its own table from the heartbeats that it receives; the table
 is not part of the replicated state. Times are monotonic milliseconds of this node.
 
-A report counts from the moment after which it was certainly sent. A broker of this library returns,
-in each heartbeat, the time that this node named in its last answer: the heartbeat was sent after
-it. A Java broker gets no answers, so its reports count from their arrival.
+The time of a report is a moment after which it was certainly sent. A broker of this library returns
+in each heartbeat the time that this node named in its last answer; the heartbeat was sent after
+that time. A Java broker gets no answers, so the time of its reports is their arrival.
 
 While the process of this node is stopped, or its machine suspended, heartbeats wait in its sockets.
-That time counts against no broker.
+This time does not count against brokers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from rmqstore.replication.group.quorum import elector_wait_ms
 __all__ = ["HEARTBEAT_TIMEOUT_MS", "PULSE_MS", "Heartbeat", "Leases", "Liveness", "Report"]
 
 HEARTBEAT_TIMEOUT_MS = 10_000
-"""How long a broker counts as alive after a heartbeat without a timeout, as in RocketMQ."""
+"""Timeout after a heartbeat that names no timeout, as in RocketMQ."""
 PULSE_MS = 200
-"""How often a node records that it runs."""
+"""Interval at which a node records that it runs."""
 _STOPPED_MS = 3 * PULSE_MS
-"""A node that records nothing for longer was stopped, and reads what waited for as long."""
+"""A longer gap between two records means that the node was stopped; then it reads old heartbeats
+for this duration."""
 
 _NO_LOG = LogRank(-1, -1)
 
@@ -44,23 +45,22 @@ class Heartbeat:
     confirm_offset: int = -1
     timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     priority: int = INT32_MAX
-    """The lower wins among equal logs."""
+    """The lowest value wins among equal logs."""
     life: int | None = None
-    """Greater in each process of this broker; None for a Java broker."""
+    """Number of the broker's process, which grows with each start; None for a Java broker."""
     number: int = 0
-    """Greater in each heartbeat of a life."""
+    """Number of the heartbeat in its life, ascending."""
     seen_ms: int = -1
-    """The time of this node that the broker saw last; -1 for none."""
+    """The last time of this node that the broker received; -1 for none."""
     role_epoch: int = -1
     """The epoch in which the broker is master; -1 while it is not."""
     refused_epoch: int = -1
-    """An epoch in which the broker was elected and will not be master, because it was restarted
-    since."""
+    """An epoch in which the broker was elected but refuses the role, because it was restarted."""
     set_epoch: int = -1
-    """The version of the sync-state set that a master has taken."""
+    """The version of the sync-state set that the master uses."""
     is_learner: bool = False
     terms: Terms | None = None
-    """The copies for which its puts wait."""
+    """The number of copies that its puts wait for."""
 
 
 @dataclass(slots=True)
@@ -71,25 +71,25 @@ class Report:
     connection: Hashable
     received_ms: int
     as_of_ms: int
-    """The report was sent at this time or later; -1 where that is not known."""
+    """The report was sent at this time or later; -1 if not known."""
     ended_ms: int | None = None
-    """When the broker was found to be no longer alive; None while it is alive."""
+    """Time at which the broker was found dead; None while it is alive."""
     refused_ms: int = -1
-    """When it first refused the epoch that it refuses."""
+    """Time of the first refusal of its refused epoch."""
 
 
 class Liveness:
-    """The table of one node. Only brokers that are registered are kept, which bounds it."""
+    """The table of one node. It holds only registered brokers, which bounds its size."""
 
     def __init__(self) -> None:
         self._reports: dict[tuple[str, int], Report] = {}
         self._ran_ms: int | None = None
         self._stopped_ms = 0
         self._catches_up_until_ms: int | None = None
-        """Until then what comes may be as old as *_stopped_ms*; None where it was never stopped."""
+        """Until this time, heartbeats may be as old as *_stopped_ms*; None if never stopped."""
 
     def ran(self, now_ms: int) -> None:
-        """Record that the node runs: every PULSE_MS, and before it handles what has come."""
+        """Record that the node runs: every PULSE_MS, and before it handles received requests."""
         last_ms, self._ran_ms = self._ran_ms, now_ms
         if last_ms is None or now_ms - last_ms <= _STOPPED_MS:
             return
@@ -102,10 +102,10 @@ class Liveness:
         return self._catches_up_until_ms is not None and now_ms < self._catches_up_until_ms
 
     def record(self, beat: Heartbeat, connection: Hashable, now_ms: int) -> bool:
-        """Record a heartbeat; False for one that is older than the last recorded.
+        """Record a heartbeat; return False if it is older than the last recorded heartbeat.
 
-        The newest report is taken as it is: a log that was cut is shorter than before. RocketMQ
-        keeps the larger offset.
+        The newest report replaces earlier ones, even with a smaller offset, because a log may have
+        been truncated. RocketMQ keeps the larger offset.
         """
         key = _key(beat)
         known = self._reports.get(key)
@@ -122,8 +122,7 @@ class Liveness:
         return True
 
     def later_life(self, beat: Heartbeat, now_ms: int) -> Heartbeat | None:
-        """Return the last heartbeat of a later process of the same broker that is alive; None
-        where there is no such process."""
+        """Return the last heartbeat of a later, living process of the same broker, or None."""
         known = self._reports.get(_key(beat))
         if known is None or beat.life is None or known.beat.life is None:
             return None
@@ -133,8 +132,8 @@ class Liveness:
     def closed(self, connection: Hashable, now_ms: int) -> list[tuple[str, int]]:
         """Record that a connection closed; return the brokers that ended with it.
 
-        A broker that has sent heartbeats on a newer connection stays alive. While this node was
-        stopped a broker may have opened another one: it ends by its timeout then.
+        A broker that has sent heartbeats on a newer connection stays alive. If this node was
+        stopped, a broker may have opened a newer connection meanwhile, so only its timeout ends it.
         """
         if self._catches_up(now_ms):
             return []
@@ -162,11 +161,11 @@ class Liveness:
         return now_ms - report.received_ms <= report.beat.timeout_ms
 
     def report(self, group: str, broker_id: int) -> Report | None:
-        """Return the last report of a broker, alive or not; None where none has come."""
+        """Return the last report of a broker, alive or not; None without a report."""
         return self._reports.get((group, broker_id))
 
     def living(self, group: str, broker_ids: Collection[int], now_ms: int) -> Iterator[Report]:
-        """Yield the reports of the living ones among *broker_ids*, in their order."""
+        """Yield the reports of the living brokers among *broker_ids*, in their order."""
         for each in sorted(broker_ids):
             if self.is_alive(group, each, now_ms):
                 yield self._reports[group, each]
@@ -177,7 +176,7 @@ class Liveness:
             del self._reports[key]
 
     def count(self, now_ms: int) -> int:
-        """Return how many brokers are alive."""
+        """Return the number of living brokers."""
         return sum(self.is_alive(group, number, now_ms) for group, number in self._reports)
 
 

@@ -17,13 +17,13 @@ _BOUNDS_US = (
     *(step * 10**power for power in range(7) for step in (1, 3, 5)),
     10_000_000,
 )
-"""RocketMQ's: 1 us to 10 s."""
+"""RocketMQ's bounds: 1 us to 10 s."""
 _PREFIX = "CONTROLLER_"
 _ELECTION_RESULTS = ("new_master_elected", "keep_current_master", "no_master_elected")
 
 
 class ControllerMetrics:
-    """What a node of a controller counts besides its state."""
+    """The counters of a node; the state has the other metrics."""
 
     def __init__(self) -> None:
         self._requests = RequestMetrics(_BOUNDS_US)
@@ -31,7 +31,7 @@ class ControllerMetrics:
         self._elections = dict.fromkeys(_ELECTION_RESULTS, 0)
 
     def observe(self, code: int, answer: int, seconds: float) -> None:
-        """Count a request of a known code. It failed where its answer is an error of the server."""
+        """Count a request of a known code; a server error in the answer counts as a failure."""
         name = RequestCode(code).name
         kind = name if name.startswith(_PREFIX) else f"{_PREFIX}{name}"
         status = "failed" if answer == ResponseCode.SYSTEM_ERROR else "success"
@@ -61,12 +61,14 @@ class ControllerMetrics:
         task_failures: int,
         now_ms: int,
     ) -> Iterator[Family]:
-        """Yield every metric; *node* are the labels of all of them."""
+        """Yield every metric; *node* holds the labels of all metrics."""
         role = _LEADER if is_leader else _FOLLOWER
         yield gauge("role", "Role of this node: 3 leads, 2 follows.", [(node, role)])
         yield gauge("rmqstore_term", "Term of the log.", [(node, term)])
         yield counter(
-            "rmqstore_task_failures_total", "Tasks that ended by an error.", [(node, task_failures)]
+            "rmqstore_task_failures_total",
+            "Tasks that ended with an error.",
+            [(node, task_failures)],
         )
         yield from self._groups(node, groups, liveness, waiting, now_ms)
         yield counter(
@@ -142,4 +144,4 @@ def _requests(
         "Requests." if name == "request" else "Commands for the log.",
         [(labels, sum(latencies.counts)) for labels, latencies in found],
     )
-    yield histogram(f"{name}_latency", "Time that it took, in microseconds.", found)
+    yield histogram(f"{name}_latency", "Duration in microseconds.", found)

@@ -20,11 +20,11 @@ __all__ = ["Notices"]
 
 _TIMEOUT_S = 3.0
 _PAUSES_S = (0.2, 1.0, 3.0)
-"""Between attempts; a broker that receives no notice polls."""
+"""Pause between attempts; a broker that receives no notice polls."""
 
 
 class Notices:
-    """Sends to each address the newest notice, on connections of its own."""
+    """Sends the newest notice to each address, on separate connections."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Notices:
         self._log = log
         self._client = RemotingClient(tls=tls)
         self._waiting: dict[str, Frame] = {}
-        """By address; a later epoch replaces the notice of an earlier one."""
+        """Notices by address; the notice of a later epoch replaces an earlier notice."""
 
     def master_changed(self, group: Group, living: Collection[int]) -> None:
-        """Notify the brokers *living* of the master and the set of *group*, later."""
+        """Notify the brokers *living* of the master and the set of *group*, after this call."""
         fields = NotifyBrokerRoleChangedRequestHeader(
             master_address=group.master_address,
             master_epoch=group.master_epoch,
@@ -77,5 +77,5 @@ class Notices:
             del self._waiting[address]
 
     async def close(self) -> None:
-        """Close the connections; waiting notices are not sent."""
+        """Close the connections; waiting notices are dropped."""
         await self._client.close()

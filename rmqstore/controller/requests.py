@@ -1,7 +1,7 @@
 """The answers of a controller: one method for each request code.
 
-The handlers decode headers and bodies, have the leader decide, and encode the answer. The log,
-time and connections are the host's.
+The handlers decode headers and bodies, let the leader decide, and encode the answer. The host
+provides the log, the time and the connections.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rmqstore.replication.group.log_rank import LogRank
 __all__ = ["Host", "Requests"]
 
 NAME_LENGTH_MAX = 255
-"""Characters of the names of a cluster and of a broker."""
+"""Largest number of characters in the name of a cluster or a broker."""
 _TIMEOUT_MS_MAX = 3_600_000
 _START_FIELDS = frozenset(
     name
@@ -57,7 +57,7 @@ _START_FIELDS = frozenset(
 Handler = Callable[[Any, Frame], "Awaitable[Frame | None] | Frame | None"]
 T = TypeVar("T")
 
-# The response code of each verdict, where it does not depend on the request.
+# The response code of each verdict that does not depend on the request.
 _CODES: Mapping[Verdict, ResponseCode] = {
     Verdict.APPLIED: ResponseCode.SUCCESS,
     Verdict.UNCHANGED: ResponseCode.SUCCESS,
@@ -94,7 +94,7 @@ class Host(Protocol):
 
     @property
     def leader(self) -> Leader | None:
-        """The decisions of this node while it leads."""
+        """The decisions of this node; None while it does not lead."""
 
     @property
     def process_id(self) -> str:
@@ -110,7 +110,7 @@ class Host(Protocol):
         """End the brokers that send heartbeats on *connection* when it closes."""
 
     def review(self, group: str) -> None:
-        """Do the work that is due for *group*, later."""
+        """Do the work that is due for *group*, after this call."""
 
     async def reviewed(self, group: str) -> None:
         """Wait until the work that was due for *group* is done."""
@@ -119,15 +119,15 @@ class Host(Protocol):
         """Return whether this node led after the call began."""
 
     async def commit(self, command: Command) -> Result:
-        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
 
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
     ) -> tuple[Election, Group | None]:
-        """Hold an election. Return it, and the group afterwards where it took effect."""
+        """Hold an election. Return it, and the group afterwards if it took effect."""
 
     async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, in its file first. Raises DiskError."""
+        """Replace the configuration, first in its file. Raises DiskError."""
 
 
 class Requests:
@@ -164,7 +164,7 @@ class Requests:
         return leader
 
     async def _before_read(self) -> None:
-        """Raises RequestRefused where this node does not lead."""
+        """Raises RequestRefused if this node does not lead."""
         is_leader = self._leader is not None
         if is_leader and self._host.config.read_barrier and not await self._host.leads():
             raise RequestRefused(
@@ -173,7 +173,7 @@ class Requests:
             )
 
     async def _carry_out(self, decided: Command | Result) -> Result:
-        """Returns the result of a decision, after its command is committed."""
+        """Returns the result of a decision, after committing its command."""
         return decided if isinstance(decided, Result) else await self._host.commit(decided)
 
     # Registration.
@@ -284,7 +284,7 @@ class Requests:
             return request.respond(
                 ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group)
             )
-        # A broker of this library gets the present set; a Java broker gets RocketMQ's answer.
+        # A broker of this library gets the present set, a Java broker RocketMQ's answer.
         report = self._host.liveness.report(header.broker_name, header.master_broker_id)
         is_ours = report is not None and report.beat.life is not None
         return request.respond(
@@ -384,7 +384,7 @@ class Requests:
             return request.respond(
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
                 f"another process of broker {beat.broker_id} of {beat.group}, at {later.address}, "
-                "began later and sends heartbeats: two brokers use one identity",
+                "started later and sends heartbeats: two brokers use one identity",
                 fields={"brokerLife": str(later.life)},
             )
         self._host.liveness.record(beat, connection, self._host.now_ms())
@@ -467,8 +467,8 @@ class Requests:
         at_start = {options[name].key for name in _START_FIELDS} & changes.keys()
         if at_start:
             raise _invalid(
-                f"{', '.join(sorted(at_start))}: a new value takes effect at a start only; change "
-                "it in the file of the controller and start it again"
+                f"{', '.join(sorted(at_start))}: a new value takes effect only at a start; change "
+                "it in the controller's file and start the controller again"
             )
         try:
             former = parse_properties(config.to_properties())

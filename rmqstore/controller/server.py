@@ -66,9 +66,9 @@ class ControllerStatus:
     groups: int
     living_brokers: int
     waiting: Mapping[str, Waiting]
-    """Groups whose master cannot be elected yet, and the replicas for which they wait."""
+    """Groups whose master cannot be elected yet, and the replicas that they wait for."""
     failure: StoreError | None
-    """Why the log ended; the controller refuses everything then."""
+    """The reason why the log ended; then the controller refuses all requests."""
     task_failures: tuple[TaskFailure, ...]
 
 
@@ -76,12 +76,12 @@ class Controller:
     """Serves brokers and administrators from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_CONTROLLER_CONFIG is written to
-    where configStorePath is empty; without either the change ends with the process. *tls* makes the
-    server use TLS in the mode that it names, *client_tls* its notifications of brokers.
+    where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
+    the TLS mode of the server, *client_tls* the TLS of notifications to brokers.
 
-    Entering raises ConfigError for a configuration that cannot be served, ArgumentError where the
-    address cannot be listened at, StoreLockedError, UnsupportedStoreError, CorruptionError or
-    DiskError for the directory, StoreTimeout where etcd does not answer; nothing is left open then.
+    Entering raises ConfigError for a configuration that cannot be served, ArgumentError if the
+    address cannot be used, StoreLockedError, UnsupportedStoreError, CorruptionError or DiskError
+    for the directory, and StoreTimeout if etcd does not answer; then nothing stays open.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Controller:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watched: set[RemotingConnection] = set()
         self._reported: dict[str, Waiting] = {}
-        """The last logged state of the groups that wait."""
+        """The last logged state of the waiting groups."""
         self._files = asyncio.Lock()
         self._is_closing = False
 
@@ -196,7 +196,8 @@ class Controller:
         self._log.info("started at %s", format_address(server.address))
 
     async def close(self) -> None:
-        """Answer the requests in hand, close all connections and the log. Twice is harmless."""
+        """Answer the requests in progress, close all connections and the log. A second call does
+        nothing."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -231,7 +232,7 @@ class Controller:
 
     @property
     def leader(self) -> Leader | None:
-        """The decisions of this node while it leads."""
+        """The decisions of this node; None while it does not lead."""
         return self._leader
 
     @property
@@ -263,7 +264,7 @@ class Controller:
         ).to_fields()
 
     def _known_leader(self) -> str | None:
-        """Returns the other node that leads, as far as this one knows."""
+        """Returns the other node that leads, according to this node."""
         found = None if self._engine is None else self._engine.leadership().leader_id
         return None if found == self.config.self_id else found
 
@@ -287,7 +288,7 @@ class Controller:
         return await engine.read_barrier(timeout=_COMMIT_TIMEOUT_S) is not None
 
     async def commit(self, command: Command) -> Result:
-        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
         engine = self._engine
         assert engine is not None, "the controller is started"
         began = time.perf_counter()
@@ -306,7 +307,7 @@ class Controller:
             raise not_leader()
         if applied is None:
             raise RequestRefused(
-                "it is not known whether the request took effect; repeat it",
+                "it is unknown whether the request took effect; repeat it",
                 code=ResponseCode.SYSTEM_ERROR,
             )
         return decode_result(applied.result)
@@ -314,14 +315,14 @@ class Controller:
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool
     ) -> tuple[Election, Group | None]:
-        """Hold an election. Return it, and the group afterwards where it took effect."""
+        """Hold an election. Return it, and the group afterwards if it took effect."""
         found = await self._decisions.elect(group, cluster, broker_id, is_designated=is_designated)
         if found[0].command is None and found[0].verdict is Verdict.UNCHANGED:
             self._metrics.kept()
         return found
 
     def review(self, group: str) -> None:
-        """Do the work that is due for *group*, later."""
+        """Do the work that is due for *group*, after this call."""
         if not self._is_closing:
             self._decisions.review(group)
 
@@ -370,7 +371,7 @@ class Controller:
             self._notices.master_changed(group, [each.beat.broker_id for each in living])
 
     def reviewed_as(self, group: str, due: Command | Election | None) -> None:
-        """Log once for which replicas a group waits, and look at it again in time."""
+        """Log a change of the replicas that a group waits for, and plan the next review."""
         leader = self._leader
         waiting = None if leader is None else leader.waiting.get(group)
         if waiting is None:
@@ -382,7 +383,7 @@ class Controller:
             self._review_at(group, due.retry_at_ms)
 
     def failed(self, group: str, error: RequestRefused) -> None:
-        """Log that what was due was not certainly written."""
+        """Log that a due command may not be written."""
         self._log.warning("%s: %s", group, error)
 
     def _review_at(self, group: str, at_ms: int) -> None:
@@ -418,7 +419,7 @@ class Controller:
     # Configuration.
 
     async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, in its file first. Raises DiskError."""
+        """Replace the configuration, first in its file. Raises DiskError."""
         async with self._files:
             path = Path(config.config_store_path) if config.config_store_path else self._config_file
             if path is not None:
@@ -450,7 +451,7 @@ def _make_engine(config: ControllerConfig) -> Engine:
             context=context,
         )
     if not config.store_path:
-        raise ConfigError(["controllerStorePath: it is empty; name a directory for the log"])
+        raise ConfigError(["controllerStorePath is empty; name a directory for the log"])
     if len(config.nodes) > 1:
         return RaftEngine(
             config.store_path,

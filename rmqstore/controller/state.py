@@ -4,10 +4,13 @@ Every node of a controller group applies the same commands in the same order and
 The machine validates each command again when it is applied, so that a command which was proposed
 on an older state changes nothing.
 
-Differences from RocketMQ's ReplicasInfoManager, each for a reason that docs/defects.md names: ids
-and epochs are not reused after a group was cleaned; an id is assigned only above all earlier ones;
-an election without a candidate raises the epoch once; removing brokers never leaves half a group;
-replicas that left the set are kept until the members hold all that they held.
+docs/defects.md gives the reason for each difference from RocketMQ's ReplicasInfoManager:
+
+- Ids and epochs are not reused after a group was cleaned.
+- An id is assigned only above all earlier ids.
+- An election without a candidate raises the epoch once.
+- The removal of brokers never leaves a partial group.
+- Replicas that left the set are kept until the members hold all messages of these replicas.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ __all__ = [
 ]
 
 BROKER_ID_JUMP_MAX = 1_000_000
-"""How far above the next free id a broker may choose its own."""
+"""Largest distance of an id that a broker chooses from the next free id."""
 _SNAPSHOT_VERSION = 1
 
 
@@ -82,24 +85,24 @@ class BrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The replicas of one log: brokers of one name."""
+    """The replicas of one log: the brokers of one name."""
 
     cluster: str
     name: str
     brokers: Mapping[int, BrokerRecord] = field(default_factory=lambda: MappingProxyType({}))
-    """By broker id; empty for a group that was removed, which keeps its counters."""
+    """Brokers by id; empty for a removed group, which keeps its counters."""
     next_broker_id: int = 1
     master_id: int | None = None
     master_epoch: int = 0
     founded_epoch: int = 0
-    """The master epoch when the group was founded: no master was elected yet where they are
-    equal."""
+    """The master epoch when the group was founded. While it equals the master epoch, no master was
+    elected yet."""
     sync_state_set: frozenset[int] = frozenset()
     set_epoch: int = 0
     departed: frozenset[int] = frozenset()
-    """Replicas that left the set and may hold acknowledged messages that some member lacks."""
+    """Replicas that left the set and may hold acknowledged messages that a member lacks."""
     terms: Terms | None = None
-    """The copies for which the puts of this epoch waited; None where its master was not a broker
+    """The number of copies that puts of this epoch waited for; None if the master was not a broker
     of this library."""
 
     @property
@@ -114,13 +117,13 @@ class Group:
 
     @property
     def master_address(self) -> str | None:
-        """Where the master listens."""
+        """The address of the master."""
         return None if self.master_id is None else self.brokers[self.master_id].address
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a command. *group* is the group afterwards, None where there is no group."""
+    """The result of a command. *group* is the group afterwards, None without a group."""
 
     verdict: Verdict
     remark: str = ""
@@ -128,12 +131,12 @@ class Result:
 
     @property
     def is_applied(self) -> bool:
-        """Whether the state is as the command requests."""
+        """Whether the state is now as the command requests."""
         return self.verdict in (Verdict.APPLIED, Verdict.UNCHANGED)
 
 
 class ControllerState:
-    """All broker groups. Groups are immutable: a reference to one stays as it was."""
+    """All broker groups. A `Group` is immutable; commands replace it."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -157,7 +160,7 @@ class ControllerState:
         return self._groups.get(name)
 
     def apply(self, command: Command) -> Result:
-        """Carry out *command* where the state is as it expects; otherwise return the reason."""
+        """Apply *command* if the state is as it expects; otherwise return the reason."""
         known = self.group(command.group)
         if known is None and not isinstance(command, AssignBrokerId):
             return Result(Verdict.UNKNOWN_GROUP, f"broker group {command.group} is not known")
@@ -235,7 +238,9 @@ class ControllerState:
             )
         if command.new_epoch <= group.master_epoch:
             return Result(
-                Verdict.STALE, f"epoch {command.new_epoch} is over: {group.master_epoch}", group
+                Verdict.STALE,
+                f"epoch {command.new_epoch} is not above the present epoch {group.master_epoch}",
+                group,
             )
         chosen = command.master_id
         if chosen is None:
@@ -308,7 +313,7 @@ class ControllerState:
         return _json(written)
 
     def restore(self, data: bytes) -> None:
-        """Take the state that `snapshot` returned, in place of this one. Raises CorruptionError."""
+        """Replace this state by the bytes that `snapshot` returned. Raises CorruptionError."""
         try:
             written = json.loads(data)
             if written["version"] != _SNAPSHOT_VERSION:
@@ -324,15 +329,15 @@ class ControllerState:
 
 
 def assignment_fault(past: Group | None, command: AssignBrokerId) -> Result | None:
-    """Return why an id cannot be assigned, or that it already is; None where it can. *past* is the
-    record of the group, removed or not."""
+    """Return why an id cannot be assigned, or that it already is; None if it can be assigned.
+    *past* is the record of the group, removed or not."""
     wanted, name = command.broker_id, command.group
     known = past if past is not None and past.brokers else None
     if known is not None and known.cluster != command.cluster:
         return Result(
             Verdict.OTHER_CLUSTER,
             f"broker group {name} is in cluster {known.cluster}, not in {command.cluster}; a "
-            "controller identifies a group by its name alone, so give it another brokerName",
+            "controller identifies a group only by its name, so give it another brokerName",
             known,
         )
     if known is not None and wanted in known.brokers:
@@ -363,8 +368,8 @@ def assignment_fault(past: Group | None, command: AssignBrokerId) -> Result | No
 def alteration_fault(
     group: Group, command: AlterSet, *, is_alive: Callable[[int], bool] | None = None
 ) -> Result | None:
-    """Return why a proposed set is refused, in the order in which RocketMQ checks; None where it is
-    accepted. *is_alive* comes from the leader; liveness is not a part of the state."""
+    """Return why a proposed set is refused, with RocketMQ's order of checks; None if it is
+    accepted. *is_alive* comes from the leader, because liveness is not part of the state."""
     members = command.members
     if members == group.sync_state_set and not command.accepts_same:
         text = f"the sync-state set of {group.name} is {sorted(members)} already"
@@ -411,7 +416,7 @@ def _fenced_set(group: Group, set_epoch: int) -> Result:
 
 
 def _weakest(known: Terms | None, other: Terms | None) -> Terms | None:
-    """Returns terms that hold for all puts of an epoch, also for those put under earlier terms."""
+    """Returns terms that hold for all puts of an epoch, including puts under earlier terms."""
     if known is None or other is None:
         return known or other
     return known.weaker(other)

@@ -127,8 +127,8 @@ async def test_changes_of_the_configuration_are_in_the_file_first(tmp_path: Path
         for changes, reason in (
             ({"brokerPermission": "9"}, "above the limit of 7"),
             ({"brokerPermision": "4"}, "did you mean brokerPermission"),
-            ({"listenPort": "1234"}, "takes effect at a start only"),
-            ({"inSyncReplicas": "2"}, "takes effect at a start only"),
+            ({"listenPort": "1234"}, "takes effect only at a start"),
+            ({"inSyncReplicas": "2"}, "takes effect only at a start"),
         ):
             with pytest.raises(ConfigError, match=reason):
                 await broker.configure(changes)

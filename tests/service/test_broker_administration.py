@@ -292,7 +292,7 @@ async def test_configuration_is_shown_and_changed(tmp_path: Path) -> None:
         answer = await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerConfigPath=x")
         refused(answer, ResponseCode.NO_PERMISSION, "black list")
         answer = await operator.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"listenPort=1")
-        refused(answer, ResponseCode.SYSTEM_ERROR, "at a start only")
+        refused(answer, ResponseCode.SYSTEM_ERROR, "only at a start")
 
 
 @on_loop

@@ -499,7 +499,7 @@ BAD: list[tuple[RequestCode, dict[str, str], bytes, ResponseCode, str]] = [
         {},
         b"controllerStorePath=/x\n",
         ResponseCode.INVALID_PARAMETER,
-        "at a start only",
+        "only at a start",
     ),
     (
         RequestCode.UPDATE_CONTROLLER_CONFIG,

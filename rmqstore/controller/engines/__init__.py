@@ -1,1 +1,1 @@
-"""Engines that replicate the log of a controller: one interface, one engine for each module."""
+"""Engines that replicate the log of a controller: one interface, one module for each engine."""

@@ -1,13 +1,13 @@
 """The interface of an engine: a log of commands that a group of nodes agrees on.
 
-Rules that every engine keeps:
+Rules for every engine:
 
 - `apply` is called once for each command, in the order of their indices, on the event loop that
   called `start`. Commands contain all times and random values that they need.
 - A leader accepts proposals once an entry of its own term is applied.
 - A proposal whose outcome is not known within its timeout may still be committed later.
-- A failure of `apply`, or of the disk after a write, ends the engine. `failure` is the reason, and
-  the node no longer leads.
+- A failure of `apply`, or of the disk after a write, ends the engine. `failure` is the reason; the
+  node no longer leads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rmqstore.errors import StoreError
 __all__ = ["Applied", "Apply", "Engine", "Leadership", "Outcome", "Restore", "Snapshot"]
 
 Apply = Callable[[int, int, bytes], bytes]
-"""Carries out a command: index, term, command; returns the result that its proposer gets."""
+"""Applies a command (index, term, command); returns the result for its proposer."""
 Snapshot = Callable[[], bytes]
 """Returns the whole state."""
 Restore = Callable[[bytes], None]
-"""Takes a state in place of the present one."""
+"""Replaces the whole state."""
 
 
 class Outcome(Enum):
@@ -41,7 +41,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A command that was carried out."""
+    """A command that was applied."""
 
     index: int
     term: int
@@ -50,7 +50,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The leader as this node knows it; another node may have newer knowledge."""
+    """The leader according to this node; another node may know a later one."""
 
     term: int
     is_leader: bool
@@ -58,31 +58,31 @@ class Leadership:
 
 
 class Engine(Protocol):
-    """A node's part in the log."""
+    """A node of the group that keeps the log."""
 
     @property
     def failure(self) -> StoreError | None:
-        """Why the engine ended; None while it works."""
+        """The reason why the engine ended; None while it works."""
 
     async def start(self, apply: Apply, snapshot: Snapshot, restore: Restore) -> None:
-        """Bring the state up to the log, and take part in the group.
+        """Apply the log, then take part in the group.
 
         Raises CorruptionError, DiskError or StoreLockedError.
         """
 
     async def propose(self, command: bytes, *, timeout: float) -> tuple[Outcome, Applied | None]:
-        """Have *command* committed; with COMMITTED it was applied here. Raises DiskError where the
-        command could not be written, and certainly was not."""
+        """Commit *command*; after COMMITTED it is applied here. Raises DiskError if the command
+        certainly was not written."""
 
     async def read_barrier(self, *, timeout: float) -> int | None:
-        """Return the index up to which everything is applied here, once it is certain that this
-        node led after the call began; None where it is not certain."""
+        """Return the last index applied here, once it is certain that this node led after the call
+        began; None if it is not certain."""
 
     def leadership(self) -> Leadership:
-        """Return the leader as this node knows it."""
+        """Return the leader according to this node."""
 
     def watch(self, on_change: Callable[[Leadership], None]) -> Callable[[], None]:
-        """Call *on_change* with each change of leadership; return a function that ends that."""
+        """Call *on_change* at each change of leadership; return a function that ends the calls."""
 
     async def close(self) -> None:
-        """End this node's part; proposals without an outcome are UNKNOWN."""
+        """Leave the group; proposals without an outcome become UNKNOWN."""

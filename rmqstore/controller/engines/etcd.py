@@ -1,13 +1,13 @@
-"""The engine for a group of controllers beside an etcd cluster, which keeps their log.
+"""The engine for a group of controllers whose log is in an etcd cluster.
 
-The keys are those of `etcd_keys`. A node leads while the key `leader` is the one of its campaign;
-etcd deletes that key when its lease is not kept alive. The leader alone writes, each time on the
-condition that it still leads, one request after the other; a request whose answer is lost is made
-again, and takes effect once. The other nodes read, woken by a watch.
+`etcd_keys` defines the keys. A node leads while the key `leader` is the key of its campaign; etcd
+deletes that key when its lease is not kept alive. Only the leader writes, one request at a time,
+each on the condition that the node still leads. A request whose answer is lost is repeated, and
+takes effect once. The other nodes read; a watch wakes them.
 
-By its own clock a leader steps down when four fifths of its lease have passed since it asked for
-it, which leaves room for clocks that run 10 % apart. No promise rests on that: a proposal is
-committed, and a read barrier passed, only by an answer of etcd's quorum.
+A leader steps down when, on its own clock, four fifths of its lease have passed since its request
+for the lease. This allows for clocks that run 10 % apart. No guarantee depends on this time: a
+proposal is committed, and a read barrier passed, only by an answer of etcd's quorum.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _WATCH_S = 30.0
 _PAUSE_S = 0.1
 _REVOKE_S = 3.0
 _HELD = 0.8
-"""The part of a lease for which a leader leads by its own clock."""
+"""The share of a lease during which a node leads, by its own clock."""
 _TXN = "/v3/kv/txn"
 _logger = logging.getLogger("rmqstore.controller")
 
@@ -73,7 +73,7 @@ _Proposal = tuple[bytes, "asyncio.Future[_Result]"]
 
 @dataclass(slots=True)
 class _Reign:
-    """A term of this node; *until* is when it ends unless its lease is kept alive."""
+    """A term of this node; it ends at *until* unless its lease is kept alive."""
 
     term: int
     lease: str
@@ -88,7 +88,7 @@ class EtcdEngine:
     """A node of a group whose log is in etcd, below *prefix*; *endpoints* are the URLs of etcd's
     members.
 
-    Without a sign of life for *lease_seconds* a leader is replaced. Raises ArgumentError.
+    A leader that is silent for *lease_seconds* is replaced. Raises ArgumentError.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class EtcdEngine:
         self._process = secrets.token_bytes(8)
         self._number = 0
         self._index = self._revision = 0
-        """The last applied entry, and the revision that created its key; 0 where not known."""
+        """The last applied entry, and the revision that created its key; 0 if not known."""
         self._snapshot_due = snapshot_entries
         self._reign: _Reign | None = None
         self._leader = (0, "")
-        """Term and node of the leader that etcd showed last."""
+        """Term and node of the last leader that etcd reported."""
         self._told = Leadership(0, False, None)
         self._failure: StoreError | None = None
         self._waiting: list[_Proposal] = []
@@ -130,13 +130,13 @@ class EtcdEngine:
 
     @property
     def failure(self) -> StoreError | None:
-        """Why the engine ended; None while it works."""
+        """The reason why the engine ended; None while it works."""
         return self._failure
 
     async def start(self, apply: Apply, snapshot: Snapshot, restore: Restore) -> None:
-        """Bring the state up to the log, and take part in the group.
+        """Apply the log, then take part in the group.
 
-        Raises StoreTimeout where etcd does not answer within 10 s, CorruptionError.
+        Raises StoreTimeout if etcd does not answer within 10 s, and CorruptionError.
         """
         self._apply, self._snapshot, self._restore = apply, snapshot, restore
         try:
@@ -147,7 +147,7 @@ class EtcdEngine:
         self._start_task(self._run())
 
     async def close(self) -> None:
-        """End the engine, and give up leadership; proposals without an outcome are UNKNOWN."""
+        """End the engine and resign leadership; proposals without an outcome become UNKNOWN."""
         for each in list(self._tasks):
             each.cancel()
         if self._tasks:
@@ -160,7 +160,7 @@ class EtcdEngine:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        """Follows, and leads where there is no leader, until the engine ends."""
+        """Follows the leader, or leads if there is no leader, until the engine ends."""
         try:
             while True:
                 try:
@@ -186,7 +186,7 @@ class EtcdEngine:
     # Following.
 
     async def _follow(self) -> None:
-        """Applies what the leader writes; returns when there is no leader."""
+        """Applies the leader's entries; returns when there is no leader."""
         watcher = asyncio.create_task(self._watch_keys())
         try:
             while await self._catch_up():
@@ -207,7 +207,7 @@ class EtcdEngine:
             await asyncio.sleep(_PAUSE_S)
 
     async def _catch_up(self) -> Stored | None:
-        """Applies every committed entry; returns the key of the leader, None where none leads."""
+        """Applies every committed entry; returns the leader's key, None without a leader."""
         while True:
             request = self._keys.read(max(self._index, 1), limit=_READ_COUNT)
             answer = (await self._call(_TXN, request, timeout=_READ_S)).body
@@ -291,7 +291,7 @@ class EtcdEngine:
     # Leading.
 
     async def _campaign(self) -> None:
-        """Tries to become leader; returns when that failed, or the leadership has ended."""
+        """Tries to become leader; returns after a failure, or when the leadership has ended."""
         asked = asyncio.get_running_loop().time()
         grant = {"TTL": str(self._lease_seconds)}
         granted = (await self._call("/v3/lease/grant", grant, timeout=_READ_S)).body
@@ -300,7 +300,7 @@ class EtcdEngine:
         try:
             request = self._keys.campaign(campaign, self._node_id, lease)
             await self._call(_TXN, request, timeout=_READ_S)
-            # The former leader can write no more: this is the whole log.
+            # The former leader can no longer write: this is the whole log.
             leader = await self._catch_up()
             if leader is not None and Keys.leader_of(leader.value)[0] == campaign:
                 until = asked + ttl_s * _HELD
@@ -327,7 +327,7 @@ class EtcdEngine:
                 each.result()
 
     async def _keep_alive(self, reign: _Reign) -> None:
-        """Returns when the lease has ended, or may have."""
+        """Returns when the lease has ended or may have ended."""
         clock = asyncio.get_running_loop().time
         while (rest := reign.rest()) > 0:
             await asyncio.sleep(min(reign.ttl_s / 5, rest))
@@ -345,7 +345,7 @@ class EtcdEngine:
             reign.until = max(reign.until, asked + ttl_s * _HELD)
 
     async def _write(self, reign: _Reign) -> None:
-        """Writes the waiting proposals, batch after batch, until the leadership has ended."""
+        """Writes the waiting proposals in batches, until the leadership has ended."""
         if not await self._append(reign, TERM, [(b"", _new_future())]):
             return
         self._reign = reign
@@ -416,7 +416,7 @@ class EtcdEngine:
             is_repeated = is_repeated or answer.is_repeated
             leader, first = range_of(answer.body, 0), range_of(answer.body, 1)
             if first and first[0].value == values[0]:
-                # An earlier attempt wrote them all.
+                # An earlier attempt wrote all entries.
                 return Outcome.COMMITTED, first[0].create_revision
             if first and leader and leader[0].create_revision == reign.term:
                 raise damage(first[0].key, "another process wrote it in the term of this node")
@@ -426,8 +426,8 @@ class EtcdEngine:
     async def _refused(
         self, error: GatewayRefused, key: str, value: bytes, *, is_repeated: bool
     ) -> tuple[Outcome | DiskError, int]:
-        """Returns what became of entries that etcd refused. It may have written them: it looks at
-        its quota again while it writes, and says that it is full although it has written."""
+        """Returns the outcome of entries that etcd refused. etcd may have written them: it checks
+        its quota again during the write, and may report a full disk after writing."""
         try:
             found = await self._read(key)
         except (StoreTimeout, GatewayRefused):
@@ -439,10 +439,10 @@ class EtcdEngine:
         return _disk_error(error), 0
 
     async def _compact(self, reign: _Reign) -> None:
-        """Writes a snapshot, and deletes the entries that it covers, where enough was written."""
+        """Writes a snapshot after enough entries, and deletes the entries that it covers."""
         if self._index < self._snapshot_due:
             return
-        # A snapshot that failed is tried again after as many more entries.
+        # After a failure the next attempt follows after the same number of entries.
         self._snapshot_due = self._index + self._snapshot_entries
         state, keys = self._snapshot(), self._keys
         parts = [state[at : at + _PART_BYTES] for at in range(0, len(state), _PART_BYTES)]
@@ -466,7 +466,7 @@ class EtcdEngine:
     # The interface.
 
     async def propose(self, command: bytes, *, timeout: float) -> tuple[Outcome, Applied | None]:
-        """Have *command* committed; see `Engine.propose`."""
+        """Commit *command*; see `Engine.propose`."""
         if len(command) > COMMAND_BYTES_MAX:
             raise ArgumentError(
                 f"a command has {len(command)} bytes; the log takes up to {COMMAND_BYTES_MAX}"
@@ -486,8 +486,8 @@ class EtcdEngine:
         return result
 
     async def read_barrier(self, *, timeout: float) -> int | None:
-        """Return the index up to which everything is applied here, once etcd's quorum has shown
-        that this node led after the call began; None where that is not certain."""
+        """Return the last index applied here, once etcd's quorum has confirmed that this node led
+        after the call began; None if that is not certain."""
         if not self.leadership().is_leader:
             return None
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
@@ -502,7 +502,7 @@ class EtcdEngine:
             return None
 
     async def _ask(self) -> None:
-        """Requests proof of leadership from etcd, each time for all barriers that wait."""
+        """Requests proof of leadership from etcd; one request serves all waiting barriers."""
         asking: list[asyncio.Future[int | None]] = []
         try:
             while self._asking:
@@ -530,7 +530,7 @@ class EtcdEngine:
         return index if answer.body.get("succeeded") else None
 
     def leadership(self) -> Leadership:
-        """Return the leader that etcd showed last; this node only while its lease is certain."""
+        """Return the last leader that etcd reported; this node only while its lease is certain."""
         term, node_id = self._leader
         if self._failure is not None:
             return Leadership(term, False, None)
@@ -540,7 +540,7 @@ class EtcdEngine:
         return Leadership(term, False, node_id or None)
 
     def watch(self, on_change: Callable[[Leadership], None]) -> Callable[[], None]:
-        """Call *on_change* with each change of leadership; return a function that ends that."""
+        """Call *on_change* at each change of leadership; return a function that ends the calls."""
         self._watchers.append(on_change)
         return partial(_remove, self._watchers, on_change)
 

@@ -1,8 +1,7 @@
-"""A client of etcd's HTTP gateway: JSON calls over kept connections, to whichever member answers.
+"""A client of etcd's HTTP gateway: JSON calls over persistent connections to any member.
 
-A call whose answer does not arrive is made again, at the next member. The caller makes requests
-that may take effect twice without harm. The result states whether an earlier attempt may have taken
-effect.
+A call whose answer does not arrive is repeated at the next member. Therefore requests must be safe
+to repeat. The result states whether an earlier attempt may have taken effect.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _UNCERTAIN = {1, 2, 4, 8, 10, 13, 14}
 
 
 class GatewayRefused(StoreError):
-    """etcd refused a request, which had no effect in this attempt unless etcd *is_full*;
-    *is_repeated* as in `Answer`."""
+    """etcd refused a request. This attempt had no effect unless etcd *is_full*; *is_repeated* as in
+    `Answer`."""
 
     def __init__(self, message: str, *, code: int, is_full: bool, is_repeated: bool) -> None:
         super().__init__(message)
@@ -46,11 +45,11 @@ class Answer:
 
     body: Mapping[str, Any]
     is_repeated: bool
-    """Whether an earlier attempt of the same call may have taken effect, or may still."""
+    """Whether an earlier attempt of the same call may have taken effect, or may do so later."""
 
 
 class _LostError(Exception):
-    """No usable answer; *is_sent* where the request may have reached etcd."""
+    """No usable answer. *is_sent*: the request may have reached etcd."""
 
     def __init__(self, reason: str, *, is_sent: bool) -> None:
         super().__init__(reason)
@@ -71,14 +70,14 @@ class _Connection:
         self.writer.close()
 
     def abort(self) -> None:
-        """Closes it without a farewell, which TLS would wait for."""
+        """Closes the connection without the closing handshake of TLS, which would wait."""
         self.writer.transport.abort()
 
 
 class Gateway:
     """The members of one etcd cluster, named by URLs such as http://10.0.0.1:2379.
 
-    *context* is the TLS of https URLs; None takes what the system trusts. Raises ArgumentError.
+    *context* is the TLS of https URLs; None trusts the system's certificates. Raises ArgumentError.
     """
 
     def __init__(self, endpoints: Sequence[str], *, context: ssl.SSLContext | None = None) -> None:
@@ -98,8 +97,8 @@ class Gateway:
     async def call(self, path: str, body: Mapping[str, Any], *, timeout: float) -> Answer:
         """Return the answer to a POST of *body*.
 
-        Raises GatewayRefused where etcd refused it, StoreTimeout where no member answered within
-        *timeout* seconds: it may have taken effect, or may still.
+        Raises GatewayRefused if etcd refused the request. Raises StoreTimeout if no member answered
+        within *timeout* seconds; the request may have taken effect, or may do so later.
         """
         request = json.dumps(body).encode()
         loop = asyncio.get_running_loop()
@@ -111,7 +110,7 @@ class Gateway:
                     status, data = await self._attempt(path, request)
                 return Answer(_answer_of(status, data, is_repeated=is_repeated), is_repeated)
             except TimeoutError:
-                is_repeated, reason = True, "a member was silent"
+                is_repeated, reason = True, "a member did not answer"
             except _LostError as error:
                 is_repeated, reason = is_repeated or error.is_sent, str(error)
             self._member = (self._member + 1) % len(self._places)
@@ -119,8 +118,8 @@ class Gateway:
         raise StoreTimeout(f"etcd at {self} did not answer within {timeout:.1f} s: {reason}")
 
     async def wait_for_changes(self, body: Mapping[str, Any], changed: asyncio.Event) -> None:
-        """Set *changed* when a watch has begun and at each of its events; return when the watch
-        ended."""
+        """Set *changed* when a watch begins and at each of its events; return when the watch
+        ends."""
         try:
             connection = await self._connect()
         except _LostError:
@@ -128,7 +127,7 @@ class Gateway:
         self._busy.add(connection)
         try:
             _send(connection, "/v3/watch", json.dumps(body).encode())
-            # The events are not read: their arrival alone means that there are new entries.
+            # The events are not parsed: their arrival means that there are new entries.
             while await connection.reader.read(65536):
                 changed.set()
         except OSError:
@@ -211,10 +210,10 @@ def _answer_of(status: int, data: bytes, *, is_repeated: bool) -> Mapping[str, A
         raise _LostError(f"status {status}, not a JSON object", is_sent=True)
     if status == 200 and "error" not in body:
         return body
-    told = body.get("error")
-    message, code = str(body.get("message", told)), body.get("code", 2)
-    if isinstance(told, dict):  # An error within a stream.
-        message, code = str(told.get("message")), told.get("grpc_code", 2)
+    reported = body.get("error")
+    message, code = str(body.get("message", reported)), body.get("code", 2)
+    if isinstance(reported, dict):  # An error within a stream.
+        message, code = str(reported.get("message")), reported.get("grpc_code", 2)
     is_full = "space exceeded" in message
     if code in _UNCERTAIN and not is_full:
         raise _LostError(message, is_sent=True)

@@ -2,20 +2,20 @@
 
 Below the prefix:
 
-    leader                    node that leads; with the lease of its campaign, which it keeps alive
+    leader                    the leading node; bound to a lease that the node keeps alive
     log/<index, 20 digits>    one entry
-    snapshot                  which state is there: index, term, size, CRC-32, parts
+    snapshot                  description of the state: index, term, size, CRC-32, parts
     state/<index, 20 digits>/<part, 4 digits>    the state up to that index
 
     at  size  entry                                   at  size  leader          at  size  snapshot
     0   1     1: a term begins; 2: a command          0   16    campaign        0   8     index
     1   8     term                                    16        id of the node  8   8     term
-    9   8     process that wrote it                                             16  8     size
+    9   8     process that wrote it                                              16  8     size
     17  8     number of the entry in that process                               24  4     CRC-32
     25        command                                                           28  4     parts
 
-A term is the revision in which its leader created the key `leader`. Every write has the condition
-that the key still is that one, so nothing is written in a term that ended.
+A term is the revision in which its leader created the key `leader`. Every write is conditional on
+that revision of the key, so nothing is written in a term that ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CAMPAIGN_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the log; *process* and *number* make it unlike any other."""
+    """One entry of the log; *process* and *number* make it unique."""
 
     kind: int
     term: int
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Which state the last snapshot holds."""
+    """Description of the last snapshot's state."""
 
     index: int
     term: int
@@ -83,7 +83,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A key as etcd has it."""
+    """A key and its value in etcd."""
 
     key: str
     value: bytes
@@ -121,8 +121,8 @@ class Keys:
         return {"create_request": _span(self._prefix, _after(self._prefix))}
 
     def read(self, index: int, *, limit: int) -> dict[str, Any]:
-        """Return the request for leader, snapshot, up to *limit* entries from *index* on, and the
-        last entry; all as of one moment."""
+        """Return the request that reads, in one transaction, the leader, the snapshot, up to
+        *limit* entries from *index* on, and the last entry."""
         end = _after(self._log)
         entries = {"request_range": {**_span(self.log(index), end), "limit": limit}}
         last = {**_span(self._log, end), "limit": 1, "sort_order": "DESCEND", "sort_target": "KEY"}
@@ -136,15 +136,15 @@ class Keys:
         }
 
     def campaign(self, campaign: bytes, node_id: str, lease: str) -> dict[str, Any]:
-        """Return the request that makes a node leader where there is none."""
+        """Return the request that makes a node leader if there is no leader."""
         return {
             "compare": [_compare(self.leader, "CREATE", 0)],
             "success": [put(self.leader, campaign + node_id.encode(), lease=lease)],
         }
 
     def append(self, term: int, index: int, values: Sequence[bytes]) -> dict[str, Any]:
-        """Return the request that writes entries from *index* on, all or none; where none, the
-        answer has the leader and the entry at *index*."""
+        """Return the request that writes entries from *index* on, all or none. If it writes none,
+        the answer has the leader and the entry at *index*."""
         keys = [self.log(index + number) for number in range(len(values))]
         return {
             "compare": [self.leads(term), *(_compare(each, "CREATE", 0) for each in keys)],
@@ -159,8 +159,8 @@ class Keys:
     def put_snapshot(
         self, term: int, manifest: Manifest, *, former: int, first_kept: int
     ) -> dict[str, Any]:
-        """Return the request that puts *manifest* in place of the one of revision *former* (0 for
-        none) and deletes entries before *first_kept*, and older states."""
+        """Return the request that replaces the manifest of revision *former* (0 for none) by
+        *manifest*, and deletes the entries before *first_kept* and older states."""
         return {
             "compare": [self.leads(term), _compare(self.snapshot, "MOD", former)],
             "success": [
@@ -173,8 +173,8 @@ class Keys:
     def read_led(self, term: int) -> dict[str, Any]:
         """Return the request that succeeds while the leader of *term* leads.
 
-        The read is what makes it wait for a quorum: etcd answers conditions alone from the state
-        of one member.
+        Because of the read it waits for a quorum: etcd answers a request with only conditions from
+        the state of one member.
         """
         return {
             "compare": [self.leads(term)],
@@ -225,9 +225,9 @@ def stored_of(fields: Mapping[str, str]) -> Stored:
 
 
 def damage(key: str, what: str) -> CorruptionError:
-    """Return the error for a key that cannot be what a controller wrote."""
+    """Return the error for a key that no controller can have written."""
     return CorruptionError(
-        f"etcd key {key}: {what}; give the controllers a prefix of their own (etcdPrefix), or "
+        f"etcd key {key}: {what}; give the controllers a separate prefix (etcdPrefix), or "
         "restore etcd from a backup",
         path=key,
         kind="controller log",

@@ -1,4 +1,4 @@
-"""The files of an engine: whole replacement and appending.
+"""The files of an engine: replaced as a whole, or appended to.
 
 Tests replace the directory by a simulated disk that loses unsynced bytes.
 """
@@ -25,13 +25,13 @@ class AppendFile(Protocol):
     """A file that grows at its end. Errors are those of the operating system."""
 
     def write(self, data: bytes) -> None:
-        """Write *data* at the end. After an error the end is not known."""
+        """Append *data*. After an error the end of the file is not known."""
 
     def sync(self) -> None:
-        """Return when everything that was written is on the disk."""
+        """Return when all written bytes are on the disk."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to *size* bytes, which becomes its end."""
+        """Truncate the file to *size* bytes; later writes follow there."""
 
     def close(self) -> None:
         """Close the file."""
@@ -42,19 +42,19 @@ class Directory(Protocol):
 
     @property
     def path(self) -> str:
-        """The place, for messages."""
+        """The path, for messages."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None for a missing file."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put *data* in the place of a file: wholly or not at all, and durable on return."""
+        """Replace a file's content by *data*, atomically; durable on return."""
 
     def open(self, name: str) -> AppendFile:
-        """Return a file that exists, to be written at its end."""
+        """Open an existing file for appending."""
 
     def close(self) -> None:
-        """Let another process use the directory."""
+        """Unlock the directory for other processes."""
 
 
 class OsDirectory:
@@ -67,13 +67,13 @@ class OsDirectory:
         log: str = "log",
         unfinished: Collection[str] = ("log.tmp", "snapshot", "snapshot.tmp"),
     ) -> None:
-        """Make the directory where it is missing, and lock it.
+        """Create the directory if it is missing, and lock it.
 
-        *log* is the name that every directory of the engine has, but for one whose making was
-        interrupted, which may have the names *unfinished*.
+        Every complete directory of the engine contains the name *log*. If its creation was
+        interrupted, it may contain only the names *unfinished*.
 
-        Raises StoreLockedError while another process uses it, UnsupportedStoreError where it holds
-        the files of another program, DiskError.
+        Raises StoreLockedError while another process uses it, UnsupportedStoreError if it holds
+        the files of another program, and DiskError.
         """
         self._path = Path(path).absolute()
         with disk_errors("opening the controller's directory"):
@@ -89,7 +89,7 @@ class OsDirectory:
 
     @property
     def path(self) -> str:
-        """The place, for messages."""
+        """The path, for messages."""
         return str(self._path)
 
     def read(self, name: str) -> bytes | None:
@@ -100,20 +100,20 @@ class OsDirectory:
             return None
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put *data* in the place of a file: wholly or not at all, and durable on return."""
+        """Replace a file's content by *data*, atomically; durable on return."""
         replace_small_file(str(self._path), name, data)
 
     def open(self, name: str) -> AppendFile:
-        """Return a file that exists, to be written at its end."""
+        """Open an existing file for appending."""
         return _OsFile(self._path / name)
 
     def close(self) -> None:
-        """Let another process use the directory."""
+        """Unlock the directory for other processes."""
         self._lock.close()
 
 
 class _Lock:
-    """A file that one process holds."""
+    """A lock file that one process holds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +132,7 @@ class _Lock:
                 " stop it, or give this one a directory of its own (controllerStorePath)",
                 process_id=process,
             ) from None
-        # For messages only: a full disk leaves it empty.
+        # For messages only; a full disk leaves the file empty.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -170,8 +170,8 @@ class _OsFile:
 
 
 def _refuse_foreign(path: Path, log: str, unfinished: Collection[str]) -> None:
-    """Raises where files of another program are in the place of a log: a controller that began
-    empty there would give ids and epochs twice."""
+    """Raises if the directory holds files of another program instead of a log: a controller that
+    started empty there would assign ids and epochs twice."""
     names = set(os.listdir(path))
     foreign = names - {"lock", *unfinished}
     if log not in names and foreign:
@@ -182,7 +182,7 @@ def _refuse_foreign(path: Path, log: str, unfinished: Collection[str]) -> None:
 
 
 def _make_directories(path: Path) -> None:
-    """Makes a directory and its parents, each of which is on the disk when this returns."""
+    """Creates a directory and its parents; all of them are on the disk on return."""
     if path.is_dir():
         return
     _make_directories(path.parent)

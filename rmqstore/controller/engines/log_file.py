@@ -7,7 +7,7 @@ Integers are big-endian. The log begins with a header, records follow without ga
     8   4     1
     12  8     index before the first record
     20  8     term before the first record
-    28  4     CRC-32 of the bytes before
+    28  4     CRC-32 of the preceding bytes
 
     at  size  record
     0   4     size of the bytes after the CRC
@@ -18,16 +18,16 @@ Integers are big-endian. The log begins with a header, records follow without ga
     25  4     number of commands
     29        commands, each its size (4) and its bytes
 
-A record is one write and one sync, so at most the last record of the file can be torn. Because the
-CRC covers the position, bytes of a command are never taken for a record.
+A record is one write and one sync, so only the last record of the file can be torn. The CRC covers
+the position, so bytes inside a command are never mistaken for a record.
 
     at  size  snapshot
     0   8     "rmqctsnp"
     8   4     1
-    12  8     index up to which the state goes
+    12  8     index of the last applied entry
     20  8     term of that entry
     28  4     size of the state
-    32  4     CRC-32 of the bytes before and of the state
+    32  4     CRC-32 of the preceding bytes and of the state
     36        state
 """
 
@@ -57,7 +57,7 @@ __all__ = [
 
 TERM, COMMANDS = 1, 2
 RECORD_SIZE_MAX = 16 * 1024 * 1024
-"""Bytes of the largest record, its size and CRC not counted."""
+"""Bytes of the largest record, without its size and CRC fields."""
 
 _LOG_MAGIC, _SNAPSHOT_MAGIC, _VERSION = b"rmqctlog", b"rmqctsnp", 1
 _HEADER = struct.Struct(">8sIQQ")
@@ -96,7 +96,7 @@ class LogContent:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """A state and the entry up to which it goes."""
+    """A state and the last entry applied to it."""
 
     index: int
     term: int
@@ -110,7 +110,7 @@ def encode_header(base_index: int, base_term: int) -> bytes:
 
 
 def encode_record(record: Record, position: int) -> bytes:
-    """Return the bytes of *record* at *position* of the file."""
+    """Return the bytes of *record* at *position* in the file."""
     parts = [_HEAD.pack(record.kind, record.index, record.term, len(record.commands))]
     for command in record.commands:
         parts += (_SIZE.pack(len(command)), command)
@@ -129,8 +129,8 @@ def encode_snapshot(content: SnapshotContent) -> bytes:
 def parse_log(data: bytes, path: str) -> LogContent:
     """Return the content of a log.
 
-    A torn last record ends it. Raises CorruptionError for any other damage, which a crash does not
-    explain. No record is skipped.
+    The content ends at a torn last record. Raises CorruptionError for any other damage, which a
+    crash cannot explain. No record is skipped.
     """
     size = _HEADER.size + _SIZE.size
     head = data[: _HEADER.size]
@@ -173,7 +173,7 @@ def parse_snapshot(data: bytes, path: str) -> SnapshotContent:
     state = data[_SNAPSHOT.size + _SIZE.size :]
     crc = _SIZE.unpack_from(data, _SNAPSHOT.size)[0]
     if len(state) != size or crc != zlib.crc32(state, zlib.crc32(head)):
-        raise _corrupt(path, "its bytes do not fit their CRC", 0)
+        raise _corrupt(path, "the CRC does not match", 0)
     return SnapshotContent(index, term, state)
 
 
@@ -182,7 +182,7 @@ def _crc(payload: bytes | memoryview, position: int) -> int:
 
 
 def _record_at(data: bytes, at: int, index_min: int) -> tuple[Record, int] | None:
-    """Returns the record at *at* and its end; None where there is no whole record."""
+    """Returns the record at *at* and its end; None without a complete record there."""
     if len(data) - at < _FRAME.size + _HEAD.size:
         return None
     size, crc = _FRAME.unpack_from(data, at)
@@ -190,7 +190,7 @@ def _record_at(data: bytes, at: int, index_min: int) -> tuple[Record, int] | Non
     if not _HEAD.size <= size <= min(RECORD_SIZE_MAX, len(data) - start):
         return None
     kind, index, term, count = _HEAD.unpack_from(data, start)
-    # Cheap tests first: the search for a later record comes here at every byte.
+    # Cheap tests first: the search for a later record calls this at every byte.
     if kind not in (TERM, COMMANDS) or index < index_min:
         return None
     payload = memoryview(data)[start : start + size]
@@ -218,7 +218,7 @@ def _commands_in(data: memoryview, count: int) -> tuple[bytes, ...] | None:
 
 
 def _later_record(data: bytes, after: int, index_min: int) -> int:
-    """Returns where a whole record begins after *after*; -1 for nowhere."""
+    """Returns the start of the first complete record after *after*; -1 if there is none."""
     for at in range(after + 1, len(data) - _FRAME.size - _HEAD.size + 1):
         if _record_at(data, at, index_min) is not None:
             return at
@@ -235,5 +235,5 @@ def _corrupt(path: str, what: str, at: int) -> CorruptionError:
 
 
 def record_size(commands: Sequence[bytes]) -> int:
-    """Return the bytes of a record of *commands*, its size and CRC not counted."""
+    """Return the bytes of a record of *commands*, without its size and CRC fields."""
     return _HEAD.size + sum(_SIZE.size + len(each) for each in commands)

@@ -1,12 +1,12 @@
-"""The engine for a controller of one node: its own durable file.
+"""The engine for a controller with a single node: a durable file of its own.
 
-Commands that arrive while a record is being synced are written together in the next one. After
-every *snapshot_entries* commands the state is written to `snapshot`, and the log begins again; a
-crash in between leaves entries in the log that the snapshot covers, which the next start skips.
+Commands that arrive during the sync of a record are written together in the next record. After
+every *snapshot_entries* commands the state is written to `snapshot`, and the log is started again.
+After a crash in between, the log has entries that the snapshot covers; the next start skips them.
 
-A write that fails, on a full disk for example, is undone and its proposal refused; later proposals
-are written again. A sync that fails, or a write that cannot be undone, ends the engine: the bytes
-on the disk are unknown then, and the next start reads them.
+If a write fails, on a full disk for example, it is undone and its proposals are refused; later
+proposals are attempted again. A failed sync, or a write that cannot be undone, ends the engine: the
+bytes on the disk are unknown, and the next start reads them.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class OwnFileEngine:
 
     @property
     def failure(self) -> StoreError | None:
-        """Why the engine ended; None while it works."""
+        """The reason why the engine ended; None while it works."""
         return self._failure
 
     async def start(self, apply: Apply, snapshot: Snapshot, restore: Restore) -> None:
-        """Bring the state up to the log, and begin a term. Raises CorruptionError, DiskError or
+        """Apply the log, then begin a term. Raises CorruptionError, DiskError or
         StoreLockedError."""
         self._apply, self._snapshot = apply, snapshot
         loop = asyncio.get_running_loop()
@@ -155,7 +155,7 @@ class OwnFileEngine:
         return kept, content
 
     def _cut_torn(self, directory: Directory, file: AppendFile, log: bytes, end: int) -> None:
-        """Cuts a record that was not written whole, and keeps a copy of its bytes."""
+        """Removes a torn record from the log, and keeps a copy of its bytes."""
         self._end = end
         if end == len(log):
             return
@@ -164,7 +164,7 @@ class OwnFileEngine:
         file.truncate(end)
         file.sync()
         _logger.warning(
-            "%s: the last record was not written whole; its %d bytes were moved to %s",
+            "%s: the last record is incomplete; its %d bytes were moved to %s",
             directory.path,
             len(log) - end,
             name,
@@ -179,8 +179,8 @@ class OwnFileEngine:
     def _append(self, record: Record) -> None:
         """Writes a record durably, on the thread of the log.
 
-        Raises OSError where the file has no byte of the record. Any other failure is kept, and ends
-        the engine.
+        Raises OSError if the file has no byte of the record. Any other failure is stored in
+        `failure` and ends the engine.
         """
         file = self._file
         assert file is not None, "the log is open"
@@ -188,7 +188,7 @@ class OwnFileEngine:
         try:
             file.write(data)
         except OSError:
-            # Bytes of a record that was refused must not come back after a crash.
+            # Bytes of a refused record must not reappear after a crash.
             with self._fatal("taking back a record"):
                 file.truncate(self._end)
                 file.sync()
@@ -199,7 +199,7 @@ class OwnFileEngine:
 
     @contextlib.contextmanager
     def _fatal(self, act: str) -> Iterator[None]:
-        """End the engine after an error in the context."""
+        """Ends the engine after an error in the context."""
         try:
             with disk_errors(act):
                 yield
@@ -208,7 +208,7 @@ class OwnFileEngine:
             raise
 
     async def propose(self, command: bytes, *, timeout: float) -> tuple[Outcome, Applied | None]:
-        """Have *command* committed; see `Engine.propose`."""
+        """Commit *command*; see `Engine.propose`."""
         if record_size([command]) > RECORD_SIZE_MAX:
             raise ArgumentError(
                 f"a command has {len(command)} bytes; the log takes up to {RECORD_SIZE_MAX}"
@@ -228,7 +228,7 @@ class OwnFileEngine:
             future.add_done_callback(_take_exception)
 
     async def _write_proposals(self) -> None:
-        """Writes the waiting proposals, record after record, until the engine ends."""
+        """Writes the waiting proposals, until the engine ends."""
         try:
             while True:
                 await self._arrived.wait()
@@ -284,7 +284,7 @@ class OwnFileEngine:
                 future.set_result(Applied(index, self._term, result))
 
     async def _compact(self) -> None:
-        """Writes a snapshot and begins the log again where enough was written since the last."""
+        """Writes a snapshot and starts the log again, after enough entries."""
         if self._index - self._snapshot_index < self._snapshot_entries:
             return
         content = SnapshotContent(self._index, self._term, self._snapshot())
@@ -295,7 +295,7 @@ class OwnFileEngine:
             if self._failure is not None:
                 raise
             _logger.warning("no snapshot of the controller: %s", _disk_error(error))
-        # A snapshot that failed is tried again after as many more entries.
+        # After a failure the next attempt follows after the same number of entries.
         self._snapshot_index = content.index
 
     def _write_snapshot(self, content: SnapshotContent) -> None:
@@ -307,7 +307,7 @@ class OwnFileEngine:
         try:
             directory.replace(_LOG, header)
         except OSError:
-            # Where the new log has the name already, later records would go to a nameless file.
+            # If the new log already has the name, later records would go to an unlinked file.
             with self._fatal("beginning the log of the controller again"):
                 if len(directory.read(_LOG) or b"") != self._end:
                     raise
@@ -318,17 +318,17 @@ class OwnFileEngine:
             old.close()
 
     async def read_barrier(self, *, timeout: float) -> int | None:
-        """Return the index that is applied here; None once the engine has ended. No other node can
-        lead while this process holds the directory."""
+        """Return the last applied index; None once the engine has ended. No other node can lead
+        while this process holds the directory."""
         return self._index if self.leadership().is_leader else None
 
     def leadership(self) -> Leadership:
-        """Return whether this node leads, which it does until it fails or is closed."""
+        """Return this node as the leader, until it fails or is closed."""
         is_leader = self._writer is not None and self._failure is None
         return Leadership(self._term, is_leader, self._node_id if is_leader else None)
 
     def watch(self, on_change: Callable[[Leadership], None]) -> Callable[[], None]:
-        """Call *on_change* with each change of leadership; return a function that ends that."""
+        """Call *on_change* at each change of leadership; return a function that ends the calls."""
         self._watchers.append(on_change)
         return partial(_remove, self._watchers, on_change)
 
@@ -346,13 +346,13 @@ class OwnFileEngine:
         self._notify()
 
     async def close(self) -> None:
-        """End the engine; proposals without an outcome are UNKNOWN."""
+        """End the engine; proposals without an outcome become UNKNOWN."""
         writer = self._writer
         loop = asyncio.get_running_loop()
         if writer is not None:
             writer.cancel()
             await asyncio.wait([writer])
-        with contextlib.suppress(RuntimeError):  # A thread that was shut down: closed before.
+        with contextlib.suppress(RuntimeError):  # The thread was shut down by an earlier close.
             await loop.run_in_executor(self._thread, self._close_files)
         self._thread.shutdown()
 

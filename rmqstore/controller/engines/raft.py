@@ -1,13 +1,12 @@
-"""The engine for a group of controllers: C-Raft, which runs on a thread of its own.
+"""The engine for a group of controllers: C-Raft, which runs on a separate thread.
 
-The thread hands over commands, outcomes and changes of leadership as events, which this module
-carries out on the event loop, in order. A leader proposes an entry of its own when its term begins,
-and acts once that entry is applied. After a failure of the disk the thread acknowledges nothing
-more and ends.
+The thread passes commands, outcomes and changes of leadership as events, which this module handles
+on the event loop, in order. A leader proposes an entry of its own when its term begins, and acts
+once that entry is applied. After a disk failure the thread acknowledges nothing more and ends.
 
 The directory of a node holds `lock`, `group` (the ids of the node and of the members, as JSON) and
-`raft`, the files of C-Raft. `raft` is made under another name and renamed when the first entry of
-the group is in it, so a node founds its group once.
+`raft`, the files of C-Raft. `raft` is created under another name and renamed when it contains the
+group's first entry, so a node founds its group only once.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ COMMAND_SIZE_MAX = 1024 * 1024
 
 _LOG, _NEW_LOG, _GROUP = "raft", "raft.new", "group"
 _ROOM_BYTES = 32 * 1024 * 1024
-"""Segments of 4 MiB, made in advance, and two snapshots."""
+"""Room for segments of 4 MiB, allocated in advance, and for two snapshots."""
 _BATCH = 256
-"""Events that are handled before others on the event loop get their turn."""
+"""Events that are handled in one turn of the event loop."""
 _logger = logging.getLogger("rmqstore.controller")
 
 _Address = tuple[str, int]
@@ -79,14 +78,14 @@ class RaftEngine:
         election_ms: int = 1000,
         heartbeat_ms: int = 100,
     ) -> None:
-        """Make a node that is not started.
+        """Create a node that is not started.
 
-        *members* are the hosts and ports of the nodes, this one included, for the protocol of Raft.
-        *founds* is False for a node that lost its directory: it takes the log from the others, and
+        *members* are the hosts and ports of all nodes, including this one, for the Raft protocol.
+        *founds* is False for a node that lost its directory: it copies the log from the others, and
         votes once it has the log. A snapshot is taken after *snapshot_entries* entries. A follower
-        becomes a candidate after *election_ms* to twice that without a message of the leader.
+        becomes a candidate after *election_ms* to twice that time without a message of the leader.
 
-        Raises ConfigError where C-Raft is not part of this build, ArgumentError.
+        Raises ConfigError if C-Raft is not part of this build, and ArgumentError.
         """
         if node_id not in members:
             raise ArgumentError(f"node {node_id} is not among the members {', '.join(members)}")
@@ -118,7 +117,7 @@ class RaftEngine:
 
     @property
     def failure(self) -> StoreError | None:
-        """Why the engine ended; None while it works."""
+        """The reason why the engine ended; None while it works."""
         return self._failure
 
     # Start and end.
@@ -126,7 +125,7 @@ class RaftEngine:
     async def start(self, apply: Apply, snapshot: Snapshot, restore: Restore) -> None:
         """Read the log and take part in the group; the state is up to date once the node leads.
 
-        Raises ArgumentError where an address cannot be used, ConfigError for a directory of another
+        Raises ArgumentError if an address cannot be used, ConfigError for the directory of another
         node or group, CorruptionError, DiskError, StoreLockedError or UnsupportedStoreError.
         """
         self._apply, self._snapshot, self._restore = apply, snapshot, restore
@@ -165,7 +164,7 @@ class RaftEngine:
         return node
 
     def _make_log(self, directory: OsDirectory, options: Mapping[str, Any]) -> None:
-        """Founds the group where this is the first start; checks the identity of the node."""
+        """Founds the group at the first start; checks the identity of the node."""
         log = self._place / _LOG
         kept = directory.read(_GROUP)
         group = {"node": self._node_id, "members": sorted(self._members)}
@@ -174,7 +173,7 @@ class RaftEngine:
             if not log.is_dir():
                 raise CorruptionError(
                     f"{log} is missing; empty {self._place} and start the node with "
-                    "controllerRaftJoin=true, so that it takes the log from the others",
+                    "controllerRaftJoin=true, so that it copies the log from the other nodes",
                     path=str(log),
                     kind="controller log",
                 )
@@ -213,20 +212,20 @@ class RaftEngine:
         if error.is_damage:
             return CorruptionError(
                 f"{place}: {error}; empty {self._place} and start the node with "
-                "controllerRaftJoin=true, so that it takes the log from the others",
+                "controllerRaftJoin=true, so that it copies the log from the other nodes",
                 path=str(place),
                 kind="controller log",
             )
         return DiskError(errno.EIO, f"{place}: {error}")
 
     async def close(self) -> None:
-        """End this node's part; proposals without an outcome are UNKNOWN."""
+        """Leave the group; proposals without an outcome become UNKNOWN."""
         node, self._node = self._node, None
         loop = asyncio.get_running_loop()
         if node is not None:
             assert self._closed is not None, "start made it"
             node.close()
-            self._node = node  # Its last events are still to come.
+            self._node = node  # The last events are still to be handled.
             await asyncio.shield(self._closed)
             self._node = None
             await loop.run_in_executor(None, node.free)
@@ -329,7 +328,7 @@ class RaftEngine:
     # Proposals.
 
     async def propose(self, command: bytes, *, timeout: float) -> tuple[Outcome, Applied | None]:
-        """Have *command* committed; see `Engine.propose`."""
+        """Commit *command*; see `Engine.propose`."""
         if len(command) > COMMAND_SIZE_MAX:
             raise ArgumentError(
                 f"a command has {len(command)} bytes; the log takes up to {COMMAND_SIZE_MAX}"
@@ -356,9 +355,9 @@ class RaftEngine:
         return self._requests, future
 
     async def read_barrier(self, *, timeout: float) -> int | None:
-        """Return the index up to which everything is applied here; see `Engine.read_barrier`.
+        """Return the last index applied here; see `Engine.read_barrier`.
 
-        A barrier is an entry of the log. Calls that come while one is on its way share the next.
+        A barrier is an entry of the log. Calls during a barrier in progress share the next barrier.
         """
         if self._next_barrier is None:
             self._next_barrier = asyncio.create_task(self._pass_barrier(self._barrier))
@@ -384,11 +383,11 @@ class RaftEngine:
             return None
 
     def leadership(self) -> Leadership:
-        """Return the leader as this node knows it."""
+        """Return the leader according to this node."""
         return self._leadership
 
     def watch(self, on_change: Callable[[Leadership], None]) -> Callable[[], None]:
-        """Call *on_change* with each change of leadership; return a function that ends that."""
+        """Call *on_change* at each change of leadership; return a function that ends the calls."""
         self._watchers.append(on_change)
         return partial(self._unwatch, on_change)
 
@@ -406,7 +405,8 @@ class _NotLeaderError(Exception):
 
 
 def binding() -> Any:
-    """Return the extension module. Raises ImportError where it was not built, or lacks libraft."""
+    """Return the extension module. Raises ImportError if it was not built, or libraft is
+    missing."""
     from rmqstore._native import raft
 
     return raft
@@ -429,19 +429,19 @@ def _binding_of_group() -> Any:
             [
                 "controllerDLegerPeers: a group of controllers needs C-Raft, which this build "
                 f"lacks ({error}); apt-get install libraft-dev libuv1-dev, then build it "
-                "again, or name this node alone"
+                "again, or name only this node"
             ]
         ) from error
 
 
 def _number_of(node_id: str) -> int:
-    """Returns the number of a node, which depends on nothing but its id."""
+    """Returns the number of a node, which depends only on its id."""
     digest = hashlib.sha256(node_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") or 1
 
 
 def _resolve(node_id: str, host: str, port: int) -> str:
-    """Returns "IPv4:port", the only form that C-Raft takes."""
+    """Returns "IPv4:port", the only form that C-Raft accepts."""
     try:
         found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
@@ -453,7 +453,7 @@ def _resolve(node_id: str, host: str, port: int) -> str:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raises ArgumentError where C-Raft could not listen; C-Raft reports no reason."""
+    """Raises ArgumentError if C-Raft could not listen there; C-Raft itself reports no reason."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -467,7 +467,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _room(place: Path) -> str:
-    """Returns the free space for messages: C-Raft does not report that a disk is full."""
+    """Returns a text about free space for messages: C-Raft does not report a full disk."""
     try:
         found = os.statvfs(place)
     except OSError:
