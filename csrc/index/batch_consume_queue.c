@@ -115,6 +115,7 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
                                              .file_size = file_size,
                                              .window = file_size < WINDOW ? file_size : WINDOW,
                                              .read_only = read_only,
+                                             .makes_folder_late = true,
                                              .shows_files_late = true};
 
     queue->is_rewound = false;

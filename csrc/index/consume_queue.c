@@ -163,6 +163,7 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .file_size = size,
                                              .window = size < WINDOW ? size : WINDOW,
                                              .read_only = read_only,
+                                             .makes_folder_late = true,
                                              .shows_files_late = true};
 
     queue->is_rewound = false;

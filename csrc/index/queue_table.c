@@ -370,10 +370,19 @@ static bool is_ready(struct rmq_queue *queue)
     return atomic_load_explicit(&queue->is_open, memory_order_acquire);
 }
 
-int64_t rmq_queue_min(struct rmq_queue *queue)
+/* Queue offset after the last unit of the files; 0 without one. */
+static int64_t end_of_units(struct rmq_queue *queue)
 {
     if (!is_ready(queue))
         return 0;
+    return queue->is_batch ? atomic_load_explicit(&queue->batch.max_offset, memory_order_acquire)
+                           : rmq_consume_queue_max(&queue->simple);
+}
+
+int64_t rmq_queue_min(struct rmq_queue *queue)
+{
+    if (end_of_units(queue) == 0)
+        return atomic_load_explicit(&queue->removed_next, memory_order_acquire);
     int64_t min = queue->is_batch
                       ? atomic_load_explicit(&queue->batch.min_offset, memory_order_acquire)
                       : rmq_consume_queue_min(&queue->simple);
@@ -382,11 +391,8 @@ int64_t rmq_queue_min(struct rmq_queue *queue)
 
 int64_t rmq_queue_max(struct rmq_queue *queue)
 {
-    if (!is_ready(queue))
-
-        return 0;
-    return queue->is_batch ? atomic_load_explicit(&queue->batch.max_offset, memory_order_acquire)
-                           : rmq_consume_queue_max(&queue->simple);
+    int64_t end = end_of_units(queue);
+    return end > 0 ? end : atomic_load_explicit(&queue->removed_next, memory_order_acquire);
 }
 
 int64_t rmq_queue_physical_end(struct rmq_queue *queue)

@@ -21,6 +21,11 @@ struct rmq_queue {
     _Atomic int64_t next_offset;
     /* Queue offset after the last unit that rmq_queue_survey has seen; 0: none. */
     int64_t surveyed_end;
+    /* Of a deleted topic (removed_queues.h): where the numbers of a queue without units go on, and
+     * the log offset before which records are not entered; 0: not removed. */
+    _Atomic int64_t removed_next;
+    int64_t removed_until;
+    int64_t removed_before; /* removed_until as it was before a removal that may fail */
     /* Files are open; set with release order once, by the dispatcher or at load. */
     _Atomic bool is_open;
     bool has_ext;
@@ -116,7 +121,7 @@ int rmq_queue_end_at(struct rmq_queue *queue, int64_t end, struct rmq_error *err
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
 /* Bytes written and not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);
-/* 0 for an empty queue. */
+/* Of a queue without units 0, or where the queue was when its topic was deleted. */
 int64_t rmq_queue_min(struct rmq_queue *queue);
 int64_t rmq_queue_max(struct rmq_queue *queue);
 /* End of the last record indexed; -1 for an empty queue. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "index/removed_queues.h"
 
 /* Records entered before positions are published and the limit is read again. */
 #define RMQ_DISPATCH_CHUNK 256
@@ -67,6 +68,19 @@ static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t to
            memcmp(queue->topic, topic, topic_size) == 0;
 }
 
+/* RocketMQ counts from 0 when a topic is made again. A queue that its master began again follows it;
+ * in a log of this library no record after removed_until has a lower number. */
+static void begin_again(struct rmq_queue *queue, int64_t offset)
+{
+    assert(offset >= 0);
+
+    if (offset < atomic_load_explicit(&queue->removed_next, memory_order_relaxed) &&
+        rmq_queue_physical_end(queue) < 0) {
+        atomic_store(&queue->removed_next, offset);
+        atomic_store(&queue->next_offset, offset);
+    }
+}
+
 /* A queue that a record calls for, and how. */
 struct place {
     const char *topic;
@@ -103,8 +117,19 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
         return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
                           log alone. */
 
+    bool is_removed = status == RMQ_OK && unit->physical_offset < queue->removed_until;
+    if (status == RMQ_OK && (parts & RMQ_TO_REMOVED || is_removed)) {
+        if (!(parts & RMQ_TO_SURVEY))
+            rmq_removed_queue_count(queue, unit);
+        if (is_removed && parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS))
+            raise_next(queue, unit->queue_offset + unit->batch_size);
+        return RMQ_OK;
+    }
+
     if (status == RMQ_OK && (parts & RMQ_TO_SURVEY))
         return rmq_queue_survey(queue, unit, err);
+    if (status == RMQ_OK && queue->removed_until > 0)
+        begin_again(queue, unit->queue_offset);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
         status = rmq_queue_open(dispatcher->queues, queue, err);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
@@ -241,12 +266,13 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
                         unsigned parts, struct rmq_error *err)
 {
     assert(parts && (!(parts & RMQ_TO_SURVEY) || parts == RMQ_TO_SURVEY));
+    assert(!(parts & RMQ_TO_REMOVED) || parts == RMQ_TO_REMOVED);
 
     struct rmq_dispatch_properties properties;
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
 
     int status = RMQ_OK;
-    if (parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS | RMQ_TO_SURVEY))
+    if (parts & ~(unsigned)RMQ_TO_INDEX)
         status = enter_queues(dispatcher, record, &properties, parts, err);
     if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
         status = enter_index(dispatcher, record, &properties, err);

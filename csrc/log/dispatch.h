@@ -87,12 +87,13 @@ void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
 /* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
  * queue offsets. RMQ_TO_SURVEY, alone: changes nothing; RMQ_CORRUPT where entering the record after
- * those surveyed before would be. */
+ * those surveyed before would be. RMQ_TO_REMOVED, alone: only rmq_removed_queue_count. */
 enum rmq_dispatch_part {
     RMQ_TO_QUEUES = 1,
     RMQ_TO_INDEX = 2,
     RMQ_TO_OFFSETS = 4,
     RMQ_TO_SURVEY = 8,
+    RMQ_TO_REMOVED = 16,
 };
 /* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it
  * rests. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "index/removed_queues.h"
 #include "log/log_end.h"
 
 /* ---- where to begin ---- */
@@ -339,6 +340,53 @@ static int refuse_damage(const struct rmq_scan *scan, int64_t end, int64_t durab
                     is_unknown ? " (or RocketMQ cut them off here; which one is unknown)" : "");
 }
 
+/* ---- queues of deleted topics ---- */
+
+int rmq_recover_removed(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
+{
+    assert(log_end >= 0);
+
+    bool is_cut = false;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue;
+         queue = rmq_queue_table_next(queue))
+        if (queue->removed_until > log_end) {
+            queue->removed_until = log_end;
+            atomic_store(&queue->removed_next, 0);
+            is_cut = true;
+        }
+    if (!is_cut)
+        return RMQ_OK;
+
+    int64_t start = rmq_file_queue_start(&dispatcher->log->files);
+    int status = RMQ_END;
+    if (start >= 0 && start < log_end) {
+        struct rmq_scan scan;
+        struct rmq_record record;
+        rmq_scan_begin(&scan, &dispatcher->log->files, start, log_end, RMQ_CHECK_PLACE);
+        while ((status = rmq_scan_next(&scan, &record, err)) == RMQ_OK) {
+            status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_REMOVED, err);
+            if (status != RMQ_OK)
+                break;
+        }
+        rmq_scan_finish(&scan);
+    }
+    return status == RMQ_END ? rmq_removed_queues_save(dispatcher->queues, NULL, err) : status;
+}
+
+/* A crash may have left files of queues that are in the saved entries. Before that call the
+ * checkpoint named nothing after the offset of an entry: what follows it is walked. */
+static int finish_removing(struct rmq_dispatcher *dispatcher, int64_t start, struct rmq_error *err)
+{
+    assert(start >= 0);
+
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        if (queue->removed_until > 0 && queue->removed_until >= start)
+            status = rmq_removed_queue_clear(dispatcher->queues, queue, err);
+    return status;
+}
+
 /* ---- the whole ---- */
 
 int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
@@ -377,6 +425,8 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t end = recovery->end_offset;
     int status = save_cut(dispatcher, options, recovery, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_removed(dispatcher, end, err);
 
     /* Queues first: they may not point behind a log that lost its last file. */
     if (status == RMQ_OK)
@@ -450,6 +500,8 @@ static int recover_without_log(struct rmq_dispatcher *dispatcher,
         status = truncate_queues(dispatcher, 0, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_truncate(&dispatcher->log->files, 0, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_removed(dispatcher, 0, err);
     /* A crash between the two ends of a cut to nothing leaves keys: they would hide those to come.
      */
     if (status == RMQ_OK)
@@ -546,6 +598,8 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
         status = accept(dispatcher, options, err);
     if (status == RMQ_OK && !options->was_closed)
         status = discard_index(dispatcher, checkpoint, options, err);
+    if (status == RMQ_OK && !options->was_closed)
+        status = finish_removing(dispatcher, recovery->start_offset, err);
     if (status == RMQ_OK)
         status = enter(dispatcher, options, recovery, err);
     if (status == RMQ_OK)

@@ -67,4 +67,9 @@ int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *
  * does not leave keys out. */
 int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err);
 
+/* Before the log ends at log_end, where records that removed queues (removed_queues.h) were counted
+ * by may go: counts them again by what stays, so that other records that take their place are
+ * entered. On the device on return. */
+int rmq_recover_removed(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err);
+
 #endif

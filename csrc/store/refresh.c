@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "index/removed_queues.h"
+
 static int refresh_queue(struct rmq_queue *queue, struct rmq_error *err)
 {
     if (!atomic_load_explicit(&queue->is_open, memory_order_acquire))
@@ -24,6 +26,8 @@ static int refresh(struct rmq_store *store, struct rmq_error *err)
     int status = rmq_file_queue_refresh(&store->log.files, err);
     if (status == RMQ_OK)
         status = rmq_queue_table_load(&store->queues, err);
+    if (status == RMQ_OK)
+        status = rmq_removed_queues_load(&store->queues, err);
 
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue))

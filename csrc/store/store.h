@@ -123,6 +123,13 @@ int64_t rmq_store_last_record(struct rmq_store *store);
 int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t size,
                    struct rmq_error *err);
 
+/* A topic is deleted: removes the files of its queues, with the units of records before log_offset;
+ * later records, which a topic of the same name has got meanwhile, are entered again. Queue offsets
+ * go on behind those of the removed ones (removed_queues.h). A crash leaves all of it done or
+ * nothing, but for records after log_offset, which are always entered. Flushes everything first.
+ * RMQ_OUT_OF_RANGE: no record begins at log_offset, and the log does not end there. */
+int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t topic_size,
+                            int64_t log_offset, struct rmq_error *err);
 /* Removes the first file_count commit log files (never the last) and what points into them. Flushes
  * everything first, so that no queue offset of a message that is gone is given again, and leaves
  * files with messages that are not dispatched yet. */

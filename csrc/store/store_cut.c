@@ -227,6 +227,8 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
     assert(offset >= 0 && rmq_spin_is_held(&store->log.put_lock));
 
     int status = lower_checkpoint(store, offset, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_removed(&store->dispatcher, offset, err);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_truncate(queue, rmq_file_queue_start(&store->log.files), offset, err);
@@ -356,6 +358,8 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     atomic_store(&dispatcher->last_offset, 0);
 
     int status = rmq_flusher_lower(&store->flusher, 0, 0, 0, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_removed(dispatcher, offset, err);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_clear(queue, err);

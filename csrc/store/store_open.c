@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "index/removed_queues.h"
 #include "store/store_internal.h"
 
 /* How long closing waits for a flush that dispatching waits for. */
@@ -246,6 +247,8 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
 
     if (status == RMQ_OK)
         status = rmq_queue_table_load(&store->queues, err);
+    if (status == RMQ_OK)
+        status = rmq_removed_queues_load(&store->queues, err);
 
     if (status != RMQ_OK)
         return status;

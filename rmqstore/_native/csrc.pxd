@@ -184,6 +184,7 @@ cdef extern from "index/consume_queue_ext.h" nogil:
 
 cdef extern from "index/queue_table.h" nogil:
     struct rmq_queue:
+        int64_t removed_until
         char *topic
         size_t topic_size
         int32_t queue_id
@@ -194,6 +195,7 @@ cdef extern from "index/queue_table.h" nogil:
         rmq_consume_queue_ext ext
 
     rmq_queue *rmq_queue_table_next(rmq_queue *queue)
+    int64_t rmq_queue_physical_end(rmq_queue *queue)
     int64_t rmq_queue_min(rmq_queue *queue)
     int64_t rmq_queue_max(rmq_queue *queue)
     int rmq_queue_read(rmq_queue *queue, int64_t queue_offset, rmq_unit *units, size_t capacity, size_t *count,
@@ -375,6 +377,8 @@ cdef extern from "store/store.h" nogil:
     bint rmq_store_is_border(rmq_store *store, int64_t offset)
     int64_t rmq_store_last_record(rmq_store *store)
     int rmq_store_copy(rmq_store *store, int64_t offset, uint8_t *out, size_t size, rmq_error *err)
+    int rmq_store_remove_queues(rmq_store *store, const char *topic, size_t topic_size, int64_t log_offset,
+                                rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)

@@ -95,6 +95,24 @@ cdef class LogHandle(StoreHandle):
             self.leave()
         check(status, &err)
 
+    def _remove_queues(self, topic, int64_t log_offset):
+        """Remove the files of the queues of a deleted topic, with the units of records before *log_offset*, where a
+        record begins or the log ends. Queue offsets go on behind those of the removed ones.
+
+        Raises DiskError, OffsetOutOfRange, NotWritable.
+        """
+        cdef rmq_error err
+        cdef rmq_slice name
+        cdef object kept = sought_text("topic", topic, &name)
+        cdef rmq_store *handle = self.enter()
+        cdef int status
+        try:
+            with nogil:
+                status = rmq_store_remove_queues(handle, name.data, name.size, log_offset, &err)
+        finally:
+            self.leave()
+        check(status, &err)
+
     @property
     def _raw_end(self):
         """Physical offset after the last byte appended raw since the log was settled, 0 when there is none."""

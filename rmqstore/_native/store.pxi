@@ -289,10 +289,13 @@ cdef class StoreHandle:
         return result
 
     def _queues(self):
-        """(topic, queue id, min, max, takes batches) of each queue with files, in no order."""
+        """(topic, queue id, min, max, takes batches) of each queue with files, in no order; none of a deleted topic."""
         cdef rmq_queue *queue = rmq_store_first_queue(self.alive())
         cdef list result = []
         while queue != NULL:
+            if queue.removed_until > 0 and rmq_queue_physical_end(queue) < 0:
+                queue = rmq_queue_table_next(queue)
+                continue
             result.append((text_of(queue.topic, <Py_ssize_t>queue.topic_size), queue.queue_id, rmq_queue_min(queue),
                            rmq_queue_max(queue), bool(queue.is_batch)))
             queue = rmq_queue_table_next(queue)

@@ -17,10 +17,11 @@ from rmqstore._native.core import Record
 from rmqstore.check.findings import Finding, Kind, Level
 from rmqstore.check.log import LogFile, file_size_of
 from rmqstore.check.units import QueueName, Unit, needs_properties, tags_code_of, units_of
-from rmqstore.errors import StoreError
+from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.message import decode_properties
 from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
+from rmqstore.store.removed_queues import REMOVED_QUEUES_FILE, read_removed_queues
 
 __all__ = ["QueueCheck"]
 
@@ -292,6 +293,12 @@ class QueueCheck:
         self._queues: dict[QueueName, _Queue] = {}
         self._codes: dict[str | None, int] = {}
         self.light_queues = False
+        self._removed: Mapping[tuple[str, int], int] = {}
+        self._removed_fault = ""
+        try:
+            self._removed = read_removed_queues(root)
+        except CorruptionError as error:
+            self._removed_fault = str(error)
         self.bad: set[QueueName] = set()
         self.orphans: set[QueueName] = set()
 
@@ -363,6 +370,8 @@ class QueueCheck:
         for unit in self._units_of(record):
             if unit.is_light and unit.queue not in self._queues:
                 continue  # Light queues are built by stores that are set up for them.
+            if unit.physical_offset < self._removed.get(unit[:2], 0):
+                continue  # Of a deleted topic.
             self.light_queues = self.light_queues or unit.is_light
             self._queue(unit.queue).check(unit)
 
@@ -413,6 +422,9 @@ class QueueCheck:
         written during the check, or cut. *kept_ends* are the ends of queues in a log that RocketMQ
         cut.
         """
+        if self._removed_fault:
+            place = str(self._root / REMOVED_QUEUES_FILE)
+            yield Finding(Kind.QUEUE, place, self._removed_fault, fault="foreign")
         for name, queue in sorted(self._queues.items()):
             kept_end = kept_ends.get(name[:2])
             found = list(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Protocol
 
 from rmqstore.broker.metadata.shared import Broker, SharedTables
@@ -135,3 +135,13 @@ class BrokerTables(SharedTables):
 
     def _declare_queues(self, topic: TopicConfig) -> None:
         """Do nothing: the model of a log has one kind of queue."""
+
+    def _log_end(self) -> int:
+        return 0
+
+    def dispatched_offset(self) -> int:
+        """Return 0: the model of a log has no queues."""
+        return 0
+
+    async def remove_queues(self, topics: Collection[str], log_offset: int) -> None:
+        """Do nothing: the model of a log has no queues."""

@@ -45,6 +45,7 @@ _WRITTEN = frozenset(
         "cut",
         "index",
         "lock",
+        "removedQueues",
         EPOCH_FILE,
     )
 )

@@ -345,6 +345,24 @@ def _expire(store: Store, history: History) -> None:
     assert store.start_offset == LOG_FILE_SIZE
 
 
+def _remove_queues(store: Store, history: History) -> None:
+    topic = store.ffi.new("char[]", b"orders")
+    end = store.end_offset
+    store.check(store.lib.rmq_store_remove_queues(store.store, topic, 6, end, store.error))
+    assert store.walk() == list(history.rows)
+    # The log has all records: numbers go on after them.
+    for queue_id in (0, 1):
+        offsets = [
+            row.queue_offset
+            for row in history.rows
+            if (row.topic, row.queue_id) == (b"orders", queue_id)
+        ]
+        queues = store.ffi.addressof(store.store, "queues")
+        queue = store.lib.rmq_queue_table_find(queues, topic, 6, queue_id)
+        assert store.lib.rmq_queue_max(queue) == max(offsets) + 1
+        assert store.walk(queue_id=queue_id, topic=b"orders") == []
+
+
 def _refresh(store: Store, history: History) -> None:
     writer = Store((store.ffi, store.lib), Path(os.fsdecode(store.ffi.string(store.root))))
     history.add(writer.put_many([body_of(number) for number in range(60, 72)]))
@@ -394,6 +412,7 @@ ACTS = (
     Act("truncate inside of the last file", "closed", _truncate_last),
     Act("truncate what was just put", "closed", _truncate_last, before=_put_some),
     Act("expire", "closed", _expire),
+    Act("remove queues", "closed", _remove_queues),
     Act("refresh", "closed", _see_more, before=_refresh, settings=READ_ONLY),
     Act("close", "closed", _close, before=_put_dispatched),
 )

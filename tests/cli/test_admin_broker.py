@@ -108,6 +108,7 @@ def test_topic_is_made_shown_and_deleted(served: Served) -> None:
     printed = run("deleteTopic", *at, "-c", "east", "-t", "orders")
     assert printed == f"{served.address}: changed\n{served.namesrv}: changed\n"
     assert "orders" not in tables.topics
+    assert "orders" not in {queue.topic for queue in served.broker.store.store.queues()}
     assert "orders" not in run("topicList", *at).splitlines()
 
 

@@ -101,6 +101,13 @@ class Driven(Calls):
     def append_raw(self, at: int, data: bytes) -> None:
         self.check(self.lib.rmq_store_append_raw(self.store, at, data, len(data), self.error))
 
+    def remove_queues(self, log_offset: int) -> None:
+        """Remove the queues of the topic, as if it were deleted."""
+        topic, size = self.ffi.new("char[]", TOPIC), len(TOPIC)
+        self.check(
+            self.lib.rmq_store_remove_queues(self.store, topic, size, log_offset, self.error)
+        )
+
     def next_offset(self, queue_id: int) -> int:
         """Return the queue offset that the next message of a queue gets."""
         queue = self.lib.rmq_queue_table_find(self._queues, TOPIC, len(TOPIC), queue_id)
@@ -153,13 +160,18 @@ class Driven(Calls):
         self.wait_dispatched(self.end_offset)
         records = self.records()
 
-        next_offsets = []
+        next_offsets, removed_until = [], []
         for queue_id in range(QUEUES):
-            expected = [each for each in records if each.queue_id == queue_id]
             queue = self.lib.rmq_queue_table_find(self._queues, TOPIC, len(TOPIC), queue_id)
             low = int(self.lib.rmq_queue_min(queue)) if queue else 0
             high = int(self.lib.rmq_queue_max(queue)) if queue else 0
 
+            removed_until.append(int(queue.removed_until) if queue else 0)
+            expected = [
+                each
+                for each in records
+                if each.queue_id == queue_id and each.physical_offset >= removed_until[-1]
+            ]
             offsets = [each.queue_offset for each in expected]
             assert offsets == list(range(low, high)), (queue_id, low, high, offsets)
 
@@ -180,7 +192,13 @@ class Driven(Calls):
         if self.store.has_index:
             assert self.find(b"all") == everything[-64:], (self.find(b"all"), everything)
 
-        return Seen(self.start_offset, self.end_offset, tuple(records), tuple(next_offsets))
+        return Seen(
+            self.start_offset,
+            self.end_offset,
+            tuple(records),
+            tuple(next_offsets),
+            tuple(removed_until),
+        )
 
 
 class Seen(NamedTuple):
@@ -190,3 +208,5 @@ class Seen(NamedTuple):
     end_offset: int
     records: tuple[Record, ...]
     next_offsets: tuple[int, ...]
+    removed_until: tuple[int, ...]
+    """For each queue the log offset before which records are in no queue."""

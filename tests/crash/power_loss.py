@@ -29,6 +29,8 @@ class Act:
     cut_at: int | None = None
     starts_at: int | None = None
     """The start of the log once files were expired."""
+    removed_until: int | None = None
+    """The log offset up to which queues were removed."""
     flushes: bool = False
     """Everything put before is durable when it ends."""
 
@@ -43,6 +45,8 @@ class Expected:
     """How many of the chain it must show."""
     starts: frozenset[int]
     """Where the log may begin."""
+    removed: frozenset[int] = frozenset({0})
+    """Up to where in the log queues with records may have been removed."""
 
     def check(self, seen: Seen) -> None:
         assert seen.start_offset in self.starts or not seen.records, (
@@ -67,6 +71,13 @@ class Expected:
             high = self._next_offset(queue_id, expired + shown)
             assert low <= found <= high, f"queue {queue_id} goes on at {found}, not at {high}"
 
+        for queue_id, until in enumerate(seen.removed_until):
+            may_be_unknown = not any(
+                each.queue_id == queue_id and each.physical_offset < min(self.removed)
+                for each in self.chain[:shown]
+            )
+            assert until in self.removed or (may_be_unknown and until == 0), (until, self.removed)
+
     def _next_offset(self, queue_id: int, count: int) -> int:
         offsets = [each.queue_offset for each in self.chain[:count] if each.queue_id == queue_id]
         return offsets[-1] + 1 if offsets else 0
@@ -75,7 +86,8 @@ class Expected:
         """Return what must be shown ever after a store that showed *seen*."""
         before = sum(each.physical_offset < seen.start_offset for each in self.chain)
         count = before + len(seen.records)
-        return Expected(self.chain[:count], count, frozenset({seen.start_offset}))
+        removed = frozenset(seen.removed_until)
+        return Expected(self.chain[:count], count, frozenset({seen.start_offset}), removed)
 
 
 def _difference(found: list[Record], chain: list[Record]) -> str:
@@ -93,7 +105,7 @@ class Workload:
     m put three by one call, b put 150 by one call, d put and wait for the disk, f wait for the
     disk, q flush everything, c close and open, k kill (nothing is flushed, the page cache stays)
     and open, t truncate to half of the records, e expire a file, a append bytes of another log in
-    two pieces.
+    two pieces, x remove the queues of a deleted topic.
     """
 
     def __init__(self, core: Any, root: Path, **settings: Any) -> None:
@@ -198,6 +210,13 @@ class Workload:
             act.starts_at = self.store.start_offset
             act.flushes = True
 
+    def remove_queues(self, act: Act) -> None:
+        # Without a queue nothing is remembered.
+        if self.chain or self.store.end_offset > 0:
+            act.removed_until = self.store.end_offset
+            self.store.remove_queues(act.removed_until)
+            act.flushes = True
+
     def append_raw(self, act: Act) -> None:
         # Bytes of another log bring their queue offsets along, and these follow what is dispatched.
         self.store.wait_flushed(max(self.store.end_offset, 0))
@@ -235,7 +254,7 @@ class Workload:
     def expected(self, moment: int) -> Expected:
         """Return what must be there when the power goes after *moment* effects."""
         chain: list[Record] = []
-        needed, starts = 0, {-1, 0}
+        needed, starts, removed = 0, {-1, 0}, {0}
 
         for act in self.acts:
             if act.began >= moment:
@@ -245,7 +264,12 @@ class Workload:
             if act.starts_at is not None:
                 starts = {act.starts_at} if is_over else starts | {act.starts_at}
 
+            if act.removed_until is not None:
+                removed = {act.removed_until} if is_over else removed | {act.removed_until}
+
             if act.cut_at is not None:
+                lowered = {min(each, act.cut_at) for each in removed}
+                removed = lowered if is_over else removed | lowered
                 kept = sum(each.physical_offset < act.cut_at for each in chain)
                 needed = min(needed, kept)
                 if is_over:
@@ -255,7 +279,7 @@ class Workload:
             if act.flushes and is_over:
                 needed = len(chain)
 
-        return Expected(tuple(chain), needed, frozenset(starts))
+        return Expected(tuple(chain), needed, frozenset(starts), frozenset(removed))
 
     def moments(self, since: int) -> list[int]:
         """Return the moments after effect *since* that matter: before something becomes durable,
@@ -284,6 +308,7 @@ STEPS: dict[str, Callable[[Workload, Act], None]] = {
     "t": Workload.truncate,
     "e": Workload.expire,
     "a": Workload.append_raw,
+    "x": Workload.remove_queues,
 }
 
 

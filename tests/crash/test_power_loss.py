@@ -149,7 +149,7 @@ def test_a_filled_store_survives_power_loss_at_every_moment(first: str, bench: B
 @pytest.mark.parametrize("number", range(rounds(3, 200)))
 def test_a_long_workload_survives_power_loss_at_every_moment(number: int, bench: Bench) -> None:
     chance = bench.chance
-    steps = "".join(chance.choices("prlmdfqcktea", (4, 4, 2, 4, 3, 2, 2, 1, 1, 2, 2, 2), k=9))
+    steps = "".join(chance.choices("prlmdfqckteax", (4, 4, 2, 4, 3, 2, 2, 1, 1, 2, 2, 2, 2), k=9))
     bench.run(steps, states=rounds(4, 12), again=0.02, **chance.choice(KINDS))
 
 
@@ -175,6 +175,8 @@ def test_files_of_many_pages_survive_power_loss(number: int, bench: Bench) -> No
             "mmrrqp", {"flush.compatibility": 2}, id="a recovery that had dropped index files"
         ),
         pytest.param("drre", {}, id="queues that alone know the offsets of expired messages"),
+        pytest.param("drrqxec", {}, id="a deleted topic whose messages have expired"),
+        pytest.param("mqxmtmk", {}, id="a cut below the deletion of a topic"),
     ],
 )
 def test_power_loss_costs_nothing_durable_with(

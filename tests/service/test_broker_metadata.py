@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
@@ -28,7 +29,7 @@ from rmqstore.store.metadata import (
     TopicTable,
 )
 from tests.service.remoting_peers import on_loop
-from tests.support.brokers import broker_config
+from tests.support.brokers import SMALL_FILES, broker_config
 from tests.support.waiting import until
 
 
@@ -95,6 +96,67 @@ async def test_slave_follows_every_change_of_its_master(tmp_path: Path) -> None:
         await until(lambda: is_equal(master, slave), "the slave has what the master has")
         assert slave.metadata.offsets.query("T", "g", 0) is None
         assert "T" not in TopicTable.load(tmp_path / "slave").topics
+
+
+def queue_folders(root: Path) -> set[str]:
+    return {each.name for each in (root / "consumequeue").iterdir()}
+
+
+@on_loop
+async def test_deleted_topic_leaves_no_queue_and_its_numbers_go_on(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        for topic in ("T", "U"):
+            await broker.metadata.change_topic(TopicConfig(topic))
+            for number in range(3):
+                await broker.store.put(topic, b"%d" % number)
+        broker.store.store.wait_dispatched()
+        await broker.metadata.delete_topic("T")
+        assert queue_folders(tmp_path) == {"U"}
+        await broker.metadata.change_topic(TopicConfig("T"))
+        assert (await broker.store.put("T", b"new")).queue_offset == 3
+        broker.store.store.wait_dispatched()
+        assert [each.body for each in broker.store.store.queue("T", 0)] == [b"new"]
+    async with Broker(broker_config(tmp_path)) as broker:
+        assert (await broker.store.put("T", b"newer")).queue_offset == 4
+
+
+@on_loop
+async def test_topic_that_is_made_again_while_its_deletion_spreads_loses_no_message(
+    tmp_path: Path,
+) -> None:
+    async with Broker(broker_config(tmp_path)) as broker:
+        await broker.metadata.change_topic(TopicConfig("T"))
+        await broker.store.put("T", b"old")
+        broker.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2})))
+        deletion = asyncio.create_task(broker.metadata.delete_topic("T"))
+        await until(lambda: broker.metadata.topic("T") is None, "the deletion is in effect")
+        await broker.metadata.topic_for_send("T")
+        assert (await broker.store.put("T", b"new")).queue_offset == 1
+        await deletion
+        broker.store.store.wait_dispatched()
+        assert [each.body for each in broker.store.store.queue("T", 0)] == [b"new"]
+
+
+@on_loop
+async def test_slave_removes_the_queues_of_topics_that_its_master_deletes_and_no_others(
+    tmp_path: Path,
+) -> None:
+    never_taken = "a topic that the master lost in a switch"
+    with rmqstore.open(tmp_path / "slave", **SMALL_FILES) as store:
+        for topic in ("T", "U", never_taken):
+            store.put(topic, b"1")
+    async with master_and_slave(tmp_path) as (master, slave):
+        for topic in ("T", "U"):
+            await master.metadata.change_topic(TopicConfig(topic))
+        await until(lambda: is_equal(master, slave), "the slave has what the master has")
+        rounds = slave._metadata_link.rounds
+        await master.metadata.change_group(GroupConfig("g"))
+        await until(lambda: slave._metadata_link.rounds > rounds, "the slave asks again")
+        await master.metadata.delete_topic("T")
+        left = {"U", never_taken}
+        await until(
+            lambda: queue_folders(tmp_path / "slave") == left, "the slave removes the queues"
+        )
 
 
 @on_loop

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pipelines are Spark's: pip install rmqstore[spark]")
 
+import rmqstore
+from rmqstore import Message
 from rmqstore.check.findings import Level
 from rmqstore.spark.pipelines.calls import Keys
 from tests.golden import GoldenCase, every_case
@@ -31,6 +33,17 @@ def test_queues_of_a_golden_store_fit_its_log(
         found, matched = checked_queues(case.root, **options)
         assert found == []
         assert matched == units
+
+
+def test_records_of_a_deleted_topic_call_for_no_units(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
+        for topic in ("orders", "others", "orders"):
+            store.put_many(Message(topic, b"%d" % number) for number in range(20))
+        store._remove_queues("orders", store.end_offset)
+        store.put("orders", b"new")
+    found, matched = checked_queues(tmp_path)
+    assert found == []
+    assert matched == 21
 
 
 @every_case(without={"crash-torn"})

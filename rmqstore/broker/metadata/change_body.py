@@ -55,6 +55,11 @@ class ChangeBody:
         versions = object_of(fields.get("versions"), "versions")
         return cls(tuple(entries), {name: _version(versions, name) for name in versions})
 
+    @property
+    def deleted_topics(self) -> list[str]:
+        """The topics that the master has deleted, and not made again."""
+        return [entry.key for entry, value in self.entries if entry.table == "topic" and not value]
+
     def encode(self) -> bytes:
         """Return the body."""
         return fastjson.dumps(

@@ -51,6 +51,7 @@ class Follower:
         self._master = master
         self._broker_id = broker_id
         self._failure = ""
+        self._asked_at = 0
         self.rounds = 0
         """Answers of the master that were taken."""
 
@@ -81,6 +82,9 @@ class Follower:
                 await self._host.sleep(_EVERY_MS)
 
     async def _poll(self, changes_id: str, number: int) -> Frame:
+        # Topics that the answer names as deleted have no message before this offset that is later
+        # than their deletion.
+        self._asked_at = self._tables.dispatched_offset()
         page = first_page_of_topics()
         header = ChangesRequestHeader(
             topic_number=page.topic_number,
@@ -95,8 +99,10 @@ class Follower:
         return (await self._host.call(request, _TIMEOUT_MS)).raise_for_code()
 
     async def _take_changes(self, body: bytes) -> None:
-        changed = ChangeBody.decode(body).apply(self._tables.tables)
+        changes = ChangeBody.decode(body)
+        changed = changes.apply(self._tables.tables)
         await self._tables.save_taken(changed)
+        await self._tables.remove_queues(changes.deleted_topics, self._asked_at)
 
     async def _take_all(self, *, with_timer: bool) -> None:
         async def call(request: Frame) -> Frame:

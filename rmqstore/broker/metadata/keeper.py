@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
-from rmqstore.errors import DiskError
+from rmqstore.errors import DiskError, StoreError
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.store.metadata import (
     DelayOffsets,
@@ -110,6 +111,25 @@ class Metadata(SharedTables):
 
     def _declare_queues(self, topic: TopicConfig) -> None:
         declare_queues(self._store, topic)
+
+    def _log_end(self) -> int:
+        return self._store.end_offset
+
+    def dispatched_offset(self) -> int:
+        """Return the physical offset before which records are in their queues."""
+        return self._store.dispatched_offset
+
+    async def remove_queues(self, topics: Collection[str], log_offset: int) -> None:
+        """Remove the queues of deleted topics, as far as records before *log_offset* are in them.
+
+        What cannot be removed stays, and is reported: it takes room, and does no harm.
+        """
+        for topic in topics:
+            remove = partial(self._store._remove_queues, topic, log_offset)
+            try:
+                await self._work.run(remove)
+            except StoreError as error:
+                self._host.log.error("the queues of the topic %s stay: %s", topic, error)
 
     async def _failure_of(self, *names: str) -> DiskError | None:
         try:

@@ -123,6 +123,18 @@ class SharedTables(ABC):
     def _declare_queues(self, topic: TopicConfig) -> None:
         """Have the store know the kind of a topic's queues."""
 
+    @abstractmethod
+    def _log_end(self) -> int:
+        """Return the physical offset of the next message that is put."""
+
+    @abstractmethod
+    def dispatched_offset(self) -> int:
+        """Return the physical offset before which records are in their queues."""
+
+    @abstractmethod
+    async def remove_queues(self, topics: Collection[str], log_offset: int) -> None:
+        """Remove the queues of deleted topics, with the records before *log_offset*."""
+
     def take_role(self, role: Role) -> None:
         """Begin numbers of its own as the master of an epoch, end them otherwise."""
         epoch = max(role.epoch, 0) if role.name == "master" else None
@@ -214,11 +226,15 @@ class SharedTables(ABC):
         return await self._keep(number, "topic")
 
     async def delete_topic(self, name: str) -> Spread:
-        """Remove a topic, and the offsets of all groups on it."""
+        """Remove a topic, the offsets of all groups on it, and its queues."""
         self._refuse_slave()
+        # A topic that is made again under this name has no message before this offset.
+        log_offset = self._log_end()
         number = self.tables.remove_topic(name)
         self._broker.registration_due()
-        return await self._keep(number, "topic", "offset")
+        spread = await self._keep(number, "topic", "offset")
+        await self.remove_queues((name,), log_offset)
+        return spread
 
     async def change_group(self, group: GroupConfig) -> Spread:
         """Add or replace a group."""

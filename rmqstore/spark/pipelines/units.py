@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore._native import core
@@ -20,6 +20,7 @@ from rmqstore.check.units import QueueName, Unit
 from rmqstore.errors import NotFoundError
 from rmqstore.spark import files
 from rmqstore.spark.read.layout import Layout
+from rmqstore.store.removed_queues import REMOVED_QUEUES_FILE, parse_removed_queues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,7 @@ _FILL_SIZE = 0x7FFFFFFF
 _WINDOW_UNITS = 1 << 15
 _COMPARED_AT_ONCE_MIN = 8
 _EVERYWHERE = 2**63 - 1
+_REMOVED_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class Queues:
     folders: Mapping[QueueName, QueueFolder]
     findings: tuple[Finding, ...]
     """Files of a wrong size."""
+
+    removed: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """By topic and queue the log offset before which records are in no queue: those of deleted
+    topics."""
 
     @property
     def level_at_end(self) -> Level:
@@ -107,7 +113,14 @@ class Queues:
                 folders[name] = QueueFolder(path, usual, starts)
 
         bounds = (layout.start, layout.end, layout.was_closed)
-        return cls(layout.root, *bounds, folders, tuple(findings))
+        removed = files.Folder(layout.root).read(REMOVED_QUEUES_FILE, _REMOVED_BYTES_MAX)
+        return cls(
+            layout.root,
+            *bounds,
+            folders,
+            tuple(findings),
+            {} if removed is None else parse_removed_queues(removed, layout.root),
+        )
 
 
 class _Units:
@@ -380,7 +393,7 @@ def check_queues(
     name: QueueName | None = None
     check: _Check | None = None
 
-    for units in _consecutive(batches):
+    for units in _consecutive(batches, queues.removed):
         queue = units[0].queue
         if queue != name:
             if name is not None and check is not None:
@@ -403,12 +416,16 @@ def check_queues(
         yield name, check.matched
 
 
-def _consecutive(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Unit]]:
-    """Yield lists of units of one queue whose offsets follow each other."""
+def _consecutive(
+    batches: Iterable[pa.RecordBatch], removed: Mapping[tuple[str, int], int]
+) -> Iterator[list[Unit]]:
+    """Yield lists of units of one queue whose offsets follow each other, without *removed* ones."""
     for batch in batches:
         following: list[Unit] = []
         for fields in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             unit = Unit(*fields)
+            if removed and unit.physical_offset < removed.get(unit[:2], 0):
+                continue
             last = following[-1] if following else None
             if last and not (
                 unit.queue_offset == last.queue_offset + 1
