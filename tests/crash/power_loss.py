@@ -211,7 +211,8 @@ class Workload:
             act.flushes = True
 
     def remove_queues(self, act: Act) -> None:
-        # Without a queue nothing is remembered.
+        # Without a queue nothing is remembered, and the dispatcher makes queues.
+        self.store.wait_dispatched(self.store.end_offset)
         if self.chain or self.store.end_offset > 0:
             act.removed_until = self.store.end_offset
             self.store.remove_queues(act.removed_until)
