@@ -61,8 +61,13 @@ class NameserverCalls:
 
     def is_due(self, announcement: Announcement | None, now_ms: int) -> bool:
         """Return whether to call now."""
-        may_be_known = self.registered is not None and not self._is_leaving
-        return (announcement is None and may_be_known) or now_ms >= self._call_ms
+        known = self.registered
+        if announcement is None:
+            is_other = known is not None and not self._is_leaving
+        else:
+            # A master without its lease is shown as one until the call.
+            is_other = known is not None and known.broker_id != announcement.broker_id
+        return is_other or now_ms >= self._call_ms
 
     def due_ms(self, now_ms: int, until_ms: int | None) -> int:
         """Return when to look again whether a call is due. *until_ms* is when the present
@@ -109,12 +114,12 @@ class NameserverCalls:
         found = None
         is_same = self._is_confirmed and announcement == self.registered
         if always_registers or not is_same or is_changed((yield announcement.version_query())):
+            if not is_same:
+                self.registered, self._is_confirmed = announcement, False
             if looks_for_twin:
                 # With a controller the former master of the group is such a broker for a while.
                 answer = yield announcement.member_query(compatible=False)
                 self._note_twin(announcement, answer)
-            if not is_same:
-                self.registered, self._is_confirmed = announcement, False
             answer = yield announcement.registration()
             answer.raise_for_code()
             if announcement.broker_id:
@@ -137,6 +142,8 @@ class NameserverCalls:
         if announcement is None or self.registered is None:
             return None
         if self.failure or not self._is_confirmed:
+            return None
+        if announcement.broker_id != self.registered.broker_id:
             return None
         return self.registered.heartbeat(compatible=compatible)
 

@@ -31,7 +31,7 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
-from rmqstore.broker.registration import Announcement, bodies_of, may_be_announced
+from rmqstore.broker.registration import Announcement, announced_id, bodies_of
 from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import merged
 from rmqstore.config import (
@@ -413,11 +413,10 @@ class Broker:
     # ---- used by the link to the nameservers
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know; None while the role is not known, and for a master
-        whose lease is over: another one may have been elected."""
+        """Return what nameservers are to know; None while the role is not known."""
         config, ha_address, until_ms = self.config, self.ha_address, self.announced_until_ms
-        is_meant = may_be_announced(self._role, lease_end_ms=until_ms, now_ms=self.now_ms())
-        if ha_address is None or not is_meant:
+        broker_id = announced_id(self._role, lease_end_ms=until_ms, now_ms=self.now_ms())
+        if ha_address is None or broker_id is None:
             return None
         topics = self.metadata.tables.topic_table()
         known = topics.data_version, config.permission
@@ -428,7 +427,7 @@ class Broker:
         return Announcement(
             cluster_name=config.cluster_name,
             name=config.name,
-            broker_id=self._role.registered_id,
+            broker_id=broker_id,
             address=format_address(self.address),
             ha_address=format_address(ha_address),
             acting_master=is_acting,

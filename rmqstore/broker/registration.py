@@ -27,9 +27,9 @@ from rmqstore.store.metadata import TopicTable as KeptTopics
 __all__ = [
     "MEMBER_TOPIC_PREFIX",
     "Announcement",
+    "announced_id",
     "bodies_of",
     "is_changed",
-    "may_be_announced",
     "member_count",
 ]
 
@@ -126,14 +126,18 @@ class Announcement:
         )
 
 
-def may_be_announced(role: Role, *, lease_end_ms: int | None, now_ms: int) -> bool:
-    """Return whether nameservers are to know a broker: it has a role and, as a master, a lease.
+def announced_id(role: Role, *, lease_end_ms: int | None, now_ms: int) -> int | None:
+    """Return the id by which nameservers are to know a broker, None while it has no role.
 
     Another master may have been elected since *lease_end_ms*, None for a master without a lease.
+    From then on a master is registered as a slave, by its own id: consumers may read from it, no
+    producer sends to it, and it does not stand in the place of the other master.
     """
-    if role.name != "master" or lease_end_ms is None:
-        return role.name is not None
-    return now_ms < lease_end_ms
+    if role.name is None:
+        return None
+    if role.name == "master" and lease_end_ms is not None and now_ms >= lease_end_ms:
+        return role.broker_id
+    return role.registered_id
 
 
 def member_count(members: Mapping[int, str], own_id: int) -> int | None:

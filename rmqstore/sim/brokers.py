@@ -23,7 +23,7 @@ from rmqstore.broker.handlers.pull import PullRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.following import Follower
-from rmqstore.broker.registration import Announcement, may_be_announced
+from rmqstore.broker.registration import Announcement, announced_id
 from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import Handler, merged
 from rmqstore.config import BrokerConfig
@@ -189,14 +189,15 @@ class Broker:
         role, now_ms = self.role, self.now_ms()
         if not self.replica.is_up:
             return None
-        if not may_be_announced(role, lease_end_ms=lease_end_ms(self.replica), now_ms=now_ms):
+        broker_id = announced_id(role, lease_end_ms=lease_end_ms(self.replica), now_ms=now_ms)
+        if broker_id is None:
             return None
         tables = self.metadata.tables
-        known = tables.topics_version, role.registered_id
+        known = tables.topics_version, broker_id
         if self._announced is None or self._announced[0] != known:
             found = announcement_of(
                 self.number,
-                role.registered_id,
+                broker_id,
                 tables.topic_table(),
                 acts_as_master=self._acts_as_master,
             )

@@ -62,14 +62,14 @@ def lease_end_ms(replica: Replica) -> int | None:
 
 
 def role_of(replica: Replica) -> Role | None:
-    """Return the role of a replica; None for one that is down, has no role, or is a master whose
-    lease is over."""
+    """Return what a replica registers as; None for one that is down or has no role. A master whose
+    lease is over registers as a slave."""
     if not replica.is_up:
         return None
     if replica.master_node is not None:
         until_ms = lease_end_ms(replica)
         if until_ms is not None and replica.clock.monotonic_ms() >= until_ms:
-            return None
+            return Role(max(replica.epoch, 0), replica.number)
         return Role(max(replica.epoch, 0), MASTER_ID)
     if replica.slave_node is not None:
         return Role(max(replica.epoch, 0), replica.number)

@@ -114,7 +114,7 @@ SABOTAGE = {
         9,
     ),
     "a master stays registered when its lease has ended": Sabotage(
-        ((brokers, "may_be_announced", lambda role, **_: role.name is not None),),
+        ((brokers, "announced_id", lambda role, **_: role.registered_id if role.name else None),),
         "as master of epoch",
         faults=replace(sim.Faults.none(), isolation=1, mean_gap_ms=1500),
     ),

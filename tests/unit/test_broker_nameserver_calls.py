@@ -176,3 +176,16 @@ def test_the_master_is_learned_from_the_answer_to_a_slave(code: int) -> None:
     with pytest.raises(StopIteration) as end:
         requests.send(answer)
     assert end.value.value.master_address == "10.0.0.9:10911"
+
+
+def test_a_master_that_is_known_as_a_slave_from_now_on_is_registered_so_at_once() -> None:
+    calls = NameserverCalls()
+    call(calls, MASTER, 0)
+    assert calls.is_due(SLAVE, 1)
+    assert calls.heartbeat(SLAVE, compatible=False) is None, "that would be one of the master"
+    assert call(calls, SLAVE, 1, is_silent=True) == [RequestCode.REGISTER_BROKER]
+    assert not calls.is_due(SLAVE, 2)
+    assert calls.heartbeat(SLAVE, compatible=False) is None
+    assert call(calls, SLAVE, 1 + RETRY_MS) == [RequestCode.REGISTER_BROKER]
+    assert calls.heartbeat(SLAVE, compatible=False) is not None
+    assert calls.is_due(MASTER, 2 + RETRY_MS)

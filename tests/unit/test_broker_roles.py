@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.broker.orders import RoleOrder
-from rmqstore.broker.registration import may_be_announced
+from rmqstore.broker.registration import announced_id
 from rmqstore.broker.roles import Role, role_by, role_during, role_with
 
 
@@ -57,18 +57,19 @@ def test_a_set_takes_the_place_of_an_earlier_one_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "lease_end_ms", "is_known"),
+    ("role", "lease_end_ms", "known_as"),
     [
-        (NONE, None, False),
-        (SLAVE, None, True),
-        (SLAVE, 50, True),
-        (MASTER, None, True),
-        (MASTER, 101, True),
-        (MASTER, 100, False),
-        (MASTER, 0, False),
+        (NONE, None, None),
+        (SLAVE, None, SLAVE.broker_id),
+        (SLAVE, 50, SLAVE.broker_id),
+        (MASTER, None, 0),
+        (MASTER, 101, 0),
+        (MASTER, 100, MASTER.broker_id),
+        (MASTER, 0, MASTER.broker_id),
     ],
 )
-def test_nameservers_know_a_broker_with_a_role_and_a_master_with_its_lease(
-    role: Role, lease_end_ms: int | None, is_known: bool
+def test_nameservers_know_a_broker_with_a_role_and_as_master_one_with_its_lease(
+    role: Role, lease_end_ms: int | None, known_as: int | None
 ) -> None:
-    assert may_be_announced(role, lease_end_ms=lease_end_ms, now_ms=100) is is_known
+    assert MASTER.broker_id != 0
+    assert announced_id(role, lease_end_ms=lease_end_ms, now_ms=100) == known_as
