@@ -32,8 +32,8 @@ _LEASE_MS = 3000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The settings of a broker, read from RocketMQ's broker.conf, with those of its store and its
-    replica.
+    """The settings of a broker, read from RocketMQ's broker.conf, including those of its store and
+    its replica.
 
     Each field but *store* and *replica* holds an `Option` in its metadata: RocketMQ key, unit,
     default, limits, help. Defaults are those of RocketMQ 5.3.3 and 5.5.0. The constructor raises
@@ -48,13 +48,13 @@ class BrokerConfig:
         "brokerClusterName",
         "DefaultCluster",
         help="name of the cluster",
-        effect="start; registration; a topic of that name",
+        effect="start; registration; a topic of this name",
     )
     name: str = option(
         "brokerName",
         "",
         help="name of the group of this broker and its replicas; the host's name where it is empty",
-        effect="start; registration; a topic of that name",
+        effect="start; registration; a topic of this name",
     )
     broker_id: int = option(
         "brokerId",
@@ -76,7 +76,7 @@ class BrokerConfig:
         "listenPort",
         10911,
         high=65535,
-        help="port that clients connect to, with a second one two below it; 0 for any free ports",
+        help="port that clients connect to, and a second port two below it; 0 for any free ports",
         effect="start; registration",
     )
     bind_address: str = option(
@@ -89,7 +89,7 @@ class BrokerConfig:
         "brokerPermission",
         6,
         high=7,
-        help="sum of 4 for reading and 2 for writing",
+        help="permission: 4 for reading, 2 for writing, 6 for both",
         effect="sends, pulls and registration",
     )
 
@@ -105,7 +105,7 @@ class BrokerConfig:
         "registerNameServerPeriod",
         30_000,
         "ms",
-        help="time between two registrations, brought into 10 s to 60 s",
+        help="time between two registrations, limited to 10 s to 60 s",
         effect="registration",
     )
     registration_timeout_ms: int = option(
@@ -135,7 +135,7 @@ class BrokerConfig:
         1000,
         "ms",
         low=1,
-        help="longest wait for a heartbeat to be taken",
+        help="longest time to send a heartbeat",
         effect="controllers and nameservers",
     )
     not_active_timeout_ms: int = option(
@@ -143,7 +143,7 @@ class BrokerConfig:
         10_000,
         "ms",
         low=1,
-        help="time without a sign of life after which a nameserver forgets this broker",
+        help="time without a sign of life after which a nameserver removes this broker",
         effect="registration, with enableSlaveActingMaster",
     )
     member_group_interval_ms: int = option(
@@ -151,13 +151,13 @@ class BrokerConfig:
         1000,
         "ms",
         low=10,
-        help="time between two looks at the living members of the group",
+        help="time between two queries for the living members of the group",
         effect="number of living replicas, with enableSlaveActingMaster",
     )
     compatible_with_old_nameserver: bool = option(
         "compatibleWithOldNameSrv",
         True,
-        help="use the requests that nameservers before 5.0 know, too",
+        help="also use the requests that nameservers before 5.0 know",
         effect="heartbeats and members at nameservers, with enableSlaveActingMaster",
     )
 
@@ -221,13 +221,13 @@ class BrokerConfig:
     create_topics: bool = option(
         "autoCreateTopicEnable",
         True,
-        help="make a topic that a message is sent to",
+        help="create an unknown topic when a message is sent to it",
         effect="sends",
     )
     create_groups: bool = option(
         "autoCreateSubscriptionGroup",
         True,
-        help="make a group that a consumer names",
+        help="create an unknown group when a consumer names it",
         effect="pulls and heartbeats of consumers",
     )
     topic_queue_count: int = option(
@@ -236,7 +236,7 @@ class BrokerConfig:
         "queues",
         low=1,
         high=65_536,
-        help="queues of a topic that is made for a message, at most",
+        help="largest number of queues of a topic that a message creates",
         effect="sends",
     )
 
@@ -244,20 +244,20 @@ class BrokerConfig:
     slave_reads: bool = option(
         "slaveReadEnable",
         False,
-        help="answer pulls while a slave",
+        help="answer pulls as a slave",
         effect="pulls",
     )
     long_polling: bool = option(
         "longPollingEnable",
         True,
-        help="hold a pull that finds no message for the time that it names",
+        help="hold a pull without messages for the time that the pull names",
         effect="pulls",
     )
     short_polling_ms: int = option(
         "shortPollingTimeMills",
         1000,
         "ms",
-        help="time that a pull that finds no message is held without longPollingEnable",
+        help="time for which a pull without messages is held, without longPollingEnable",
         effect="pulls",
     )
 
@@ -284,7 +284,8 @@ class BrokerConfig:
     def granted_ms(self) -> int:
         """The duration of a master's lease; 0 without a limit.
 
-        The default mostly outlasts the replacement of a leading controller; elections wait for it.
+        The default is usually longer than the replacement of a leading controller takes; elections
+        wait for the end of the lease.
         """
         if self.lease_ms >= 0:
             return self.lease_ms
@@ -293,13 +294,13 @@ class BrokerConfig:
 
     @property
     def is_slave(self) -> bool:
-        """True for a slave by brokerRole, which counts without a controller only."""
+        """True for a slave by brokerRole, which has an effect only without a controller."""
         return self.store.broker_role is BrokerRole.SLAVE and not self.is_controlled
 
     @classmethod
     def options(cls) -> Mapping[str, Option]:
-        """Return the RocketMQ side of every field that is not of the store or the replica, by field
-        name."""
+        """Return the RocketMQ side of the broker's own fields, without those of the store and the
+        replica, by field name."""
         return options_of(cls)
 
     @classmethod
@@ -316,7 +317,7 @@ class BrokerConfig:
         """Return the settings of RocketMQ's broker.conf: a path, or text with a line break or `=`.
 
         Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        one; keys of RocketMQ without an effect on a broker are named in one warning.
+        key. One warning names the keys of RocketMQ that have no effect on a broker.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         options = cls.every_option()
@@ -342,8 +343,8 @@ class BrokerConfig:
         return sources.to_properties(self.store, self.replica, self, without=_HIDDEN_NAMES)
 
     def replace(self, **changes: Any) -> BrokerConfig:
-        """Return a copy with *changes* by field name, of the store and the replica too. Raises
-        ConfigError for unknown names and bad values."""
+        """Return a copy with *changes* by field name, including fields of the store and the
+        replica. Raises ConfigError for unknown names and bad values."""
         sources.check_names(changes, self.every_option())
         own = {each: changes.pop(each) for each in self.options() if each in changes}
         violations: list[str] = []
@@ -363,19 +364,19 @@ _OWN_KEYS = frozenset(about.key for about in options_of(BrokerConfig).values())
 _HIDDEN_NAMES = frozenset(
     name for name, about in StoreConfig.options().items() if about.key in _OWN_KEYS
 )
-"""Fields of the store whose keys fill fields of the broker, which decide."""
+"""Fields of the store whose keys also fill fields of the broker; the broker's fields decide."""
 
 
 def _cross_violations(config: BrokerConfig) -> list[str]:
     violations: list[str] = []
     if config.is_slave and config.broker_id <= 0:
         violations.append(
-            f"brokerId (broker_id): {config.broker_id} is not the id of a slave, and brokerRole is "
+            f"brokerId (broker_id): {config.broker_id} is not the id of a slave, but brokerRole is "
             "SLAVE; give an id above 0"
         )
     if config.is_controlled and not config.controllers:
         violations.append(
-            "controllerAddr (controllers): it is empty, and enableControllerMode is true; name the "
+            "controllerAddr (controllers) is empty, but enableControllerMode is true; name the "
             "controllers, as in 10.0.0.1:9878;10.0.0.2:9878"
         )
     return violations

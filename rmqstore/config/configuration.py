@@ -1,4 +1,4 @@
-"""A whole configuration: one reading fills the settings of every part."""
+"""A whole configuration: the settings of every part, read from one source."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Configuration"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What one RocketMQ file says, by the part that it is for.
+    """The settings in one RocketMQ file, by part.
 
-    `rmqstore.open` takes it in place of a StoreConfig; a replica of that store starts from its
-    *replica* part. The functions that read raise one ConfigError that lists every mistake in all
-    parts, with the nearest right key for an unknown one, and name in one warning the keys that have
-    no effect here.
+    `rmqstore.open` accepts it instead of a StoreConfig; a replica of that store starts from its
+    *replica* part. The reading functions raise one ConfigError that lists every mistake in all
+    parts, with the nearest known key for an unknown key. One warning names the keys that have no
+    effect here.
     """
 
     store: StoreConfig = field(default_factory=StoreConfig)

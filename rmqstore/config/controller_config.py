@@ -25,7 +25,7 @@ from rmqstore.errors import ConfigError
 __all__ = ["RAFT_PORT_DISTANCE", "ControllerConfig", "ControllerPeer"]
 
 RAFT_PORT_DISTANCE = 1000
-"""From the port of a node to the one at which it serves the other nodes, by default."""
+"""Default distance from a node's port to its port for the other nodes."""
 
 
 class ControllerPeer(NamedTuple):
@@ -41,9 +41,9 @@ class ControllerConfig:
     """The settings of a controller, read from RocketMQ's controller.conf.
 
     Each field holds an `Option` in its metadata: RocketMQ key, unit, default, limits, help.
-    Defaults are those of RocketMQ 5.3.3 and 5.5.0, but for the directory, which has to be named,
-    and the group of nodes: without peers the controller is a group of one that listens at
-    listenPort. The constructor raises one ConfigError that lists every violation.
+    Defaults are those of RocketMQ 5.3.3 and 5.5.0, except for the directory, which must be named,
+    and the peers: without peers the controller is a group of one node that listens at listenPort.
+    The constructor raises one ConfigError that lists every violation.
     """
 
     # The group of controllers.
@@ -75,7 +75,7 @@ class ControllerConfig:
         "listenPort",
         19876,
         high=65535,
-        help="port that brokers connect to where no peers are named; 0 for any free port",
+        help="port that brokers connect to, without peers; 0 for any free port",
         effect="start",
     )
     store_path: str = option(
@@ -87,7 +87,7 @@ class ControllerConfig:
     raft_peers: str = option(
         "controllerRaftPeers",
         "",
-        help="places where the nodes of a group reach each other, as in "
+        help="addresses at which the nodes of a group reach each other, as in "
         "n0-10.0.0.1:10878;n1-10.0.0.2:10878; the peers with 1000 added to each port where it is "
         "empty",
         effect="start, with several peers and no etcdEndpoints",
@@ -95,7 +95,7 @@ class ControllerConfig:
     raft_join: bool = option(
         "controllerRaftJoin",
         False,
-        help="take the log from the other nodes: for a node whose directory was lost",
+        help="copy the log from the other nodes: for a node whose directory was lost",
         effect="start with a new directory, with several peers and no etcdEndpoints",
     )
 
@@ -133,13 +133,13 @@ class ControllerConfig:
     etcd_certificate: str = option(
         "etcdCertificate",
         "",
-        help="file of the certificate that is shown to etcd",
+        help="file of the certificate that etcd receives",
         effect="start, with etcdEndpoints",
     )
     etcd_key: str = option(
         "etcdKey",
         "",
-        help="file of its key",
+        help="file of the certificate's key",
         effect="start, with etcdEndpoints",
     )
 
@@ -163,13 +163,13 @@ class ControllerConfig:
     elect_unclean_master: bool = option(
         "enableElectUncleanMaster",
         False,
-        help="elect a replica that may lack acknowledged messages where no other can be elected",
+        help="elect a replica that may lack acknowledged messages if no other can be elected",
         effect="elections",
     )
     read_barrier: bool = option(
         "isProcessReadEvent",
         False,
-        help="make sure that this node leads before it answers a read",
+        help="confirm that this node leads before it answers a read",
         effect="GET_REPLICA_INFO, GET_SYNC_STATE_DATA, GET_NEXT_BROKER_ID",
     )
     notify_role_changed: bool = option(
@@ -227,19 +227,19 @@ class ControllerConfig:
 
     @property
     def nodes(self) -> tuple[ControllerPeer, ...]:
-        """The nodes of the group; none where no peers are named."""
+        """The nodes of the group; empty without peers."""
         return tuple(_peer(each) for each in _parts(self.peers))
 
     @property
     def raft_nodes(self) -> tuple[ControllerPeer, ...]:
-        """The places where the nodes of a group reach each other."""
+        """The addresses at which the nodes of a group reach each other."""
         if self.raft_peers:
             return tuple(_peer(each) for each in _parts(self.raft_peers))
         return tuple(each._replace(port=each.port + RAFT_PORT_DISTANCE) for each in self.nodes)
 
     @property
     def own_node(self) -> ControllerPeer | None:
-        """This node among the peers; None where none are named."""
+        """This node among the peers; None without peers."""
         return next((each for each in self.nodes if each.node_id == self.self_id), None)
 
     @classmethod
@@ -255,7 +255,7 @@ class ControllerConfig:
         `=`.
 
         Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        one; keys of RocketMQ without an effect on a controller are named in one warning, except
+        key. One warning names the keys of RocketMQ that have no effect on a controller, except
         those of *beside*, the options of another part that reads the same file.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
@@ -299,8 +299,8 @@ def _peer(text: str) -> ControllerPeer:
 
 
 def _raft_violations(raft_peers: str, peers: str, *, has_etcd: bool) -> list[str]:
-    """Returns what is wrong with the places of the nodes of a group; *peers* has no mistake, or
-    one that was found before."""
+    """Returns the mistakes in the addresses of the nodes of a group. Mistakes in *peers* are found
+    elsewhere."""
     try:
         nodes = [_peer(each) for each in _parts(peers)]
     except ValueError:
@@ -319,8 +319,8 @@ def _raft_violations(raft_peers: str, peers: str, *, has_etcd: bool) -> list[str
         bad = [each.port for each in nodes if not 0 < each.port <= 65535 - RAFT_PORT_DISTANCE]
         if bad:
             return [
-                f"controllerDLegerPeers (peers): {bad[0]} and {RAFT_PORT_DISTANCE} more is not a "
-                "port for the other nodes; name their places in controllerRaftPeers"
+                f"controllerDLegerPeers (peers): {bad[0]} + {RAFT_PORT_DISTANCE} is not a port for "
+                "the other nodes; name their addresses in controllerRaftPeers"
             ]
     return []
 
@@ -338,7 +338,7 @@ def _peer_violations(name: str, peers: str, self_id: str | None) -> list[str]:
 
     ids = [each.node_id for each in nodes]
     if len(set(ids)) < len(ids):
-        return [f"{name}: an id is there twice: {', '.join(ids)}; correct it"]
+        return [f"{name}: an id occurs twice: {', '.join(ids)}; correct it"]
     if ids and self_id is not None and self_id not in ids:
         return [
             f"controllerDLegerSelfId (self_id): {shown(self_id, typed=False)} is not among the "
@@ -357,8 +357,8 @@ def _etcd_violations(endpoints: tuple[str, ...], certificate: str, key: str) -> 
     ]
     if bool(certificate) != bool(key):
         violations.append(
-            "etcdCertificate (etcd_certificate), etcdKey (etcd_key): one is there without the "
-            "other; give both or neither"
+            "etcdCertificate (etcd_certificate), etcdKey (etcd_key): only one of them is set; give "
+            "both or neither"
         )
     return violations
 

@@ -1,10 +1,15 @@
 """Keys of a RocketMQ configuration file that have no effect here.
 
-They are the properties of MessageStoreConfig, BrokerConfig, and the Netty, authentication,
-controller, name server and container configurations of releases 5.3.3 and 5.5.0, without those that
-`StoreConfig` and `ReplicaConfig` read, and a few that older releases documented and RocketMQ itself
-passes over, and the broker's own keys that RocketMQ does not have. A file that sets one of them is
-accepted, with a warning.
+They are:
+
+- the properties of MessageStoreConfig, BrokerConfig, and the Netty, authentication, controller,
+name
+  server and container configurations of releases 5.3.3 and 5.5.0, except those that `StoreConfig`
+  and `ReplicaConfig` read
+- a few keys that older releases documented and RocketMQ itself ignores
+- keys of a broker of this library that RocketMQ does not have
+
+A file that sets one of them is accepted, with a warning.
 """
 
 from __future__ import annotations
@@ -167,6 +172,6 @@ _KEYS = """
 """
 
 _BROKER_KEYS = "masterLeaseMillis"
-"""A broker's file is also read for its store alone."""
+"""A broker's file may also be read only for its store."""
 
 KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split()) | frozenset(_BROKER_KEYS.split())

@@ -30,8 +30,8 @@ class NameserverConfig:
     """The settings of a nameserver, read from RocketMQ's namesrv.conf.
 
     Each field holds an `Option` in its metadata: RocketMQ key, unit, default, limits, help.
-    Defaults are those of RocketMQ 5.3.3 and 5.5.0, but for the paths: without a path nothing is
-    kept. The constructor raises one ConfigError that lists every violation.
+    Defaults are those of RocketMQ 5.3.3 and 5.5.0, except for the paths: without a path nothing is
+    stored. The constructor raises one ConfigError that lists every violation.
     """
 
     # Listening.
@@ -69,7 +69,7 @@ class NameserverConfig:
     acting_master: bool = option(
         "supportActingMaster",
         False,
-        help="show the live slave with the smallest id as a read-only master without a live master",
+        help="without a live master, show the live slave with the smallest id as read-only master",
         effect="routes of groups with enableSlaveActingMaster",
     )
     notify_min_broker_id: bool = option(
@@ -81,7 +81,7 @@ class NameserverConfig:
     delete_topics: bool = option(
         "deleteTopicWithBrokerRegistration",
         False,
-        help="remove the topics of a broker that its registration lacks",
+        help="remove topics of a broker that its registration does not name",
         effect="registrations",
     )
 
@@ -124,7 +124,7 @@ class NameserverConfig:
         effect="GET_TOPICS_BY_CLUSTER and the lists of unit mode",
     )
 
-    # The controller beside it.
+    # The controller in the same process.
     controller_in_namesrv: bool = option(
         "enableControllerInNamesrv",
         False,
@@ -143,7 +143,7 @@ class NameserverConfig:
     kv_config_path: str = option(
         "kvConfigPath",
         "",
-        help="file of the key-value configuration; kept in memory only where it is empty",
+        help="file of the key-value configuration; if empty, it is in memory only",
         effect="start, and each change",
     )
     config_store_path: str = option(
@@ -175,7 +175,7 @@ class NameserverConfig:
         """Return the settings of RocketMQ's namesrv.conf: a path, or text with a line break or `=`.
 
         Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        one; keys of RocketMQ without an effect on a nameserver are named in one warning.
+        key. One warning names the keys of RocketMQ that have no effect on a nameserver.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS)

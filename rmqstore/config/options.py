@@ -1,4 +1,4 @@
-"""The scheme of an option: key, default, unit, limits, help, and how text becomes its value."""
+"""The scheme of an option: key, default, unit, limits, help, and the conversion from text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FlushDiskType(StrEnum):
 
 
 class BrokerRole(StrEnum):
-    """What a store is among its replicas."""
+    """The role of a store among its replicas."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -57,7 +57,7 @@ class BrokerRole(StrEnum):
 
 
 class MetricsExporter(StrEnum):
-    """How a server exports its metrics."""
+    """The way in which a server exports its metrics."""
 
     DISABLE = "DISABLE"
     PROM = "PROM"
@@ -67,7 +67,7 @@ class MetricsExporter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Reads a value from text or a TOML value, and writes it as a broker's file has it.
+    """Reads a value from text or a TOML value, and writes it in the form of a broker's file.
 
     *parse* raises ValueError with what it accepts, such as "a whole number".
     """
@@ -91,14 +91,14 @@ class Option:
     low: float | None
     high: float | None
     help: str
-    """What it is, as a noun phrase without unit and default."""
+    """A noun phrase that describes the option, without unit and default."""
     effect: str
-    """Where it takes effect."""
+    """The place where it takes effect."""
     codec: Codec
 
     @property
     def default_text(self) -> str:
-        """The default as a file has it."""
+        """The default in the form of a file."""
         return self.codec.format(self.default)
 
     @property
@@ -111,9 +111,9 @@ class Option:
         return f"{text} Default: {self.default_text}{unit}."
 
     def parse(self, value: object) -> Any:
-        """Return the value that text or a TOML value stands for.
+        """Return the value that text or a TOML value represents.
 
-        Raises ValueError that says which value was found and which ones are accepted.
+        Raises ValueError that names the value found and the accepted values.
         """
         try:
             return self.codec.parse(value)
@@ -149,14 +149,14 @@ def option(
 
 
 def same_option(config_class: Any, name: str) -> Any:
-    """Return a dataclass field that carries the option of *config_class* of that name."""
+    """Return a dataclass field that carries the option *name* of *config_class*."""
     return _field(options_of(config_class)[name])
 
 
 def filled(target: type[T], config: Any, changes: Mapping[str, object]) -> T:
-    """Return a *target* whose fields have the values that *config* has for the same keys.
+    """Return a *target* whose fields have the values of *config* for the same keys.
 
-    *changes* win, by field name of *target*; None changes nothing.
+    *changes*, by field name of *target*, override these values; None changes nothing.
     """
     by_key = {about.key: getattr(config, name) for name, about in options_of(type(config)).items()}
     values = {
@@ -188,7 +188,7 @@ def _options_of(config_class: Any) -> Mapping[str, Option]:
 
 
 def violations_of(config: Any) -> list[str]:
-    """Return what is wrong with single values of a configuration, each with its cure."""
+    """Return the mistakes in single values of a configuration, each with its cure."""
     violations: list[str] = []
     for name, about in options_of(type(config)).items():
         violation = _violation(about, getattr(config, name))
@@ -242,7 +242,7 @@ def _parse_text(value: object) -> str:
 
 
 def _parse_list(value: object, separator: str) -> list[object]:
-    """Returns the parts of separated text, or a TOML list as it is."""
+    """Returns the parts of separated text, or a TOML list unchanged."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(separator) if part.strip()]
     if isinstance(value, list | tuple):
@@ -308,7 +308,7 @@ DELAY_LEVELS = Codec(_parse_delay_levels, format_delay_levels, _is_tuple_of(int)
 
 
 def codec_for(kind: type) -> Codec:
-    """Return how values of a plain type or an enumeration are read and written."""
+    """Return the codec of a plain type or an enumeration."""
     if issubclass(kind, bool):
         return Codec(_parse_bool, lambda value: "true" if value else "false", _is_exactly(bool))
     if issubclass(kind, StrEnum):

@@ -13,7 +13,7 @@ _ESCAPES_TO_WRITE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the pairs of *text*; of two pairs with one key the later wins.
+    """Return the pairs of *text*; the later of two pairs with one key wins.
 
     `#` and `!` begin comments, a key ends at the first `=`, `:` or blank, a backslash at the end
     of a line continues it with the next one, and \\uXXXX is a UTF-16 unit. Trailing blanks belong
@@ -39,8 +39,8 @@ def format_properties(pairs: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of its first line and each logical line, without comments and empty
-    ones."""
+    """Yields each logical line with the number of its first line, without comments and empty
+    lines."""
     pending = ""
     started = 0
 
@@ -54,7 +54,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
-            # A continuation of nothing but its backslash must not look like a fresh start.
+            # A continuation that is only a backslash must not look like a new logical line.
             pending = pending or _BLANKS[0]
             continue
 

@@ -30,13 +30,13 @@ class ReplicaConfig:
         "enableControllerMode",
         False,
         help="count the members of a sync-state set (Mode.SYNC_STATE_SET)",
-        effect="master: who counts; auto-switch protocol",
+        effect="master: counted replicas; auto-switch protocol",
     )
     acting_master_enable: bool = option(
         "enableSlaveActingMaster",
         False,
         help="count the replicas that keep up (Mode.ACTING_MASTER)",
-        effect="master: who counts, without enableControllerMode",
+        effect="master: counted replicas, without enableControllerMode",
     )
 
     # Quorum.
@@ -45,7 +45,7 @@ class ReplicaConfig:
         1,
         "replicas",
         low=1,
-        help="size of the group, the master included; 1 where it is not known",
+        help="size of the group, including the master; 1 if not known",
         effect="master: replicas alive, with enableSlaveActingMaster",
     )
     in_sync_replicas: int = option(
@@ -53,7 +53,7 @@ class ReplicaConfig:
         1,
         "copies",
         low=1,
-        help="copies that a put waits for, the master's included",
+        help="copies that a put waits for, including the master's",
         effect="master: each put that waits for replicas",
     )
     min_in_sync_replicas: int = option(
@@ -61,19 +61,19 @@ class ReplicaConfig:
         1,
         "copies",
         low=1,
-        help="lowest number of replicas in sync with which puts are accepted",
+        help="lowest number of replicas in sync at which puts are accepted",
         effect="master, with enableControllerMode or enableSlaveActingMaster",
     )
     auto_in_sync_replicas: bool = option(
         "enableAutoInSyncReplicas",
         False,
-        help="need at most as many copies as replicas are in sync",
+        help="lower the copies needed to the number of replicas in sync",
         effect="master, with enableSlaveActingMaster",
     )
     all_ack_in_sync_state_set: bool = option(
         "allAckInSyncStateSet",
         False,
-        help="need a copy on every member of the sync-state set",
+        help="require a copy on every member of the sync-state set",
         effect="master, with enableControllerMode or members",
     )
     slave_timeout_ms: int = option(
@@ -90,7 +90,7 @@ class ReplicaConfig:
         "bytes",
         low=1,
         high=INT64_MAX,
-        help="lag from which on a replica is not in sync",
+        help="lag at which a replica is no longer in sync",
         effect="master, without a sync-state set",
     )
     ha_lag_ms_max: int = option(
@@ -107,13 +107,13 @@ class ReplicaConfig:
         "brokerIP2",
         "",
         help="address that slaves connect to; brokerIP1 where it is empty",
-        effect="master: `listen` where none is given",
+        effect="master: `listen` if none is given",
     )
     ha_master_address: str = option(
         "haMasterAddress",
         "",
         help="host and port of the master",
-        effect="slave: `master` where none is given",
+        effect="slave: `master` if none is given",
     )
     ha_listen_port: int = option(
         "haListenPort",
@@ -167,18 +167,18 @@ class ReplicaConfig:
     async_learner: bool = option(
         "asyncLearner",
         False,
-        help="copy without counting: the copy acknowledges no put",
+        help="copy as a learner: the copy does not count for puts",
         effect="slave, auto-switch protocol",
     )
     sync_from_last_file: bool = option(
         "syncFromLastFile",
         False,
         help="begin an empty log at the master's last log file",
-        effect="slave, auto-switch protocol; always in the classic one",
+        effect="slave, auto-switch protocol; always in the classic protocol",
     )
 
     def __post_init__(self) -> None:
-        # Rules between fields say nothing about values that are wrong on their own.
+        # Rules between fields do not apply to values that are wrong by themselves.
         violations = violations_of(self) or [
             *quorum_violations(
                 total=self.total_replicas,
@@ -198,7 +198,7 @@ class ReplicaConfig:
 
 
 def quorum_violations(*, total: int, in_sync: int, min_in_sync: int, is_lowered: bool) -> list[str]:
-    """Return what is wrong between the numbers of a quorum."""
+    """Return the contradictions between the numbers of a quorum."""
     violations: list[str] = []
     if is_lowered and min_in_sync > in_sync:
         violations.append(

@@ -1,7 +1,7 @@
 """Collects settings from properties, TOML and the environment into values by field name.
 
-One reading fills every part of a configuration. Every mistake is collected, so that a user sees all
-of them at once, and so is every key that has no effect.
+One reading fills every part of a configuration. All mistakes and all keys without an effect are
+collected, so that a user sees them together.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = [
 
 @dataclass(slots=True)
 class Settings:
-    """Values by field name, what was wrong with the others, and the keys that have no effect."""
+    """Values by field name, the mistakes in other values, and the keys that have no effect."""
 
     options: Mapping[str, Option]
     known: Collection[str] = ()
-    """Keys of other parts of RocketMQ that have no effect here either."""
+    """Keys of other parts of RocketMQ, which have no effect here either."""
     values: dict[str, Any] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     without_effect: list[str] = field(default_factory=list)
 
     def take(self, name: str, value: object, *, written: str) -> None:
-        """Convert *value* for field *name*; *written* is how the user called it."""
+        """Convert *value* for field *name*; *written* is the user's name of it."""
         try:
             self.values[name] = self.options[name].parse(value)
         except ValueError as error:
             self.violations.append(f"{written}: {error}")
 
     def pass_over(self, key: str, written: str, candidates: Collection[str]) -> None:
-        """Record a key of no field: one of RocketMQ's that has no effect, or an unknown one."""
+        """Record a key without a field: a key of RocketMQ without an effect, or an unknown key."""
         if key in KEYS_WITHOUT_EFFECT or key in self.known:
             self.without_effect.append(written)
         else:
@@ -57,7 +57,7 @@ class Settings:
             self.violations.append(f"{written}: unknown key; {near}")
 
     def share(self, others: Mapping[str, Option]) -> None:
-        """Take the keys of *others* for used: another part reads them from the same file."""
+        """Treat the keys of *others* as used: another part reads them from the same file."""
         keys = {about.key for about in others.values()}
         self.without_effect = [each for each in self.without_effect if each not in keys]
 
@@ -65,7 +65,7 @@ class Settings:
 def build(settings: Settings, parts: Sequence[type], *, source: str) -> list[Any]:
     """Return one configuration for each class of *parts*.
 
-    Raises ConfigError that lists every violation in all of them.
+    Raises ConfigError that lists every violation in all classes.
     """
     violations = list(settings.violations)
     built = []
@@ -82,8 +82,8 @@ def build(settings: Settings, parts: Sequence[type], *, source: str) -> list[Any
 
 
 def warn(settings: Settings, source: str, *, used: Mapping[str, Option]) -> None:
-    """Name in one warning the keys that were set and have no effect: those of no option, and those
-    of options that are not *used*."""
+    """Log one warning about the keys that were set without an effect: keys without an option, and
+    keys of options that are not *used*."""
     unused = [settings.options[name].key for name in settings.values if name not in used]
     keys = [*settings.without_effect, *unused]
     if keys:
@@ -99,8 +99,8 @@ def warn(settings: Settings, source: str, *, used: Mapping[str, Option]) -> None
 
 
 def to_properties(*parts: Any, without: Collection[str] = ()) -> str:
-    """Return every setting of configurations as a RocketMQ broker's file, but for the fields of
-    the names in *without*."""
+    """Return every setting of configurations as a RocketMQ broker's file, except the fields
+    *without*."""
     pairs: dict[str, str] = {}
     for part in parts:
         for name, about in options_of(type(part)).items():
@@ -113,7 +113,7 @@ def to_properties(*parts: Any, without: Collection[str] = ()) -> str:
 
 
 def check_names(changes: Mapping[str, object], options: Mapping[str, Option]) -> None:
-    """Raise ConfigError for names of *changes* that are not fields, with the nearest right one."""
+    """Raise ConfigError for names in *changes* that are not fields, with the nearest field name."""
     unknown = [
         f"{name}: unknown field; {_nearest(name, list(options))}"
         for name in changes
@@ -124,7 +124,7 @@ def check_names(changes: Mapping[str, object], options: Mapping[str, Option]) ->
 
 
 def _nearest(written: str, candidates: Sequence[str]) -> str:
-    """Returns the nearest of *candidates*, or where keys are listed."""
+    """Returns a hint: the nearest of *candidates*, or the document that lists the keys."""
     import difflib
 
     by_lower = {candidate.lower(): candidate for candidate in candidates}
@@ -135,10 +135,10 @@ def _nearest(written: str, candidates: Sequence[str]) -> str:
 
 
 def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[str, str]:
-    """Return the text of a source and the name of its file ("" when it was text already).
+    """Return the text of a source and the name of its file ("" when the source is the text).
 
-    A str with a line break or `=` in it, or an empty one, is the text itself; anything else is a
-    file. Raises ConfigError when the file cannot be read.
+    A str that is empty or contains a line break or `=` is the text itself; anything else is a file.
+    Raises ConfigError when the file cannot be read.
     """
     if isinstance(path_or_text, str) and (not path_or_text or set(path_or_text) & set("\n\r=")):
         return path_or_text, ""
@@ -175,8 +175,8 @@ def from_properties(
 def from_toml(text: str, options: Mapping[str, Option]) -> Settings:
     """Return the settings of a TOML document with our names or RocketMQ's, flat or in tables.
 
-    A key in a table is looked up with the names of its tables before it, joined by `_`, from the
-    longest such name to the key alone.
+    A key in a table is looked up with the names of its tables as a prefix, joined by `_`: first
+    the longest such name, last the key without a prefix.
     """
     import tomllib
 
@@ -201,8 +201,8 @@ def from_toml(text: str, options: Mapping[str, Option]) -> Settings:
 def from_environment(
     environment: Mapping[str, str], prefix: str, options: Mapping[str, Option]
 ) -> Settings:
-    """Return the settings of variables named *prefix* and a field name in capitals, or a RocketMQ
-    key."""
+    """Return the settings of variables. A variable's name is *prefix* and a field name in capitals,
+    or *prefix* and a RocketMQ key."""
     settings = Settings(options)
     names = _names_by_key(options)
     for variable in sorted(environment):

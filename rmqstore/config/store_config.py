@@ -54,29 +54,29 @@ class StoreConfig:
         "compatibility",
         "auto",
         help="release whose bytes a new store gets: 5.3, 5.5, or auto for bytes that both accept",
-        effect="new store; a store already there keeps its own",
+        effect="new store; an existing store keeps its own",
     )
 
-    # Places.
+    # Directories.
     root_path: str = option(
         "storePathRootDir",
         "",
         help="directory of the store",
-        effect="open, where the call names no path",
+        effect="open, if the call names no path",
     )
     commit_log_paths: tuple[str, ...] = option(
         "storePathCommitLog",
         (),
         codec=PATHS,
-        help="directories of the commit log, separated by commas; `commitlog` under the root "
-        "where there are none",
+        help="directories of the commit log, separated by commas; if empty, `commitlog` under "
+        "the root",
         effect="open",
     )
     commit_log_read_only_paths: tuple[str, ...] = option(
         "readOnlyCommitLogStorePaths",
         (),
         codec=PATHS,
-        help="those of them where no file is made",
+        help="directories of the commit log in which no file is created",
         effect="open",
     )
     store_type: str = option(
@@ -86,12 +86,12 @@ class StoreConfig:
         effect="open: queues in RocksDB are refused for writing",
     )
 
-    # Identity, as records name it.
+    # Identity in records.
     store_host_address: str = option(
         "brokerIP1",
         "127.0.0.1",
         help="address of this store in its records; RocketMQ's default is one of the machine",
-        effect="put; `listen` of a master where none is given",
+        effect="put; `listen` of a master if none is given",
     )
     store_host_port: int = option(
         "listenPort",
@@ -168,7 +168,7 @@ class StoreConfig:
         1000,
         "ms",
         high=INT64_MAX,
-        help="time that another put may hold the log's lock before puts are refused; 0 for any",
+        help="time that another put may hold the log's lock before puts are refused; 0: no limit",
         effect="put",
     )
     enable_multi_dispatch: bool = option(
@@ -188,13 +188,13 @@ class StoreConfig:
     append_property_crc: bool = option(
         "enabledAppendPropCRC",
         False,
-        help="a CRC over the whole record among its properties",
+        help="store a CRC of the whole record in its properties",
         effect="put",
     )
     force_verify_property_crc: bool = option(
         "forceVerifyPropCRC",
         False,
-        help="take a record without that CRC for damage",
+        help="treat a record without that CRC as damaged",
         effect="open",
     )
 
@@ -210,7 +210,7 @@ class StoreConfig:
         500,
         "ms",
         low=1,
-        help="time between two looks whether a flush of the log is due",
+        help="time between two checks whether a flush of the log is due",
         effect="flush",
     )
     flush_commit_log_least_pages: int = option(
@@ -232,7 +232,7 @@ class StoreConfig:
         1000,
         "ms",
         low=1,
-        help="time between two looks whether a flush of the queues is due",
+        help="time between two checks whether a flush of the queues is due",
         effect="flush",
     )
     flush_consume_queue_least_pages: int = option(
@@ -275,13 +275,13 @@ class StoreConfig:
     index_file_write_enable: bool = option(
         "indexFileWriteEnable",
         True,
-        help="write it to index files; without it a store that is open for writing has no index",
+        help="write the index to index files; otherwise a store open for writing has no index",
         effect="dispatch",
     )
     index_file_read_enable: bool = option(
         "indexFileReadEnable",
         True,
-        help="read it from index files",
+        help="read the index from index files",
         effect="find",
     )
     index_slot_count: int = option(
@@ -309,14 +309,14 @@ class StoreConfig:
         effect="find without max_count",
     )
 
-    # Retention. The percentages outside RocketMQ's allowed range are brought into it, as RocketMQ
-    # does.
+    # Retention. Percentages outside RocketMQ's allowed range are moved into the range, as in
+    # RocketMQ.
     delete_at_hours: tuple[int, ...] = option(
         "deleteWhen",
         (4,),
         "hours of the day",
         codec=HOURS,
-        help="when files past their time are deleted, separated by semicolons",
+        help="hours at which expired files are deleted, separated by semicolons",
         effect="retention",
     )
     file_reserved_hours: int = option(
@@ -331,13 +331,13 @@ class StoreConfig:
         10,
         "files",
         low=1,
-        help="most files that a round deletes",
+        help="largest number of files that a round deletes",
         effect="retention",
     )
     clean_file_forcibly_enable: bool = option(
         "cleanFileForciblyEnable",
         True,
-        help="delete younger files as well when the disk is too full",
+        help="also delete younger files when the disk is too full",
         effect="retention",
     )
     clean_interval_ms: int = option(
@@ -353,7 +353,7 @@ class StoreConfig:
         75,
         "%",
         high=100,
-        help="use of the disk above which files past their time are deleted at any hour",
+        help="use of the disk above which expired files are deleted at any hour",
         effect="retention",
     )
     disk_warning_percent: int = option(
@@ -369,7 +369,7 @@ class StoreConfig:
         85,
         "%",
         high=100,
-        help="use of the disk above which younger files are deleted as well, and below which "
+        help="use of the disk above which younger files are also deleted, and below which "
         "refused puts are accepted again",
         effect="retention; put",
     )
@@ -386,7 +386,7 @@ class StoreConfig:
         0.8,
         "of the store's share of the disk",
         high=1,
-        help="use of it by the commit log above which younger files are deleted as well",
+        help="use of this share by the commit log above which younger files are also deleted",
         effect="retention, with replicasPerDiskPartition above 1",
     )
 
@@ -401,7 +401,7 @@ class StoreConfig:
     )
 
     def __post_init__(self) -> None:
-        # Rules between fields say nothing about values that are wrong on their own.
+        # Rules between fields do not apply to values that are wrong by themselves.
         violations = violations_of(self) or _cross_violations(self)
         if violations:
             raise ConfigError(violations)
@@ -417,8 +417,8 @@ class StoreConfig:
         returns all parts.
 
         A str with a line break or `=` is the text itself, anything else a file, read as ISO-8859-1
-        as Java does. Raises ConfigError that lists every mistake, with the nearest right key for an
-        unknown one. Keys without effect are named in one warning.
+        as Java does. Raises ConfigError that lists every mistake, with the nearest known key for an
+        unknown key. One warning names the keys without effect.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         return cls._of(sources.from_properties(text, _OPTIONS), source=name)
@@ -428,7 +428,7 @@ class StoreConfig:
         """Return the store's part of a TOML document, with our field names or RocketMQ's keys.
 
         Keys may be flat or in tables: `file_size_bytes` in `[commit_log]` is
-        commit_log_file_size_bytes, and a table of any other name only groups. Raises and warns as
+        commit_log_file_size_bytes; a table of any other name only groups. Raises and warns as
         from_properties.
         """
         text, name = sources.source_of(path_or_text, encoding="utf-8")
@@ -440,9 +440,9 @@ class StoreConfig:
     ) -> StoreConfig:
         """Return the store's part of environment variables, None for those of this process.
 
-        A variable is *prefix* and a field name in capitals, or *prefix* and a RocketMQ key as it
-        is: RMQSTORE_FILE_RESERVED_HOURS or RMQSTORE_fileReservedTime. Raises and warns as
-        from_properties.
+        A variable's name is *prefix* and a field name in capitals, or *prefix* and an unchanged
+        RocketMQ key: RMQSTORE_FILE_RESERVED_HOURS or RMQSTORE_fileReservedTime. Raises and warns
+        as from_properties.
         """
         environment = os.environ if environ is None else environ
         settings = sources.from_environment(environment, prefix, _OPTIONS)
@@ -510,7 +510,7 @@ def _cross_violations(config: StoreConfig) -> list[str]:
     if config.force_verify_property_crc and not config.append_property_crc:
         violations.append(
             "forceVerifyPropCRC (force_verify_property_crc): recovery would cut off every record "
-            "put without enabledAppendPropCRC; switch that on too, or this off"
+            "put without enabledAppendPropCRC; set both to true, or this key to false"
         )
     return violations
 

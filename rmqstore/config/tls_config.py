@@ -27,18 +27,18 @@ class _Word(StrEnum):
 
 
 class TlsMode(_Word):
-    """Which connections a server takes (`tls.server.mode`)."""
+    """The connections that a server accepts (`tls.server.mode`)."""
 
     DISABLED = "disabled"
-    """Plain ones only."""
+    """Plain connections only."""
     PERMISSIVE = "permissive"
-    """Both; the first byte decides."""
+    """Both kinds; the first byte of a connection decides."""
     ENFORCING = "enforcing"
     """TLS only."""
 
 
 class ClientAuth(_Word):
-    """Whether clients show a certificate (`tls.server.need.client.auth`)."""
+    """Whether clients present a certificate (`tls.server.need.client.auth`)."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -55,14 +55,14 @@ class TlsConfig:
     mode: TlsMode = option(  # noqa: RUF009
         "tls.server.mode",
         TlsMode.PERMISSIVE,
-        help="connections that a server takes: plain ones (disabled), TLS (enforcing), or both",
+        help="connections that a server accepts: plain (disabled), TLS (enforcing), or both",
         effect="server",
     )
     certificate: str = option(
         "tls.server.certPath",
         "",
         help="certificates of the server",
-        effect="server; without it the server takes plain connections only",
+        effect="server; without it the server accepts only plain connections",
     )
     key: str = option("tls.server.keyPath", "", help="private key of the server", effect="server")
     key_password: str = option(
@@ -71,7 +71,7 @@ class TlsConfig:
     client_auth: ClientAuth = option(  # noqa: RUF009
         "tls.server.need.client.auth",
         ClientAuth.NONE,
-        help="whether clients show a certificate: none, optional or require",
+        help="whether clients present a certificate: none, optional or require",
         effect="server",
     )
     client_verified: bool = option(
@@ -83,7 +83,7 @@ class TlsConfig:
     client_trusted: str = option(
         "tls.server.trustCertPath",
         "",
-        help="certificates that sign those of clients",
+        help="certificates that sign the clients' certificates",
         effect="server, with tls.server.need.client.auth",
     )
     enable: bool = option(
@@ -95,7 +95,7 @@ class TlsConfig:
     own_certificate: str = option(
         "tls.client.certPath",
         "",
-        help="certificates that the client shows",
+        help="certificates that the client presents",
         effect="client",
     )
     own_key: str = option(
@@ -107,13 +107,13 @@ class TlsConfig:
     server_verified: bool = option(
         "tls.client.authServer",
         False,
-        help="verify the certificates of servers, but not the host that they name",
+        help="verify the servers' certificates, but not the host that they name",
         effect="client",
     )
     server_trusted: str = option(
         "tls.client.trustCertPath",
         "",
-        help="certificates that sign those of servers; those of the system where it is empty",
+        help="certificates that sign the servers' certificates; the system's if empty",
         effect="client, with tls.client.authServer",
     )
 
@@ -130,21 +130,21 @@ class TlsConfig:
         ):
             if bool(certificate) != bool(key):
                 found.append(
-                    f"tls.{side}.certPath and tls.{side}.keyPath: one of them is set; name the "
-                    "files of both, or of neither"
+                    f"tls.{side}.certPath and tls.{side}.keyPath: only one is set; set both or "
+                    "neither"
                 )
         if self.mode is TlsMode.ENFORCING and not self.certificate:
             found.append(
-                "tls.server.certPath (certificate): it is empty, and tls.server.mode is "
-                "enforcing; name the file of the server's certificates"
+                "tls.server.certPath (certificate) is empty, but tls.server.mode is enforcing; "
+                "name the file of the server's certificates"
             )
         verifies = self.client_auth is ClientAuth.REQUIRE or (
             self.client_auth is ClientAuth.OPTIONAL and self.client_verified
         )
         if verifies and not self.client_trusted:
             found.append(
-                f"tls.server.trustCertPath (client_trusted): it is empty, and certificates of "
-                f"clients are verified ({self.client_auth}); name the file that signs them"
+                f"tls.server.trustCertPath (client_trusted) is empty, but certificates of clients "
+                f"are verified ({self.client_auth}); name the file that signs them"
             )
         return found
 
@@ -161,8 +161,8 @@ class TlsConfig:
     ) -> TlsConfig:
         """Return the settings of RocketMQ's file: a path, or text with a line break or `=`.
 
-        *changes* are pairs of keys and values that win over those of the file. Raises one
-        ConfigError that lists every mistake, with the nearest known key for an unknown one.
+        *changes* are pairs of keys and values that override those of the file. Raises one
+        ConfigError that lists every mistake, with the nearest known key for an unknown key.
         """
         text, name = "", "tls"
         if path_or_text is not None:
@@ -177,4 +177,4 @@ class TlsConfig:
 
 
 _OTHER_KEYS = frozenset({"tls.test.mode.enable"})
-"""RocketMQ makes certificates in that mode; here they are always those of files."""
+"""RocketMQ creates certificates in that mode; here certificates always come from files."""

@@ -562,7 +562,7 @@ async def test_controller_whose_log_ended_refuses_and_says_why(
         monkeypatch.setattr(os, "fdatasync", fail)
         answer = await broker.elect()
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "not known" in (answer.remark or "")
+        assert "unknown whether" in (answer.remark or "")
         answer = await broker.elect()
         assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
         answer = await broker.send(RequestCode.CONTROLLER_GET_METADATA_INFO)
@@ -600,5 +600,5 @@ async def test_directory_of_a_java_controller_is_refused(tmp_path: Path) -> None
 @on_loop
 async def test_controller_without_a_directory_is_refused() -> None:
     for config in (ControllerConfig(), ControllerConfig(peers="n0-h:1;n1-h:2")):
-        with pytest.raises(ConfigError, match="controllerStorePath: it is empty"):
+        with pytest.raises(ConfigError, match="controllerStorePath is empty"):
             await Controller(config).start()

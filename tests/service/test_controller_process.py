@@ -72,7 +72,7 @@ def test_a_wrong_file_ends_the_process_with_all_its_mistakes(tmp_path: Path) -> 
     assert "is not a node" in errors
 
     errors = refusal("controller", "--port", "0")
-    assert "controllerStorePath: it is empty" in errors
+    assert "controllerStorePath is empty" in errors
 
 
 def test_a_damaged_log_ends_the_process_with_the_place(tmp_path: Path) -> None:

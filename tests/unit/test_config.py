@@ -281,7 +281,7 @@ def test_all_mistakes_of_a_file_come_in_one_error(tmp_path: Path) -> None:
         ),
         ("deleteWhen=24", "deleteWhen (delete_at_hours): (24,) has an hour outside 0..23"),
         ("mappedFileSizeCommitLog=4294967296", "is above the limit of 2147483647 bytes; lower it"),
-        ("forceVerifyPropCRC=true", "switch that on too, or this off"),
+        ("forceVerifyPropCRC=true", "set both to true, or this key to false"),
         ("maxIndexNum=200000000", "index files of 4020000040 bytes, the limit is 2147483647"),
         ("storePathCommitLog=/a\nreadOnlyCommitLogStorePaths=/a", "leave one writable"),
         ("storeType=other", "use default or defaultRocksDB"),

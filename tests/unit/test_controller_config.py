@@ -62,7 +62,7 @@ def test_nodes_reach_each_other_a_thousand_ports_above_where_nothing_else_is_nam
 @pytest.mark.parametrize(
     ("peers", "raft_peers", "word"),
     [
-        ("n0-h:1;n1-h:65000", "", "65000 and 1000 more is not a port"),
+        ("n0-h:1;n1-h:65000", "", "65000 . 1000 is not a port"),
         ("n0-h:1;n1-h:2", "n0-h:3", "name each node"),
         ("n0-h:1;n1-h:2", "n0-h:3;n1", "controllerRaftPeers .raft_peers.: 'n1' is not a node"),
     ],
