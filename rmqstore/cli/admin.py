@@ -29,7 +29,7 @@ __all__ = ["app"]
 _HELP = (
     "Query and change nameservers, controllers and brokers, RocketMQ's or those of this library. "
     "Names and options are those of mqadmin. A query goes to the first server that answers, a "
-    "change to all of them."
+    "change to all servers."
 )
 
 app = typer.Typer(
@@ -60,7 +60,7 @@ app.command("queryMsgByKey", epilog=EXIT_CODES)(admin_messages.query_message_by_
 
 
 class OrderMethod(StrEnum):
-    """What `updateOrderConf` does."""
+    """The methods of `updateOrderConf`."""
 
     PUT = "put"
     GET = "get"

@@ -57,14 +57,14 @@ GroupOption = Annotated[str, typer.Option("-g", "--groupName", help="Name of a c
 
 
 class Switch(StrEnum):
-    """The value of a switch, which mqadmin writes out."""
+    """The value of a switch; mqadmin writes it out."""
 
     TRUE = "true"
     FALSE = "false"
 
 
 def _switch(short: str, long: str, text: str) -> Any:
-    """Returns a switch as mqadmin has it: an option with the value true or false."""
+    """Returns a switch in the form of mqadmin: an option with the value true or false."""
     return typer.Option(short, long, help=text, case_sensitive=False)
 
 
@@ -159,7 +159,7 @@ def update_topic(
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Make or change a topic."""
+    """Create or change a  topic."""
     config = TopicConfig(
         topic,
         read_queues,
@@ -203,7 +203,7 @@ def update_sub_group(
     ] = Switch.FALSE,
     broadcast: Annotated[
         Switch,
-        _switch("-d", "--consumeBroadcastEnable", "May receive all messages at each member."),
+        _switch("-d", "--consumeBroadcastEnable", "Each member may receive all messages."),
     ] = Switch.FALSE,
     orderly: Annotated[
         Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
@@ -212,7 +212,7 @@ def update_sub_group(
         int, typer.Option("-q", "--retryQueueNums", help="Queues of the retry topic. Default: 1.")
     ] = 1,
     retries: Annotated[
-        int, typer.Option("-r", "--retryMaxTimes", help="Deliveries again. Default: 16.")
+        int, typer.Option("-r", "--retryMaxTimes", help="Repeated deliveries. Default: 16.")
     ] = 16,
     broker_id: Annotated[
         int, typer.Option("-i", "--brokerId", help="Broker to consume from. Default: 0.")
@@ -229,7 +229,7 @@ def update_sub_group(
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Make or change a consumer group. Without an option its mqadmin default is set."""
+    """Create or change a  consumer group. Options that are not given get mqadmin's defaults."""
     config = GroupConfig(
         group,
         consume_enabled=consume is Switch.TRUE,
@@ -254,7 +254,7 @@ def delete_sub_group(
     broker: BrokerOption = None,
     cluster: MastersOption = None,
     with_offsets: Annotated[
-        Switch, _switch("-r", "--removeOffset", "Delete the offsets of the group, too.")
+        Switch, _switch("-r", "--removeOffset", "Also delete the offsets of the group.")
     ] = Switch.FALSE,
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
@@ -280,7 +280,7 @@ def consumer_progress(
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Show how far a consumer group is in each queue."""
+    """Show the progress of a consumer group in each queue."""
     found = on_brokers(namesrv, lambda admin: admin.consumer_progress(group, topic))
     rows = [
         (
@@ -360,7 +360,7 @@ def ha_status(
     interval: IntervalOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Show the replication of brokers, as they report it."""
+    """Show the replication state that brokers report."""
 
     async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
         found = {}

@@ -1,4 +1,4 @@
-"""What the commands of `admin` share: options, the event loop, and how results are printed."""
+"""Shared parts of the commands of `admin`: options, event loop, and printing of results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ A = TypeVar("A", bound=ServerAdmin)
 T = TypeVar("T")
 
 _tls: ContextVar[TlsClient | None] = ContextVar("tls", default=None)
-"""The TLS of the command that runs."""
+"""The TLS of the present command."""
 
 LOCAL_NAMESERVER = "127.0.0.1:9876"
 
@@ -83,7 +83,7 @@ def on_nameservers(addresses: str, call: Callable[[NameserverAdmin], Awaitable[T
 
 
 def on_brokers(addresses: str, call: Callable[[BrokerAdmin], Awaitable[T]]) -> T:
-    """Return the result of *call* with brokers, which the nameservers at *addresses* know."""
+    """Return the result of *call* with brokers that the nameservers at *addresses* know."""
     return _run(lambda: BrokerAdmin(addresses, tls=_tls.get()), call)
 
 
@@ -97,7 +97,7 @@ def on_servers(
     controllers: str | None,
     call: Callable[[NameserverAdmin | None, ControllerAdmin | None], Awaitable[T]],
 ) -> T:
-    """Return the result of *call* with both kinds of servers; None for those without addresses."""
+    """Return the result of *call* with both kinds of servers; None for a kind without addresses."""
 
     async def work() -> T:
         async with AsyncExitStack() as stack:
@@ -122,7 +122,7 @@ def _run(make: Callable[[], A], call: Callable[[A], Awaitable[T]]) -> T:
 
 
 def repeat(show: Callable[[], ExitCode], interval_s: float | None) -> ExitCode:
-    """Return the result of *show*; with an interval, run it again and again until it raises."""
+    """Return the result of *show*; with an interval, repeat it until it raises."""
     while True:
         code = show()
         if interval_s is None:
@@ -134,7 +134,7 @@ def repeat(show: Callable[[], ExitCode], interval_s: float | None) -> ExitCode:
 def print_table(
     heads: Sequence[str], members: Sequence[str], rows: Sequence[Sequence[object]], *, json: bool
 ) -> None:
-    """Print *rows* below *heads*; with *json* each as an object with *members*."""
+    """Print *rows* below *heads*; with *json* print each row as an object with *members*."""
     if not json:
         print_rows(heads, [["" if cell is None else cell for cell in row] for row in rows])
         return
@@ -156,7 +156,7 @@ def print_configurations(
 
 
 def print_changes(server: str, changes: Sequence[Change], *, json: bool) -> ExitCode:
-    """Print the result of each *server*. Return FAILED when one did not make the change."""
+    """Print the result of each *server*. Return FAILED if any server did not make the change."""
     for change in changes:
         topics = {} if change.topic_count is None else {"topics": change.topic_count}
         if change.error is not None:

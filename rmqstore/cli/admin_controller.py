@@ -41,7 +41,7 @@ ControllerOption = Annotated[
         "-a",
         "--controllerAddress",
         metavar="HOST:PORT;...",
-        help="Controllers of one group, separated by ;. The port is 9878 where there is none.",
+        help="Controllers of one group, separated by ;. Default port: 9878.",
     ),
 ]
 ClusterOption = Annotated[
@@ -66,7 +66,7 @@ def get_sync_state_set(
     """Show the masters and sync-state sets of broker groups.
 
     With -c the names of the groups come from the nameservers of -n. A controller of this
-    library also reports why a group has no master, and for which replicas it waits.
+    library also reports why a group has no master, and the replicas that it waits for.
     """
 
     def show() -> ExitCode:
@@ -88,7 +88,7 @@ def get_broker_epoch(
     interval: IntervalOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Show the epochs in the logs of brokers, as the brokers report them."""
+    """Show the epochs that brokers report of their logs."""
 
     def show() -> ExitCode:
         names = _names(broker_name, cluster, namesrv)
@@ -126,7 +126,9 @@ def elect_master(
     controller: ControllerOption,
     broker_id: Annotated[
         int,
-        typer.Option("-b", "--brokerId", min=1, help="The new master, by the controller's id."),
+        typer.Option(
+            "-b", "--brokerId", min=1, help="The new master: the id that the controller assigned."
+        ),
     ],
     broker_name: NameOption,
     cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Name of its cluster.")],
@@ -192,7 +194,7 @@ def clean_broker_metadata(
             "-b",
             "--brokerControllerIdsToClean",
             metavar="ID;...",
-            help="Brokers to remove, by the controller's ids. Default: the whole group.",
+            help="Brokers to remove: ids that the controller assigned. Default: the whole group.",
         ),
     ] = None,
     cluster: Annotated[
@@ -200,13 +202,13 @@ def clean_broker_metadata(
         typer.Option("-c", "--clusterName", help="Name of the cluster; needed without -l."),
     ] = None,
     cleans_living: Annotated[
-        bool, typer.Option("-l", "--cleanLivingBroker", help="Remove living brokers as well.")
+        bool, typer.Option("-l", "--cleanLivingBroker", help="Also remove living brokers.")
     ] = False,
     json: JsonOption = False,
 ) -> ExitCode:
     """Remove brokers from the state of a controller; they must not be alive.
 
-    With -l a controller of RocketMQ removes the whole group, whatever -b says.
+    With -l a controller of RocketMQ ignores -b and removes the whole group.
     """
     if cluster is None and not cleans_living:
         raise typer.BadParameter("give the cluster, or -l", param_hint="-c")
@@ -225,7 +227,7 @@ def clean_broker_metadata(
 
 
 def _names(broker_name: str | None, cluster: str | None, namesrv: str) -> frozenset[str]:
-    """Returns the name that was given, or those in a cluster at the nameservers."""
+    """Returns the given name, or the names in a cluster at the nameservers."""
     if broker_name is not None:
         return frozenset({broker_name})
     if cluster is None:

@@ -47,7 +47,7 @@ def query_message_by_id(
     """Show messages by their ids."""
     wanted = [each.strip() for each in ids.split(",") if each.strip()]
     if not wanted:
-        raise typer.BadParameter("it names no message", param_hint="-i")
+        raise typer.BadParameter("give at least one id", param_hint="-i")
 
     async def work(admin: BrokerAdmin) -> Sequence[StoredMessage]:
         return [await admin.message_by_id(topic, each) for each in wanted]
@@ -103,7 +103,7 @@ def query_message_by_key(
 
 
 def _members(message: StoredMessage) -> dict[str, Any]:
-    """Returns what mqadmin shows of a message, in its order, by RocketMQ's names."""
+    """Returns the members of a message that mqadmin shows, in its order, with RocketMQ's names."""
     return {
         "offsetMsgId": message.offset_id,
         "topic": message.topic,
@@ -144,4 +144,4 @@ def _text(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset, "backslashreplace")
     except LookupError:
-        raise typer.BadParameter(f"{charset!r} is no charset", param_hint="-f") from None
+        raise typer.BadParameter(f"{charset!r} is not a charset", param_hint="-f") from None

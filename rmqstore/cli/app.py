@@ -1,4 +1,4 @@
-"""The commands, gathered."""
+"""The command line with all its commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ app = typer.Typer(
     help=(
         "Look into, check, repair and fill message stores, RocketMQ's own included.\n\n"
         "Every command takes the directory that holds `commitlog/`. Only repair, import, replica, "
-        "bench and demo write; all others may be used beside a running broker."
+        "bench and demo write; all others may be used while a broker runs on the store."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -79,7 +79,7 @@ def prepare(
     ] = False,
 ) -> None:
     """Run before every command."""
-    # Stored text is whatever its producer sent.
+    # Stored text may contain characters that the terminal cannot show.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,6 +1,6 @@
-"""`bench`: the named workloads, the same for every store they are compared with.
+"""`bench`: the named workloads, equal for all compared stores.
 
-One line of JSON each; `rmqstore/measure/workloads.py` describes its members.
+Each prints one line of JSON; `rmqstore/measure/workloads.py` describes its members.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ __all__ = ["app"]
 app = typer.Typer(help="Measure a store; each command prints JSON.")
 
 Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The store.")]
-Messages = Annotated[int, typer.Option(min=1, help="Messages in all.")]
+Messages = Annotated[int, typer.Option(min=1, help="Number of messages.")]
 Body = Annotated[int, typer.Option(min=0, help="Bytes of a body.")]
 Threads = Annotated[int, typer.Option(min=1, max=256)]
 Topics = Annotated[int, typer.Option(min=1)]
 Queues = Annotated[int, typer.Option(min=1, help="Queues of each topic.")]
-Warmup = Annotated[int | None, typer.Option(min=0, help="Messages before; default a fifth.")]
+Warmup = Annotated[
+    int | None, typer.Option(min=0, help="Messages put before the measurement. Default: a fifth.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -100,7 +102,7 @@ def _run_report(arguments: Sequence[str]) -> ExitCode:
 
 
 class Flush(StrEnum):
-    """When a put is acknowledged: at once, or when it is on the disk."""
+    """When a put is acknowledged: immediately, or when it is on the disk."""
 
     ASYNC = "async"
     SYNC = "sync"
@@ -135,7 +137,7 @@ def put_many(
     warmup: Warmup = None,
     batch: Annotated[int, typer.Option(min=1, help="Messages of a call.")] = 32,
 ) -> ExitCode:
-    """Put many messages a call."""
+    """Put several messages with each call."""
     return _measure_put(directory, messages, body, threads, flush, topics, queues, warmup, batch)
 
 
@@ -175,9 +177,9 @@ def _measure_put(
 def get(
     directory: Directory,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Look at body and properties of every message.")
+        bool, typer.Option("--decode", help="Decode body and properties of every message.")
     ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="The last round counts.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the last one counts.")] = 2,
 ) -> ExitCode:
     """Read every queue from its start, 32 messages a call; CRCs are always checked."""
     with opened(directory) as store:
@@ -193,11 +195,12 @@ def recover(
     directory: Directory,
     rounds: Annotated[int, typer.Option(min=1, help="Openings of each kind.")] = 3,
 ) -> ExitCode:
-    """Time opening a store: after a clean stop, after a crash, and after one without checkpoint.
+    """Time the opening of a store after a clean stop, after a crash, and after a crash without
+    checkpoint.
 
-    The checkpoint is put back afterwards.
+    The checkpoint is restored afterwards.
     """
-    # Nobody else may have it open, and what an earlier crash left must not be measured.
+    # No other process may have the store open, and leftovers of a crash must not be measured.
     with opened(directory, read_only=False):
         pass
     for measured in measure_openings(directory, rounds=rounds):

@@ -35,7 +35,7 @@ __all__ = ["repair", "verify"]
 def verify(
     path: StorePath,
     full: Annotated[
-        bool, typer.Option("--full", help="Look up every key in the index, not a sample.")
+        bool, typer.Option("--full", help="Look up every key in the index, instead of a sample.")
     ] = False,
     json: JsonOption = False,
     log_file_size: LogFileSizeOption = None,
@@ -43,9 +43,9 @@ def verify(
 ) -> ExitCode:
     """Check log, queues, index and checkpoint against each other; exit with 1 when damaged.
 
-    Nothing is written. Every record is read and its CRC checked, after damage too. Notes name what
-    is normal for a store in use or one that was not closed; damage is a difference from
-    what was written, with the effect of repair on it.
+    Nothing is written. Every record is read and its CRC checked, also after damage. Damage is a
+    difference from the written bytes; the effect of a repair is shown with it. Notes name states
+    that are normal for a store in use or a store that was not closed.
     """
     settings = settings_of(config)
     try:
@@ -83,19 +83,20 @@ def _print_findings(report: Report, json: bool) -> None:
 @command
 def repair(
     path: StorePath,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair without asking.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build queues and index again even if sound.")
+        bool,
+        typer.Option("--rebuild", help="Build queues and index again, even if they are sound."),
     ] = False,
     json: JsonOption = False,
     log_file_size: LogFileSizeOption = None,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Make a damaged store one that opens, after showing what would be done.
+    """Repair a damaged store. Shows the plan first.
 
-    Bytes that are not a record get out of the way, a torn tail is cut, queues and index are built
-    again from the log. What is cut, overwritten or taken away is kept in a folder below PATH/cut/.
-    Without --yes it asks on a terminal, and does nothing elsewhere (exit code 1).
+    Bytes that are not a record are removed, a torn tail is cut off, and queues and index are built
+    again from the log. Removed and overwritten bytes are kept in a folder below PATH/cut/. Without
+    --yes the command asks on a terminal; elsewhere it changes nothing and exits with 1.
     """
     with _documented(path, json):
         settings = settings_of(config)
@@ -115,7 +116,8 @@ def repair(
 
 @contextmanager
 def _documented(path: Path, json: bool) -> Iterator[None]:
-    """Makes what ends the block a line of JSON as well, so that a program finds one in any case."""
+    """Prints an error that ends the block as a line of JSON too, so that programs always get
+    one."""
     try:
         yield
     except (StoreError, OSError) as error:
@@ -142,7 +144,7 @@ def _plan(
 
 def _is_wanted(path: Path) -> bool:
     if not sys.stdin.isatty():
-        print_error(f"nothing was done; to do it: rmqstore repair --yes {path}")
+        print_error(f"nothing was changed; to repair: rmqstore repair --yes {path}")
         return False
     return typer.confirm("Do this?")
 
@@ -167,8 +169,8 @@ def _print_plan(plan: Plan, json: bool) -> None:
     _print_findings(plan.report, json)
     for title, texts in {
         "would be done:": tuple(action.text for action in plan.actions),
-        "cannot be brought back:": plan.losses,
-        "to know before:": plan.notes,
+        "cannot be restored:": plan.losses,
+        "notes:": plan.notes,
         "obstacles:": plan.obstacles,
     }.items():
         if texts:
@@ -192,6 +194,6 @@ def _print_outcome(outcome: repairs.Outcome, json: bool) -> None:
         print_json({"type": "summary"} | outcome.report.as_json())
         return
     if outcome.cut:
-        print(f"kept in {outcome.cut}: what was cut, overwritten and taken away")
+        print(f"kept in {outcome.cut}: all bytes that were cut, overwritten or removed")
     print("after the repair:")
     _print_findings(outcome.report, json)

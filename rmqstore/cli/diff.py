@@ -1,4 +1,4 @@
-"""`diff`: from which byte on two stores differ."""
+"""`diff`: the first byte at which two stores differ."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
     common: Annotated[
         bool,
-        typer.Option("--common", help="Exit with 0 when what both hold is equal, as of a replica."),
+        typer.Option(
+            "--common", help="Exit with 0 when the common range is equal, as for a replica."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Tell from which byte on two stores differ; exit with 1 when they do.
+    """Show the first byte at which two stores differ; exit with 1 when they do.
 
-    Compares the bytes of both commit logs over the range that both hold, then the ends of both, and
-    those of their queues. The record at the first byte that differs is shown from either side, with
-    the epochs where there are any. Nothing is written, and brokers may run on both stores.
+    Compares the bytes of both commit logs over their common range, then the ends of the logs and of
+    their queues. The record at the first different byte is shown from each side, with its epoch if
+    there is one. Nothing is written, and brokers may run on both stores.
     """
     with ExitStack() as stack:
         stores = [stack.enter_context(opened(path)) for path in (a, b)]
@@ -53,7 +55,7 @@ def diff(
     return ExitCode.OK if is_equal else ExitCode.FAULT
 
 
-# ---- for people
+# ---- text
 
 
 def _print(found: Comparison) -> None:
@@ -107,7 +109,7 @@ def _text_of(at: Holder) -> str:
         name = f"{at.topic}/{at.queue}@{at.queue_offset}"
         return f"record {place}, {name}, stored {time_text(at.store_timestamp)}"
     if at.kind == "filler":
-        return f"what fills a file up, {place}"
+        return f"filler at the end of a file, {place}"
     return f"no whole record at {at.start}"
 
 
@@ -121,7 +123,7 @@ def _parting_text(found: Comparison) -> str:
     if at == -1:
         return "the two logs have nothing in common"
     if found.parting and found.parting.offset < (at or 0):
-        return f"the two logs are the same up to {at}, which is not so: do not join them"
+        return f"the two logs are the same up to {at}, but the bytes differ: do not join them"
     return f"the two logs are the same up to {at}"
 
 
@@ -134,17 +136,17 @@ def _verdict(found: Comparison) -> str:
     if start == stop:
         return "different: the two logs have no byte in common"
     if found.differences:
-        return f"different, but no message from {start} to {stop}: only what fills files up"
+        return f"different, but no message from {start} to {stop}: only fillers of files"
     if not found.is_same_range:
-        return f"different: equal from {start} to {stop}, but not of the same range"
-    return f"different: the logs are equal from {start} to {stop}, the ends of queues are not"
+        return f"different: equal from {start} to {stop}, but the ranges differ"
+    return f"different: the logs are equal from {start} to {stop}, but the ends of queues differ"
 
 
 def _or_none(end: int | None) -> object:
     return "none" if end is None else end
 
 
-# ---- for programs
+# ---- JSON
 
 
 def _print_as_json(found: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""`epoch`: the list of a store's epochs, and whether files, list and log agree."""
+"""`epoch`: the epoch list of a store, checked against its files and log."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["epoch"]
 def epoch(path: StorePath, json: JsonOption = False, config: ConfigOption = None) -> ExitCode:
     """Show the epochs of a store, and check list, files and log against each other.
 
-    An epoch is the reign of one master; the file epochFileCheckpoint, which RocketMQ keeps as well,
-    tells where in the log each begins. Nothing is written. Exits with 1 when something is damaged,
-    or when there are no epochs.
+    An epoch is the time of one master; the file epochFileCheckpoint, which RocketMQ also has, holds
+    the start offset of each epoch. Nothing is written. Exits with 1 when something is damaged, or
+    when there are no epochs.
     """
     check_directory(path)
-    # Before the log: what a writer beside this adds then is never ahead of what is seen of the log.
+    # Read before the log, so that an epoch that a concurrent writer adds is never ahead of the log.
     files = read_epoch_files(path)
     with opened(path, config) as store:
         found = tuple(check_epochs(path, files, store))
@@ -41,7 +41,7 @@ def epoch(path: StorePath, json: JsonOption = False, config: ConfigOption = None
     chosen = effective(files)
     if chosen is None:
         raise NotFoundError(
-            f"{path} has no {EPOCH_FILE}; only a store that was part of a group with epochs has one"
+            f"{path} has no {EPOCH_FILE}; only stores from groups with epochs have this file"
         )
 
     reigned = list(reigns(chosen.entries, log_end=end))

@@ -1,4 +1,4 @@
-"""Exit codes, and how exceptions become one line on stderr."""
+"""Exit codes, and the conversion of exceptions to one line on stderr."""
 
 from __future__ import annotations
 
@@ -72,14 +72,15 @@ def print_error(text: str) -> None:
 
 
 def fail(text: str, code: ExitCode) -> typer.Exit:
-    """Print one line on stderr and return what ends the command with *code*, to be raised."""
+    """Print one line on stderr; return an exception to raise, which ends the command with
+    *code*."""
     print_error(text)
     return typer.Exit(code)
 
 
 def command(function: Callable[_Arguments, ExitCode]) -> Callable[_Arguments, None]:
-    """Make a command of *function*: its exceptions become one line, and all of them an exit
-    code."""
+    """Return a command that calls *function*, prints an exception as one line, and exits with the
+    matching code."""
 
     @functools.wraps(function)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -109,7 +110,7 @@ def opened(
     read_only: bool = True,
     **settings: Any,
 ) -> Iterator[Store]:
-    """Open a store for the block; a store that does not open ends the command with CANNOT_OPEN."""
+    """Open a store for the block; a failure to open ends the command with CANNOT_OPEN."""
     try:
         store = store_module.open(path, config, read_only=read_only, **settings)
     except ConfigError:
@@ -121,7 +122,7 @@ def opened(
 
 
 def check_directory(path: Path) -> None:
-    """Raise CannotOpenError for a path that is not a directory, or cannot be looked at."""
+    """Raise CannotOpenError for a path that is not a directory, or cannot be read."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -131,16 +132,18 @@ def check_directory(path: Path) -> None:
     except OSError as error:
         raise CannotOpenError(f"{path}: {error.strerror}") from None
     if not stat.S_ISDIR(mode):
-        raise CannotOpenError(f"{path} is not a directory; give the one that holds commitlog/")
+        raise CannotOpenError(
+            f"{path} is not a directory; give the directory that holds commitlog/"
+        )
 
 
 def settings_of(config: Path | None) -> Configuration | None:
-    """Return the settings of a broker's file, None without one."""
+    """Return the settings of a broker's file, None without a file."""
     return None if config is None else Configuration.from_properties(config)
 
 
 def text_of(error: Exception, path: Path | None = None) -> str:
-    """Return what *error* says in one line, with the cure for the store at *path*."""
+    """Return the message of *error* as one line, with the cure for the store at *path*."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     name = getattr(error, "filename", None)
     if name:
@@ -163,7 +166,7 @@ def _code_of(error: Exception) -> ExitCode:
 
 
 def _forget_stdout() -> None:
-    """Keeps the interpreter from flushing into a pipe that nobody reads, on its way out."""
+    """Prevents the interpreter from flushing into a closed pipe at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -24,7 +24,7 @@ __all__ = ["import_files"]
 
 
 class Format(StrEnum):
-    """What a line of a file is."""
+    """The format of a line."""
 
     AUTO = "auto"
     LINES = "lines"
@@ -32,7 +32,7 @@ class Format(StrEnum):
 
 
 class Reached(StrEnum):
-    """Where a batch has to be before the next is read."""
+    """The state of a batch before the next batch is read."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -45,30 +45,30 @@ def import_files(
     form: Annotated[
         Format,
         typer.Option(
-            "--format", help="auto: NDJSON when fields are asked for or the name says so."
+            "--format", help="auto: NDJSON with field options, or if the file name suggests it."
         ),
     ] = Format.AUTO,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Topic of messages that name none.")
+        str | None, typer.Option("--topic", "-t", help="Topic of messages without one.")
     ] = None,
     topic_field: Annotated[
         str | None, typer.Option(metavar="FIELD", help="JSON field with the topic.")
     ] = None,
     body_field: Annotated[
         str | None,
-        typer.Option(metavar="FIELD", help="JSON field with the body; without, the whole line."),
+        typer.Option(metavar="FIELD", help="JSON field with the body. Default: the whole line."),
     ] = None,
     key_field: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help="JSON field with a key; may be given several times."),
     ] = None,
-    tag: Annotated[str | None, typer.Option(help="Tag of messages that name none.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag of messages without one.")] = None,
     tag_field: Annotated[
         str | None, typer.Option(metavar="FIELD", help="JSON field with the tag.")
     ] = None,
     queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="First queue id.")] = 0,
     queues: Annotated[
-        int, typer.Option(min=1, help="Spread over so many queues, by key or in turn.")
+        int, typer.Option(min=1, help="Number of queues to spread over, by key or in turn.")
     ] = 1,
     queue_field: Annotated[
         str | None,
@@ -85,11 +85,11 @@ def import_files(
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Put the lines of files into a store as messages; the store is made when it is not there.
+    """Put the lines of files into a store as messages; the store is created if it does not exist.
 
-    A line is a message's body, or a JSON object (NDJSON) whose fields say more. Empty lines are
-    left out. A line that cannot be stored ends the import and is named; what was put before it
-    stays.
+    A line is a message's body, or a JSON object (NDJSON) with further fields. Empty lines are
+    skipped. A line that cannot be stored ends the import with an error that names the line;
+    messages before it remain.
     """
     shape = LineShape(
         topic=topic,

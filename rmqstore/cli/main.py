@@ -1,4 +1,4 @@
-"""Where the command line begins: says what to install when typer is missing."""
+"""Entry point of the command line; names the extra to install when typer is missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Put the null device in place of standard streams that the caller closed.
+    """Replace standard streams that the caller closed by the null device.
 
     Otherwise the first file opened would get such a stream's descriptor.
     """

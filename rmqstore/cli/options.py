@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and those of a broker's file."""
+"""Arguments and options that several commands share, and options from the option table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A RocketMQ broker's configuration. Default: RocketMQ's defaults, and what the files "
-        "of the store show.",
+        help="A RocketMQ broker's configuration. Default: RocketMQ's defaults, and settings "
+        "found in the files of the store.",
         exists=True,
         dir_okay=False,
     ),
@@ -32,15 +32,15 @@ LogFileSizeOption = Annotated[
     typer.Option(
         metavar="BYTES",
         min=128,
-        help="The size of a commit log file, where the only one there was cut.",
+        help="The size of a commit log file, if the only file was truncated.",
     ),
 ]
 
 
 def setting(name: str, *flags: str, metavar: str | None = None) -> Any:
-    """Return the option of a command that wins over the configuration's field *name*.
+    """Return the option of a command that overrides the configuration's field *name*.
 
-    Help and limits are those of the option table. The parameter is None where it is not given.
+    Help and limits come from the option table. The parameter is None if the option is not given.
     """
     about = Configuration.options()[name]
     if isinstance(about.default, bool):

@@ -1,4 +1,4 @@
-"""How things are printed: tables and progress for people, tabs and JSON lines for programs."""
+"""Output: tables and progress for people, tabs and JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table: drawn on a terminal, else lines of fields between tabs, names first."""
+    """Print a table: drawn on a terminal, else lines of tab-separated fields, names first."""
     if not sys.stdout.isatty():
         print(*names, sep="\t")
         for row in rows:
@@ -59,7 +59,7 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def time_text(time_ms: int) -> str:
-    """Return a time as ISO 8601 with the local offset; as digits when no clock could show it."""
+    """Return a time as ISO 8601 with the local offset; as digits outside the calendar's range."""
     try:
         return (
             datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
@@ -69,7 +69,7 @@ def time_text(time_ms: int) -> str:
 
 
 def parse_time(text: str | None) -> int | None:
-    """Return the milliseconds of a time given as such or as ISO 8601; without a zone it is local.
+    """Return the milliseconds of a time in milliseconds or ISO 8601; a time without zone is local.
 
     None stays None. Raises typer.BadParameter for anything else.
     """
@@ -82,7 +82,7 @@ def parse_time(text: str | None) -> int | None:
 
 
 def plain_body(record: Record) -> bytes:
-    """Return the body decompressed; as stored when it cannot be."""
+    """Return the decompressed body; the stored bytes if they cannot be decompressed."""
     try:
         return decompress(record.body, record.sys_flag)
     except StoreError:
@@ -118,9 +118,9 @@ def print_record(record: Record, *, as_json: bool) -> None:
 
 @contextmanager
 def progress(title: str, *, unit: str = "bytes") -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs, when that is a terminal.
+    """Show a progress bar while the block runs, if stderr is a terminal.
 
-    Gives a function that is called with what is done and what there is in all.
+    Yields a function to be called with the finished amount and the total.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None

@@ -32,7 +32,7 @@ def get(
     offset: Annotated[int | None, typer.Argument(help="Queue offset.", min=0)] = None,
     queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue id.")] = 0,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=1, help="So many messages from OFFSET on.")
+        int, typer.Option("--count", "-n", min=1, help="Number of messages from OFFSET on.")
     ] = 1,
     message_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="By offset message id.")
@@ -41,14 +41,14 @@ def get(
         int | None, typer.Option("--at", metavar="BYTES", help="By physical offset.", min=0)
     ] = None,
     body: Annotated[
-        bool, typer.Option("--body", help="Print the bodies alone, as bytes, decompressed.")
+        bool, typer.Option("--body", help="Print only the bodies, as decompressed bytes.")
     ] = False,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
     """Print messages by queue offset, message id or physical offset.
 
-    Exits with 1 when there is none.
+    Exits with 1 when there is no such message.
     """
     if (topic is None) != (offset is None) or (topic, message_id, at).count(None) != 2:
         raise typer.BadParameter("give TOPIC and OFFSET, or --id, or --at")
@@ -83,15 +83,15 @@ def tail(
     topic: Annotated[str, typer.Argument(help="Topic.")],
     queue: QueueOption = None,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="So many of the last, of each queue.")
+        int, typer.Option("--count", "-n", min=0, help="Number of last messages of each queue.")
     ] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")
+        bool, typer.Option("--follow", "-f", help="Continue with new messages, until interrupted.")
     ] = False,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Print the last messages of a topic, and with -f those that follow."""
+    """Print the last messages of a topic, and with -f the following ones."""
     with opened(path, config) as store:
         seen: dict[int, int] = {}
         for each in _queues_of(store, topic, queue):
@@ -113,7 +113,7 @@ def _queues_of(store: Store, topic: str, number: int | None) -> list[Queue]:
 
 
 def _print_from(queue: Queue, start: int, json: bool) -> int:
-    """Prints the messages from an offset on and returns where to go on."""
+    """Prints the messages from an offset on and returns the next offset."""
     try:
         for record in queue.records(start):
             print_record(record, as_json=json)
@@ -126,28 +126,32 @@ def _print_from(queue: Queue, start: int, json: bool) -> int:
 @command
 def grep(
     path: StorePath,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of this topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Messages of this topic.")
+    ] = None,
     queue: QueueOption = None,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", help="With this key, or this unique key.")
+        str | None, typer.Option("--key", "-k", help="Messages with this key or unique key.")
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", "-g", help="With this tag.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-g", help="Messages with this tag.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stored at or after this time.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored before it.")] = None,
-    max_count: Annotated[
-        int | None, typer.Option("--max", "-m", min=1, help="Stop after so many.")
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stored before this time.")
     ] = None,
-    count: Annotated[bool, typer.Option("--count", "-c", help="Print their number only.")] = False,
+    max_count: Annotated[
+        int | None, typer.Option("--max", "-m", min=1, help="Largest number of messages.")
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", "-c", help="Print only their number.")] = False,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Print the messages that fit all that is asked for: by key, tag, time, topic, queue.
+    """Print the messages that match all options: key, tag, time, topic, queue.
 
-    A key within a topic is looked up in the index, a topic is read through its queues, anything
-    else walks the whole log. Times are ISO 8601, local unless they name a zone, or milliseconds.
-    Exits with 1 when nothing fits.
+    A key with a topic is looked up in the index, a topic is read through its queues, and any other
+    search reads the whole log. Times are milliseconds, or ISO 8601, local unless they name a zone.
+    Exits with 1 when no message matches.
     """
     begin_ms, end_ms = parse_time(since), parse_time(until)
     with opened(path, config) as store:

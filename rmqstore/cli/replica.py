@@ -26,10 +26,10 @@ __all__ = ["app"]
 
 app = typer.Typer(
     help=(
-        "Run one side of a replica group, with live status: a line a second on a terminal, "
-        "elsewhere a line whenever something changes. PATH is made when it is not there.\n\n"
-        "Ends cleanly, with exit code 0, at Ctrl-C and SIGTERM; with 4 when the role ended by "
-        "itself, or a slave halted for an operator to act."
+        "Run one replica of a group, with live status: a line each second on a terminal, "
+        "elsewhere a line for each change. PATH is created if it does not exist.\n\n"
+        "Ends cleanly, with exit code 0, at Ctrl-C and SIGTERM; with 4 when the role ended without "
+        "a request, or a slave halted and needs an operator."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -43,15 +43,17 @@ EpochOption = Annotated[
         "--epoch",
         min=0,
         help=(
-            "Epoch to lead in, above every one given before. Default: 1 for a store without other "
-            "replicas, the same epoch after a clean end; any other store needs it."
+            "Epoch to lead in, above every earlier one. Default: 1 for a store without other "
+            "replicas, the same epoch after a clean end. Required for any other store."
         ),
     ),
 ]
 MasterEpochOption = Annotated[
     int | None,
     typer.Option(
-        "--epoch", min=0, help="Epoch of the master; it is kept, and no older master is followed."
+        "--epoch",
+        min=0,
+        help="Epoch of the master. It is stored, and masters of older epochs are refused.",
     ),
 ]
 OthersAskedOption = Annotated[
@@ -59,8 +61,8 @@ OthersAskedOption = Annotated[
     typer.Option(
         "--others-asked",
         help=(
-            "Statement that the other replicas were asked and this is the one to promote; needed, "
-            "with --epoch, by a master that did not end cleanly."
+            "Statement that the other replicas were compared and this replica is to be promoted. "
+            "Required, with --epoch, for a master that did not end cleanly."
         ),
     ),
 ]
@@ -72,18 +74,17 @@ JumpOption = Annotated[
 ]
 BrokerIdOption = Annotated[
     int | None,
-    typer.Option("--broker-id", min=0, help="Else one that the store keeps. Auto-switch only."),
+    typer.Option("--broker-id", min=0, help="Default: the id in the store. Auto-switch only."),
 ]
 ProtocolOption = Annotated[
     Literal["autoswitch", "classic"],
-    typer.Option("--protocol", help="RocketMQ's: with epochs, or the one of older releases."),
+    typer.Option("--protocol", help="RocketMQ's protocol: with epochs, or that of older releases."),
 ]
 IntervalOption = Annotated[
-    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Between two looks.")
+    float,
+    typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two status checks."),
 ]
-OnceOption = Annotated[
-    bool, typer.Option("--once", help="End when all is copied, instead of going on.")
-]
+OnceOption = Annotated[bool, typer.Option("--once", help="End when the whole log is copied.")]
 HeartbeatOption = Annotated[
     int | None, setting("ha_send_heartbeat_interval_ms", "--heartbeat-ms", metavar="MS")
 ]
@@ -102,8 +103,8 @@ def master(
         typer.Option(
             "--listen",
             metavar="HOST[:PORT]",
-            help="Address that slaves connect to. Port 0: any that is free. Default: brokerIP2, or "
-            "else brokerIP1, and haListenPort, 127.0.0.1:10912 where no file sets them.",
+            help="Address that slaves connect to. Port 0: any free port. Default: brokerIP2, else "
+            "brokerIP1, and haListenPort; 127.0.0.1:10912 if no file sets them.",
         ),
     ] = None,
     epoch: EpochOption = None,
@@ -135,19 +136,19 @@ def master(
     ] = None,
     members: Annotated[
         str | None,
-        typer.Option(metavar="ID,ID,...", help="The sync-state set, this broker's id included."),
+        typer.Option(metavar="ID,ID,...", help="The sync-state set, including this broker's id."),
     ] = None,
     set_epoch: Annotated[int, typer.Option("--set-epoch", min=0, help="The set's version.")] = 0,
     take_proposals: Annotated[
         bool,
         typer.Option(
             "--take-proposals",
-            help="Take each change of the set that is proposed: only where nobody keeps the set.",
+            help="Accept each proposed change of the set. Only without a controller.",
         ),
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="NETWORK", help="Slaves from there only; may be repeated."),
+        typer.Option(metavar="NETWORK", help="Network of allowed slaves; may be repeated."),
     ] = None,
     batch_bytes: Annotated[
         int | None, setting("ha_transfer_batch_bytes", "--batch-bytes", metavar="BYTES")
@@ -164,32 +165,35 @@ def master(
         ),
     ] = None,
     ack_flushed: Annotated[
-        bool, typer.Option("--ack-flushed", help="Its own copy counts once it is on the disk.")
+        bool,
+        typer.Option("--ack-flushed", help="The master's own copy counts once it is on the disk."),
     ] = False,
     put: Annotated[
         int | None,
         typer.Option("--put", metavar="N", min=0, help="Put N messages; 0: until the end."),
     ] = None,
     size: Annotated[
-        int, typer.Option("--size", metavar="BYTES", min=1, help="Of the body of each.")
+        int, typer.Option("--size", metavar="BYTES", min=1, help="Size of each body.")
     ] = 1024,
     rate: Annotated[
         int, typer.Option("--rate", min=0, help="Messages put a second; 0: no limit.")
     ] = 0,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Where to put them.")] = "traffic",
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Topic of these messages.")
+    ] = "traffic",
     once: OnceOption = False,
     interval: IntervalOption = 1.0,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Be master: take puts and serve slaves.
+    """Run a master: accept puts and serve slaves.
 
-    With --put it makes its own messages, once as many replicas are there as puts wait for; their
-    bodies are numbered.
+    With --put it puts numbered messages of its own, once enough replicas for these puts are
+    connected.
 
-    The first start needs no epoch, nor does one after a clean end. A master that was killed, or
-    whose machine lost power, is refused: it may lack what its slaves acknowledged. Ask them, then
-    promote the right replica with --epoch (and --others-asked, where it is this one).
+    The first start and a start after a clean end need no epoch. A master that was killed, or whose
+    machine lost power, is refused: it may lack messages that its slaves acknowledged. Compare the
+    slaves, then promote the right replica with --epoch (and --others-asked, if it is this one).
     """
     ids = _ids(members)
     if acting_master and controller_mode is None:
@@ -288,22 +292,22 @@ def slave(
         ),
     ] = False,
     ack_flushed: Annotated[
-        bool, typer.Option("--ack-flushed", help="Acknowledge only what is on the disk.")
+        bool, typer.Option("--ack-flushed", help="Acknowledge only bytes on the disk.")
     ] = False,
     heartbeat_ms: HeartbeatOption = None,
     housekeeping_ms: HousekeepingOption = None,
     reconnect_ms: Annotated[
-        int, typer.Option("--reconnect-ms", min=0, help="Wait so long after a failure.")
+        int, typer.Option("--reconnect-ms", min=0, help="Wait after a failure.")
     ] = _OPTIONS.reconnect_ms,
     once: OnceOption = False,
     interval: IntervalOption = 1.0,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
-    """Be slave: copy the master's log, byte for byte.
+    """Run a slave: copy the master's log, byte for byte.
 
-    Records that this log has and the master's lacks are copied to PATH/cut/ and cut off. Where
-    they cannot be found from epochs and bytes, the log is left as it is and the slave halts.
+    Records that the master's log lacks are copied to PATH/cut/ and cut off. If they cannot be
+    determined from epochs and bytes, the log is left unchanged and the slave halts.
     """
     flags = _given(
         async_learner=learner,
@@ -314,7 +318,9 @@ def slave(
     with _prepared() as warnings:
         configuration = settings_of(config)
         if not (master or (configuration and configuration.replica.ha_master_address)):
-            raise typer.BadParameter("no master; give --master, or --config with haMasterAddress")
+            raise typer.BadParameter(
+                "the master is missing; give --master, or --config with haMasterAddress"
+            )
         with (
             opened(path, configuration, read_only=False, **flags) as store,
             replication.Slave(
@@ -340,7 +346,7 @@ def slave(
 
 
 class _WarningPrinter(logging.Handler):
-    """Prints the warnings of replication as any other line on stderr."""
+    """Prints the warnings of replication as lines on stderr."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -355,8 +361,8 @@ class _WarningPrinter(logging.Handler):
 def _prepared() -> Iterator[_WarningPrinter]:
     """Blocks the signals that end the command, so that `_watch` receives them, and prints warnings.
 
-    Threads made in this block inherit the mask. A handler would interrupt the main thread at any
-    point.
+    Threads that start in this block inherit the mask. A signal handler would interrupt the main
+    thread at any point.
     """
     warnings, log = _WarningPrinter(), logging.getLogger("rmqstore")
     log.addHandler(warnings)
@@ -391,7 +397,7 @@ def _watch(
 
 
 def _given(**flags: int | None) -> dict[str, int]:
-    """Returns the settings whose flags were given; they win over the configuration."""
+    """Returns the settings whose flags were given; they override the configuration."""
     return {name: value for name, value in flags.items() if value is not None}
 
 

@@ -28,9 +28,9 @@ class _Moment:
 
 
 class StatusPrinter:
-    """Prints a line for each status on a terminal, elsewhere one for each that has changed.
+    """Prints a line for each status on a terminal, elsewhere a line for each changed status.
 
-    *counts* are those of the messages that the command itself puts, None without any.
+    *counts* are those of the messages that the command itself puts, None without such messages.
     """
 
     def __init__(self, *, as_json: bool, counts: Counts | None) -> None:
@@ -71,7 +71,7 @@ def _without_times(status: Status) -> Status:
     return replace(status, replicas=tuple(replicas))
 
 
-# ---- for people
+# ---- text
 
 
 def _line(status: Status, counts: Counts | None, rates: tuple[float, float]) -> str:
@@ -137,7 +137,7 @@ def _master_text(master: MasterStatus) -> str:
     return f"{text}]"
 
 
-# ---- for programs
+# ---- JSON
 
 
 def _as_json(status: Status, counts: Counts | None, rates: tuple[float, float]) -> dict[str, Any]:

@@ -46,9 +46,7 @@ ServerConfigOption = Annotated[
 ]
 PortOption = Annotated[
     int | None,
-    typer.Option(
-        "--port", min=0, max=65535, help="Port in place of listenPort; 0: any that is free."
-    ),
+    typer.Option("--port", min=0, max=65535, help="Port instead of listenPort; 0: any free port."),
 ]
 ReadyOption = Annotated[
     int | None,
@@ -56,7 +54,7 @@ ReadyOption = Annotated[
         "--ready-fd",
         metavar="FD",
         min=0,
-        help="Inherited descriptor that gets the line of stdout once the server serves.",
+        help="Inherited descriptor that receives the line of stdout once the server serves.",
     ),
 ]
 MetricsPortOption = Annotated[
@@ -65,12 +63,12 @@ MetricsPortOption = Annotated[
         "--metrics-port",
         min=0,
         max=65535,
-        help="Port that serves metrics to Prometheus, in place of metricsExporterType and "
-        "metricsPromExporterPort; 0: any that is free.",
+        help="Port that serves metrics to Prometheus, instead of metricsExporterType and "
+        "metricsPromExporterPort; 0: any free port.",
     ),
 ]
 LogLevelOption = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", help="Lowest level logged. Default: INFO.")
+    str, typer.Option("--log-level", metavar="LEVEL", help="Lowest log level. Default: INFO.")
 ]
 
 
@@ -103,11 +101,11 @@ def namesrv(
     beside = ControllerConfig.from_properties(config, beside=NameserverConfig.options())
     if not beside.nodes:
         raise ConfigError(
-            ["controllerDLegerPeers: it is empty, and listenPort is the nameserver's; name a node"],
+            ["controllerDLegerPeers is empty, but listenPort is the nameserver's; name a node"],
             source=str(config),
         )
     beside = beside.replace(**_metrics(metrics_port))
-    # One port serves metrics: those of the controller, as in RocketMQ.
+    # The only metrics port serves the controller's metrics, as in RocketMQ.
     settings = settings.replace(metrics_exporter=MetricsExporter.DISABLE)
     nameserver = NameServer(settings, config_file=config, **tls)
     both = _together(nameserver, Controller(beside, config_file=config, **tls))
@@ -124,12 +122,12 @@ def controller(
             "--port",
             min=0,
             max=65535,
-            help="Port in place of listenPort, without peers; 0: any that is free.",
+            help="Port instead of listenPort, without peers; 0: any free port.",
         ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Directory in place of controllerStorePath."),
+        typer.Option("--store", metavar="DIR", help="Directory instead of controllerStorePath."),
     ] = None,
     ready_fd: ReadyOption = None,
     metrics_port: MetricsPortOption = None,
@@ -137,7 +135,7 @@ def controller(
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
 ) -> ExitCode:
-    """Run a controller: it gives ids to brokers and elects their masters.
+    """Run a controller: it assigns ids to brokers and elects their masters.
 
     Every key of RocketMQ's controller.conf is read. Keys without an effect here are listed once; an
     unknown key ends the start, and the message names the nearest known key.
@@ -160,7 +158,7 @@ def broker(
     listen_port: PortOption = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Directory in place of storePathRootDir."),
+        typer.Option("--store", metavar="DIR", help="Directory instead of storePathRootDir."),
     ] = None,
     ready_fd: ReadyOption = None,
     metrics_port: MetricsPortOption = None,
@@ -206,7 +204,7 @@ def standalone(
             "--port",
             min=0,
             max=65535,
-            help="Port of the nameserver, which clients are given; 0: any that is free. "
+            help="Port of the nameserver, which clients connect to first; 0: any free port. "
             "Default: 9876.",
         ),
     ] = 9876,
@@ -216,7 +214,7 @@ def standalone(
             "--broker-port",
             min=0,
             max=65535,
-            help="Port of the broker, with that of its slaves one above; 0: any that are free. "
+            help="Port of the broker; the port for slaves is one above; 0: any free ports. "
             "Default: 10911.",
         ),
     ] = None,
@@ -225,10 +223,10 @@ def standalone(
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
 ) -> ExitCode:
-    """Run a nameserver and a broker in this process, without any file.
+    """Run a nameserver and a broker in this process, without a configuration file.
 
-    The line on stdout has the address for clients, which is that of the nameserver, and the one of
-    the broker. -c takes a broker.conf for what the options leave open.
+    The line on stdout has the address for clients, which is the nameserver's, and the broker's
+    address. A broker.conf (-c) sets everything that the options do not set.
     """
     _log_to_stderr(log_level)
     settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)
@@ -277,7 +275,7 @@ async def _standalone(
     """Runs a nameserver and a broker that registers there."""
     async with NameServer(nameserver_config, **tls) as nameserver:
         host, port = nameserver.address
-        # Its own process reaches a nameserver at any address of the machine by the loopback one.
+        # A nameserver that listens at all addresses is reached at the loopback address.
         place = format_address(("127.0.0.1" if host == "0.0.0.0" else host, port))
         async with Broker(config.replace(nameservers=(place,)), **tls) as broker:
             await broker.registered()

@@ -1,4 +1,4 @@
-"""`ls`, `info` and `dump`: what a store holds, as a whole."""
+"""`ls`, `info` and `dump`: the whole content of a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPORT_EVERY = 1024
 
 
 class OnCorrupt(StrEnum):
-    """What `dump` does at bytes that are not a record."""
+    """The action of `dump` at bytes that are not a record."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -32,14 +32,14 @@ class OnCorrupt(StrEnum):
 @command
 def list_queues(
     path: StorePath,
-    topic: Annotated[str | None, typer.Argument(help="Of this topic only.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Only queues of this topic.")] = None,
     json: JsonOption = False,
     config: ConfigOption = None,
 ) -> ExitCode:
     """List the queues with their offsets.
 
-    `start` is the first offset kept, `end` the one after the last message. Exits with 1 when there
-    are none.
+    `start` is the first offset kept, `end` the offset after the last message. Exits with 1 when
+    there are no queues.
     """
     with opened(path, config) as store:
         rows = []
@@ -58,7 +58,7 @@ def list_queues(
 
 @command
 def info(path: StorePath, json: JsonOption = False, config: ConfigOption = None) -> ExitCode:
-    """Tell where a store begins and ends, how it is set up and what state it is in."""
+    """Show the bounds, settings and state of a store."""
     with opened(path, config) as store:
         facts = facts_of(store)
     if json:
@@ -88,12 +88,10 @@ def dump(
     ] = None,
     on_corrupt: Annotated[
         OnCorrupt,
-        typer.Option(
-            help="At bytes that are not a record: end with exit code 1, or go on after them."
-        ),
+        typer.Option(help="At bytes that are not a record: end with exit code 1, or skip them."),
     ] = OnCorrupt.FAIL,
     bodies: Annotated[
-        bool, typer.Option("--bodies", help="Bodies as well: body, or bodyBase64.")
+        bool, typer.Option("--bodies", help="Include bodies: body, or bodyBase64.")
     ] = False,
     config: ConfigOption = None,
 ) -> ExitCode:

@@ -1,4 +1,4 @@
-"""`spark`: work over whole stores, run by Spark on this machine or on a cluster."""
+"""`spark`: jobs over whole stores, run by Spark on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["app"]
 
 app = typer.Typer(
     help=(
-        "Work over whole stores, run by Spark: needs pip install 'rmqstore[spark]' and Java 17.\n\n"
-        "PATH is a store, a bare commit log directory or, except where one store is meant, a "
-        "pattern for several; where Spark runs on other hosts too, they must see it at the same "
-        "place. Nothing in it is written to."
+        "Jobs over whole stores, run by Spark: needs pip install 'rmqstore[spark]' and Java 17.\n\n"
+        "PATH is a store, a commit log directory, or a pattern for several stores if the command "
+        "accepts several. If Spark runs on several hosts, PATH must be the same on all hosts. "
+        "Nothing is written to PATH."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
 
 StorePlace = Annotated[str, typer.Argument(metavar="PATH", help="The store, or a URL of it.")]
-TargetPlace = Annotated[str, typer.Argument(metavar="TARGET", help="Where to write to.")]
+TargetPlace = Annotated[str, typer.Argument(metavar="TARGET", help="Directory to write to.")]
 MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Where Spark runs.", envvar="SPARK_MASTER")
+    str, typer.Option("--master", metavar="URL", help="Spark master.", envvar="SPARK_MASTER")
 ]
 FormatOption = Annotated[
     list[str] | None,
@@ -48,17 +48,17 @@ FormatOption = Annotated[
     ),
 ]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", help="Of this topic, or several between commas.")
+    str | None, typer.Option("--topic", "-t", help="Topic, or several topics separated by commas.")
 ]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time.")
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Stored before it.")
+    str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")
 ]
 UpTo = Literal["confirm", "max"]
 UpToOption = Annotated[
-    UpTo, typer.Option("--up-to", help="Read what is confirmed, or all that is there.")
+    UpTo, typer.Option("--up-to", help="Read confirmed messages, or all messages.")
 ]
 
 _QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
@@ -69,16 +69,16 @@ _PLOTS = (".html", ".htm", ".png")
 @command
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="One replica.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other replica.")],
     by: Annotated[
         Literal["bytes", "crc32", "blake2b"],
-        typer.Option(help="Compare bytes in one task, or hashes where no host sees both."),
+        typer.Option(help="Compare bytes in one task, or hashes if no host sees both replicas."),
     ] = "bytes",
     up_to: UpToOption = "confirm",
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Tell which byte ranges of two replicas differ, and whether that is divergence or damage.
+    """Show the byte ranges in which two replicas differ, as divergence or damage.
 
     Compares up to the smaller of the two readable ends. Exits with 1 when records differ.
     """
@@ -95,7 +95,7 @@ def audit(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Check the CRC of every record, after damage too; exit with 1 when there is damage."""
+    """Check the CRC of every record, also after damage; exit with 1 when there is damage."""
     with _running(master) as (spark, run), progress("auditing", unit="tasks") as report:
         found = run.audit(spark, path, progress=report, **_options(option))
     return _print(found, json)
@@ -112,7 +112,7 @@ def count(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Count messages; exit with 1 when damage had to be passed over."""
+    """Count messages; exit with 1 when damage was skipped."""
     settings = _options(option, topic=topic, since=since, until=until)
     with _running(master) as (spark, run), progress("counting", unit="tasks") as report:
         found = run.count(spark, path, progress=report, **settings)
@@ -125,7 +125,9 @@ def statistics(
     path: StorePlace,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw them into a .html, or a .png with matplotlib."),
+        typer.Option(
+            metavar="FILE", help="Draw a plot into a .html file, or a .png file with matplotlib."
+        ),
     ] = None,
     topic: TopicOption = None,
     since: SinceOption = None,
@@ -134,9 +136,9 @@ def statistics(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Sum up messages by topic and queue: count, bytes, offsets, times, sizes.
+    """Summarize messages by topic and queue: count, bytes, offsets, times, sizes.
 
-    Exits with 1 when damage had to be passed over.
+    Exits with 1 when damage was skipped.
     """
     settings = _options(option, topic=topic, since=since, until=until)
     if plot is not None and plot.suffix.lower() not in _PLOTS:
@@ -159,8 +161,7 @@ def rebuild_check(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Check queues and index against the log, as if they were rebuilt; exit with 1 when they
-    would come out different."""
+    """Check queues and index against the log; exit with 1 when rebuilt ones would differ."""
     with _running(master) as (spark, run), progress("checking", unit="tasks") as report:
         found = run.rebuild_check(spark, path, index=index, progress=report, **_options(option))
     return _print(found, json)
@@ -175,11 +176,12 @@ def export(
     since: SinceOption = None,
     until: UntilOption = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="These columns only, between commas.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Columns, separated by commas. Default: all."),
     ] = None,
     mode: Annotated[
         Literal["append", "error", "overwrite"],
-        typer.Option(help="What to do when TARGET exists."),
+        typer.Option(help="Action if TARGET exists."),
     ] = "error",
     by_topic: Annotated[
         bool, typer.Option("--by-topic", help="Fewer and larger files, at the cost of a shuffle.")
@@ -211,10 +213,10 @@ def compact(
     path: StorePlace,
     target: TargetPlace,
     form: Annotated[
-        Literal["parquet", "rmqstore"], typer.Option("--form", help="What TARGET becomes.")
+        Literal["parquet", "rmqstore"], typer.Option("--form", help="Form of TARGET.")
     ] = "rmqstore",
     without_key: Annotated[
-        Literal["keep", "drop"], typer.Option(help="What becomes of messages without a key.")
+        Literal["keep", "drop"], typer.Option(help="Action for messages without a key.")
     ] = "keep",
     tombstones: Annotated[
         bool, typer.Option("--tombstones", help="An empty body deletes its key.")
@@ -222,7 +224,7 @@ def compact(
     new_timestamps: Annotated[
         bool,
         typer.Option(
-            "--new-timestamps", help="Store as of now, where the old times do not ascend."
+            "--new-timestamps", help="Store with the present time, if the old times do not ascend."
         ),
     ] = False,
     topic: TopicOption = None,
@@ -252,7 +254,7 @@ def compact(
 def transactions(
     path: StorePlace,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="As of this time instead of now.")
+        str | None, typer.Option("--at", metavar="TIME", help="Time instead of now.")
     ] = None,
     min_age: Annotated[
         float,
@@ -261,7 +263,7 @@ def transactions(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Tell of transactions without an end and delayed messages past their time.
+    """List transactions without an end and overdue delayed messages.
 
     Exits with 1 when there are any.
     """
@@ -282,7 +284,7 @@ def feed(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            metavar="PLACE", help="Where to keep what was fed; TARGET/_checkpoint unless given."
+            metavar="PLACE", help="Directory of the progress. Default: TARGET/_checkpoint."
         ),
     ] = None,
     topic: TopicOption = None,
@@ -290,7 +292,7 @@ def feed(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Append to Parquet what came since the last run, each message once."""
+    """Append the messages since the last run to Parquet, each message once."""
     settings = _options(option, topic=topic)
     kept = checkpoint or f"{target.rstrip('/')}/_checkpoint"
     with _running(master) as (spark, run), progress("feeding", unit="messages") as report:
@@ -300,9 +302,9 @@ def feed(
 
 @contextmanager
 def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
-    """Run the block with a session and the pipelines; a session that was there already stays.
+    """Run the block with a session and the pipelines; a session that existed before stays open.
 
-    Errors of tasks, which Spark wraps into pages of traces, become what they were.
+    Errors of tasks, which Spark wraps into long traces, are unwrapped.
     """
     from rmqstore.spark import session
     from rmqstore.spark.failures import own_error

@@ -18,7 +18,7 @@ TlsFileOption = Annotated[
     typer.Option(
         "--tls-config",
         metavar="FILE",
-        help="RocketMQ's file of tls.* keys, its tls.config.file.",
+        help="RocketMQ's file of tls.* keys (tls.config.file).",
         exists=True,
         dir_okay=False,
     ),
@@ -28,13 +28,13 @@ TlsKeyOption = Annotated[
     typer.Option(
         "-D",
         metavar="KEY=VALUE",
-        help="A tls.* key, as for Java: -Dtls.server.mode=enforcing. It wins over the file.",
+        help="A tls.* key, as for Java: -Dtls.server.mode=enforcing. Overrides the file.",
     ),
 ]
 
 
 def tls_config(file: Path | None, pairs: list[str] | None) -> TlsConfig:
-    """Return the settings of a file and of pairs; without either TLS is not used."""
+    """Return the settings of a file and of pairs; without both, TLS is not used."""
     changes = {}
     for each in pairs or ():
         key, equals, value = each.partition("=")

@@ -39,7 +39,7 @@ def top(
             "-a",
             "--controllerAddress",
             metavar="HOST:PORT;...",
-            help="Controllers of one group: masters, epochs and sync-state sets come from them.",
+            help="Controllers of one group, the source of masters, epochs and sync-state sets.",
         ),
     ] = None,
     broker_name: Annotated[
@@ -47,7 +47,7 @@ def top(
         typer.Option("-b", "--brokerName", help="A broker group; may be repeated. Default: all."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("-c", "--clusterName", help="Groups of this cluster only.")
+        str | None, typer.Option("-c", "--clusterName", help="Only groups of this cluster.")
     ] = None,
     interval: Annotated[
         float,
@@ -58,7 +58,7 @@ def top(
     tls_keys: TlsKeyOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Show roles, epochs, in-sync sets and lag of broker groups, again and again until Ctrl-C.
+    """Show roles, epochs, in-sync sets and lag of broker groups, repeatedly until Ctrl-C.
 
     The lag is the difference between the ends of the logs that master and slave report.
     """

@@ -275,7 +275,7 @@ def test_epochs_that_promise_more_than_the_logs_hold_are_told(
         (root / "epochFileCheckpoint").write_text("1\n0\n1-0\n")
     answer = run("diff", *pair)
     (line,) = [each for each in answer.lines if each.startswith("by their epochs")]
-    assert line.endswith("which is not so: do not join them")
+    assert line.endswith("but the bytes differ: do not join them")
 
 
 def test_a_master_at_work_and_a_store_that_follows_it_are_equal_in_common(

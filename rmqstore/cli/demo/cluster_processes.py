@@ -1,4 +1,4 @@
-"""The servers of `demo`'s cluster: each one is `rmqstore serve` in a process of its own."""
+"""The servers of `demo`'s cluster: each is a process that runs `rmqstore serve`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process; it serves on return. Raises StoreError with its log where not."""
+        """Start the process; it serves on return. Raises StoreError with the log after a
+        failure."""
         command = (sys.executable, "-m", "rmqstore", "serve", self.kind, "-c", str(self._file))
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -45,7 +46,7 @@ class Server:
         self.address = line.split()[-1]
 
     async def end(self, number: signal.Signals) -> None:
-        """End the process by a signal. Twice is harmless."""
+        """End the process with a signal. A second call does nothing."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -85,7 +86,7 @@ class Cluster:
         await asyncio.gather(*(each.start() for each in self.brokers))
 
     async def end(self, number: signal.Signals) -> None:
-        """End all that run."""
+        """End all running servers."""
         await asyncio.gather(*(each.end(number) for each in self.brokers))
         await asyncio.gather(*(each.end(number) for each in (self.nameserver, *self.controllers)))
 
@@ -134,7 +135,7 @@ def _controllers(
 
 @contextlib.asynccontextmanager
 async def cluster(folder: Path, controllers: int) -> AsyncIterator[Cluster]:
-    """Run a cluster with so many controllers; no process is left at the end."""
+    """Run a cluster with this number of controllers; no process is left at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     with _free_ports(2 * controllers) as ports:
         running = Cluster(folder, ports)
@@ -147,8 +148,8 @@ async def cluster(folder: Path, controllers: int) -> AsyncIterator[Cluster]:
 
 @contextlib.contextmanager
 def _free_ports(count: int) -> Iterator[list[int]]:
-    """Holds ports for servers whose port must be known before they start: a socket that is bound
-    and does not listen keeps its port for those that name it."""
+    """Reserves ports for servers whose port must be known before they start: a bound socket that
+    does not listen keeps its port free for the server."""
     with contextlib.ExitStack() as stack:
         ports = []
         for _ in range(count):

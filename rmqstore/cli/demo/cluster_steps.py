@@ -1,6 +1,6 @@
-"""The step of `demo` that a cluster does: three controllers, a nameserver and a group of three
-brokers, each in a process of its own, lose the master under load, and then another one together
-with the leading controller."""
+"""The cluster step of `demo`: three controllers, a nameserver and a group of three brokers, each in
+a separate process. The group loses its master under load, then the next master together with the
+leading controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rmqstore.errors import RemotingError, StoreTimeout
 __all__ = ["show"]
 
 _BEFORE = 500
-"""Messages that are acknowledged before a master is killed, and after another one took over."""
+"""Messages that are acknowledged before a master is killed, and again after the takeover."""
 _WAIT_S = 180.0
 _LOOK_S = 0.02
 
@@ -71,7 +71,7 @@ async def _run(folder: Path, count: int) -> tuple[int, str, bool]:
 async def _lose_master(
     servers: Cluster, admin: ControllerAdmin, client: ClusterClient, *, with_leader: bool
 ) -> str:
-    """Kills the master, and brings it back as a slave. Returns what happened."""
+    """Kills the master and restarts it as a slave. Returns a description."""
     await _until(lambda: _is_full(servers, admin), "a set of three")
     await _until_sent(client, _BEFORE)
     master = await _master(servers, admin)
@@ -115,7 +115,7 @@ async def _until_sent(client: ClusterClient, count: int) -> None:
 
 
 async def _read_all(client: ClusterClient) -> set[int]:
-    """Returns what can be read once all that was acknowledged is confirmed, or at the end."""
+    """Returns the readable numbers, once all acknowledged messages are confirmed or time is up."""
     deadline = time.monotonic() + _WAIT_S
     while True:
         read = await client.read_all()
@@ -125,7 +125,7 @@ async def _read_all(client: ClusterClient) -> set[int]:
 
 
 def _copies(paths: list[Path]) -> Counter[int]:
-    """Returns in how many stores each number is."""
+    """Returns the number of stores that hold each number."""
     copies: Counter[int] = Counter()
     for path in paths:
         with rmqstore.open(path, read_only=True) as store:

@@ -1,5 +1,5 @@
-"""The client of `demo`'s cluster: it sends numbered messages to whatever broker is master by the
-nameserver, and reads them back."""
+"""The client of `demo`'s cluster: it sends numbered messages to the master that the nameserver
+names, and reads them back."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _WITHOUT_WAIT = "WAIT\x01false\x02"
 
 
 def numbers_in(data: bytes) -> set[int]:
-    """Return the numbers of the messages whose bodies *data* holds."""
+    """Return the numbers of the messages in *data*."""
     return {int(each) for each in _NUMBER.findall(data)}
 
 
 class ClusterClient:
     """Sends to *topic* until it is stopped; a number that is not acknowledged is sent again.
 
-    *at_once* sends are under way together, and an answer is awaited for *send_s* seconds. Without
-    *waits* a message is acknowledged once it is in the memory of the master.
+    *at_once* sends are in progress at a time, and the client waits *send_s* seconds for each
+    answer. Without *waits* a message is acknowledged once it is in the memory of the master.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ClusterClient:
         self.topic = topic
         self.acknowledged: set[int] = set()
         self.repeated = 0
-        """Sends that came again because their answer did not come, or was a refusal."""
+        """Sends that were repeated after a refusal or without an answer."""
         self.answered: list[tuple[float, str]] = []
-        """Each time at which another broker than before acknowledged a send, and its address."""
+        """Each change of the acknowledging broker: time and address."""
         self._nameserver = nameserver
         self._at_once = at_once
         self._send_s = send_s
@@ -73,7 +73,7 @@ class ClusterClient:
         self._tasks = [asyncio.create_task(self._send_on()) for _ in range(self._at_once)]
 
     async def stop(self) -> None:
-        """End sending. Raises what ended it before."""
+        """End sending. Raises the error that ended it earlier."""
         for task in self._tasks:
             task.cancel()
         for found in await asyncio.gather(*self._tasks, return_exceptions=True):
@@ -89,7 +89,7 @@ class ClusterClient:
             await self._client.close()
 
     async def route(self) -> TopicRoute | None:
-        """Return the route of the topic, or of the one that new topics are made from."""
+        """Return the route of the topic, or of the template for new topics."""
         for topic in (self.topic, _TEMPLATE):
             header = GetRouteInfoRequestHeader(topic=topic)
             request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_fields())

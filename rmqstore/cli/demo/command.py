@@ -1,10 +1,11 @@
-"""`demo`: the main job on real input, with proofs.
+"""`demo`: the main functions on real input, with proofs.
 
-It opens a store that the real Java store wrote, imports a public data set, asks for messages by
-queue, tag, key and time, kills a writer in the middle of its work, recovers and counts. Then three
-replicas lose their master and lose no message, and Spark queries the store, follows a writer, and
-compares replicas. Last, a group of three brokers with three controllers and a nameserver, each in a
-process of its own, goes on without a loss when its master is killed under load.
+It opens a store that the real Java store wrote, imports a public data set, and queries messages by
+queue, tag, key and time. It kills a writer during its work, recovers the store and counts. Then
+three replicas lose their master without losing a message, and Spark queries the store, follows a
+writer, and compares replicas. Last, a group of three brokers with three controllers and a
+nameserver, each in a separate process, continues without a loss when its master is killed under
+load.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _golden_archive() -> Path:
 
 
 def _flights_archive() -> Path:
-    # Found without being imported: the package asks for another that is not needed here.
+    # Found without an import: the package requires another package that is not needed here.
     spec = importlib.util.find_spec(DATA_SET)
     if spec is None or not spec.submodule_search_locations:
         raise fail(f"the demo needs the data of {DATA_SET}; run: make demo", ExitCode.FAILED)
@@ -63,7 +64,7 @@ def demo(
         typer.Option(metavar="DIR", help="Work in this empty folder and leave it there."),
     ] = None,
 ) -> ExitCode:
-    """Show the main job on real input, with proofs; exit with 1 when one fails.
+    """Show the main functions on real input, with proofs; exit with 1 when a proof fails.
 
     Needs a clone of the project and the extra `test`: make demo.
     """

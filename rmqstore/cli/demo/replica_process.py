@@ -1,9 +1,9 @@
-"""A replica in a process of its own, for `rmqstore demo`.
+"""A replica in a separate process, for `rmqstore demo`.
 
     python -m rmqstore.cli.demo.replica_process PATH BROKER_ID
 
-Takes commands as lines of JSON and answers each with one. Between the answers it tells which
-messages were acknowledged, as soon as they are. Ends when its standard input does.
+Receives commands as lines of JSON and answers each with a line. Between the answers it reports
+acknowledged messages immediately. It ends at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Node:
         doing: Callable[..., dict[str, Any] | None] = getattr(self, f"_do_{command['do']}")
         return doing(**{name: value for name, value in command.items() if name != "do"}) or {}
 
-    # ---- what it can be asked to do
+    # ---- commands
 
     def _do_status(self) -> dict[str, Any]:
         status = self.replica.status()
@@ -73,12 +73,12 @@ class _Node:
         self.replica.become_slave(address, epoch)
 
     def _do_write(self, start: int, rate: int) -> None:
-        """Begins to put messages from number *start* on, *rate* a second; 0: as many as it can."""
+        """Begins to put messages from number *start* on, *rate* a second; 0: without a limit."""
         self._writer = threading.Thread(target=self._write, args=(start, rate))
         self._writer.start()
 
     def _do_pile(self, size_bytes: int) -> dict[str, Any]:
-        """Puts what no other replica is waited for with."""
+        """Puts messages without waiting for other replicas."""
         bodies = [_PILED_BODY] * (size_bytes // len(_PILED_BODY) + 1)
         self.store.put_many(bodies, topic=_PILED_TOPIC, durability=Durability.MEMORY)
         return self._do_status()
@@ -110,7 +110,7 @@ class _Node:
 
 
 def _report(reply: Mapping[str, Any]) -> None:
-    # Written at once and whole, whichever thread does it.
+    # One write, so that lines of different threads do not mix.
     os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
 
 
@@ -129,6 +129,6 @@ def _run(path: str, broker_id: int) -> None:
 
 
 if __name__ == "__main__":
-    # The killed master held messages that no other replica has. Their cut is part of the demo.
+    # The killed master held messages that no other replica has. Cutting them is part of the demo.
     logging.getLogger("rmqstore").addHandler(logging.NullHandler())
     _run(sys.argv[1], int(sys.argv[2]))

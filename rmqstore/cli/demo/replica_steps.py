@@ -1,5 +1,5 @@
-"""The steps of `demo` that replicas do: a master is killed under load, another takes over, the old
-one comes back and gives up what nobody had acknowledged."""
+"""The replica steps of `demo`: a master is killed under load, another replica takes over, and the
+old master comes back and cuts off messages that were never acknowledged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["REPLICAS", "TOPIC", "Done", "show"]
 
 REPLICAS = 3
 TOPIC = "ledger"
-"""Where the messages lie that are counted."""
+"""Topic of the counted messages."""
 
 _ACKNOWLEDGED_BEFORE_KILL = 20_000
 _ACKNOWLEDGED_AFTER, _RATE_AFTER = 5_000, 10_000
@@ -39,7 +39,7 @@ _PILED_BYTES = 32 << 20
 _FIRST_EPOCH = 1
 
 _NUMBER = slice(MESSAGE.index("%"), MESSAGE.index("%") + 9)
-"""Where a body has its number."""
+"""Position of the number in a body."""
 
 _TIMEOUT_S = 20.0
 _LOOK_S = 0.01
@@ -57,8 +57,7 @@ def show(folder: Path, done: Done) -> None:
 
 
 class _Node:
-    """A replica in a process of its own. A context manager: leaving it kills the process if it did
-    not end."""
+    """A replica in a separate process. Leaving the context kills the process if it still runs."""
 
     def __init__(self, path: Path, broker_id: int) -> None:
         self.path = path
@@ -93,14 +92,14 @@ class _Node:
         return sum(map(len, self.acknowledged))
 
     def ask(self, do: str, **members: Any) -> dict[str, Any]:
-        """Have a command done and return the answer. Raises StoreError."""
+        """Send a command and return the answer. Raises StoreError."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do} | members) + "\n")
         self._process.stdin.flush()
         return self.answer()
 
     def ask_until(self, is_so: Callable[[Mapping[str, Any]], bool], what: str) -> None:
-        """Ask for the status until it *is_so*. Raises StoreError."""
+        """Query the status until it satisfies *is_so*. Raises StoreError."""
         _until(lambda: is_so(self.ask("status")), what)
 
     def answer(self) -> dict[str, Any]:
@@ -131,7 +130,7 @@ class _Node:
                 pipe.close()
 
     def close(self) -> int:
-        """Have the store closed and return the exit code."""
+        """Close the store and return the exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         code = self._process.wait(_TIMEOUT_S)
@@ -141,7 +140,7 @@ class _Node:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            # The last line of a process that is killed may be cut.
+            # The last line of a killed process may be incomplete.
             if not line.endswith("\n"):
                 break
             reply = json.loads(line)
@@ -158,13 +157,13 @@ class _Steps:
         self._stack = stack
         self._paths = [folder / f"replica-{number}.store" for number in range(1, REPLICAS + 1)]
         self._started: list[_Node] = []
-        """All processes started so far; the puts that they reported as acknowledged count."""
+        """All processes started so far, whose acknowledged puts are counted."""
 
         self._nodes: list[_Node] = []
         self._master: _Node | None = None
         self._address = ""
         self._taken_at = 0
-        """Where the epoch of the second master begins."""
+        """Start offset of the second master's epoch."""
 
     def write_until_killed(self) -> None:
         began = time.monotonic()
@@ -181,7 +180,7 @@ class _Steps:
         first.ask("write", start=0, rate=0)
         _until(lambda: first.count >= _ACKNOWLEDGED_BEFORE_KILL, "acknowledgements")
 
-        # Cut off for a moment, so that the master surely holds what nobody else does.
+        # Cut off briefly, so that the master certainly holds messages that no other replica has.
         for each in slaves:
             each.signal(signal.SIGSTOP)
         try:
@@ -200,7 +199,7 @@ class _Steps:
         began = time.monotonic()
 
         for each in self._nodes:
-            # What had come through before the master died is still being taken in.
+            # Bytes that arrived before the master died are still being appended.
             each.ask_until(lambda status: not status["linked"], "the connection's end")
 
         held = {each.broker_id: each.ask("status") for each in self._nodes}
@@ -219,7 +218,7 @@ class _Steps:
 
         seconds = time.monotonic() - began
         proof = (
-            f"replica {best.broker_id}, which held most, is master of epoch {epoch} from byte "
+            f"replica {best.broker_id}, with the longest log, is master of epoch {epoch} from byte "
             f"{self._taken_at} on; {best.count} messages acknowledged since"
         )
         self._done("promote another", best.count, seconds, proof, epoch == _FIRST_EPOCH + 1)
@@ -234,7 +233,7 @@ class _Steps:
         self._master.ask("wait", copies=REPLICAS, timeout=_TIMEOUT_S)
         seconds = time.monotonic() - began
         lost = end - self._taken_at
-        proof = f"{lost} bytes that no other replica had were cut off its log; it holds all again"
+        proof = f"{lost} bytes that no other replica had were cut off its log; it is in sync again"
         self._done("take the old one back", 1, seconds, proof, lost >= _PILED_BYTES // 2)
 
     def compare(self) -> None:

@@ -1,4 +1,4 @@
-"""The steps of `demo` that Spark does: a query, a stream that follows a writer, two replicas."""
+"""The Spark steps of `demo`: a query, a stream that follows a writer, a comparison of replicas."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _TURNED_BYTES = 3
 def show(
     folder: Path, path: Path, topic: str, flown: Mapping[tuple[int, str], int], done: Done
 ) -> None:
-    """Do all steps on the closed store at *path*, in *folder*; without Spark say why not.
+    """Run all steps on the closed store at *path*, in *folder*; without Spark print the reason.
 
-    *topic* holds the flights; *flown* says how many there were by month and origin.
+    *topic* holds the flights; *flown* is their number by month and origin.
     """
     try:
         with _session(folder) as spark:
@@ -70,11 +70,11 @@ def _session(folder: Path) -> Iterator[SparkSession]:
     )
 
     print("Spark is starting", flush=True)
-    # PySpark says of each pandas from 3.0 on that it may not work; nothing here uses any.
+    # PySpark warns about pandas 3.0 and later; this module does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-    # Workers import this package from where this process has it.
+    # Workers import this package from the same place as this process.
     package = str(Path(rmqstore.__file__).parents[1])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, before)))
@@ -146,8 +146,8 @@ class _Steps:
         self.done("follow a writer", rows, seconds, proof, right and batches >= _BATCHES_WANTED)
 
     def _follow(self, table: Path) -> tuple[int, int]:
-        """Returns how many messages the writer reported as acknowledged, and how many batches
-        brought some."""
+        """Returns the number of messages that the writer reported as acknowledged, and the number
+        of batches with messages."""
         followed = (
             self.spark.readStream.format("rmqstore")
             .option("topic", _FOLLOWED)
@@ -159,8 +159,8 @@ class _Steps:
             followed.writeStream.format("parquet")
             .option("path", str(table))
             .option("checkpointLocation", str(self.folder / "followed.checkpoint"))
-            # Between triggers nobody asks the source: stopped in the middle of an answer, Spark's
-            # worker prints a traceback.
+            # Stop between triggers, when Spark does not call the source: stopped during a call,
+            # Spark's worker prints a traceback.
             .trigger(processingTime="200 milliseconds")
             .start()
         )
@@ -174,8 +174,8 @@ class _Steps:
             query.stop()
 
     def _write_until(self, batches: Callable[[], int]) -> int:
-        """Returns how many messages a writer reported as acknowledged. The writer gets a request to
-        end after enough batches."""
+        """Returns the number of messages that a writer reported as acknowledged. The writer is
+        requested to end after enough batches."""
         arguments = [
             sys.executable,
             "-m",
@@ -241,7 +241,7 @@ class _Steps:
 
 
 def _batches(query: StreamingQuery) -> int:
-    """How many batches brought messages."""
+    """Returns the number of batches with messages."""
     return sum(each.numInputRows > 0 for each in query.recentProgress)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 __all__ = ["Done", "Step", "Steps", "process_command"]
 
 Done = Callable[[str, int, float, str, bool], None]
-"""Takes what was done, how many messages, in how many seconds, the proof and whether it holds."""
+"""Receives a step's name, number of messages, seconds, proof, and whether the proof holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,5 @@ class Steps:
 
 
 def process_command(name: str, *arguments: object) -> list[str]:
-    """Return the command that runs a module of the demo in a process of its own."""
+    """Return the command that runs a module of the demo in a separate process."""
     return [sys.executable, "-m", f"rmqstore.cli.demo.{name}", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""The steps of the demo on single stores: one of the Java store's, an import, questions, a kill."""
+"""The demo's steps on single stores: a store of Java, an import, queries, a killed writer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FIND_MAX = 10_000
 
 @dataclass(slots=True)
 class Flights:
-    """What the source says, counted while it is read."""
+    """Counts of the source data, made while it is read."""
 
     total: int = 0
     by_month: Counter[int] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ class Flights:
 
 
 class StoreSteps:
-    """The steps on single stores, in *folder*; the one of the flights stays at *path*."""
+    """The steps on single stores, in *folder*; the store of the flights stays at *path*."""
 
     def __init__(self, folder: Path, done: Done) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class StoreSteps:
         self.middle_ms = 0
         """A store time in the middle of the import."""
 
-    # ---- a store of the Java store's
+    # ---- a store that Java wrote
 
     def open_golden(self, archive: Path) -> None:
         case = _unpack(archive, self.folder)
@@ -143,7 +143,7 @@ class StoreSteps:
         if plane not in ("", "NA"):
             flights.by_plane[plane] += 1
 
-    # ---- questions
+    # ---- queries
 
     def ask(self) -> None:
         print("3. questions", flush=True)
@@ -235,7 +235,8 @@ class StoreSteps:
         self.done("verify", found.records, seconds, proof, right)
 
     def _write_and_kill(self) -> int:
-        """Returns how many messages the writer had reported as acknowledged when it died."""
+        """Returns the number of messages that the writer had reported as acknowledged when it
+        died."""
         arguments = [
             sys.executable,
             "-m",
@@ -263,7 +264,7 @@ class StoreSteps:
 
 def _unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as packed:
-        # The filter exists from 3.11.4 on and is asked for by later releases.
+        # The filter exists since Python 3.11.4, and later releases require it.
         packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         packed.extractall(folder)
     return folder / archive.name.partition(".")[0]

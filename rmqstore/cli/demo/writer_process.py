@@ -1,10 +1,10 @@
-"""The process that `rmqstore demo` kills: it stores numbered messages and tells which ones were
-acknowledged.
+"""The process that `rmqstore demo` kills: it stores numbered messages and reports the acknowledged
+ones.
 
     python -m rmqstore.cli.demo.writer_process PATH TOPIC [MESSAGES_A_SECOND]
 
-Without a rate it writes as fast as it can, until it is killed. With one it closes the store and
-ends when its standard input does.
+Without a rate it writes as fast as it can, until it is killed. With a rate it closes the store and
+ends at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqstore import Durability, Message
 __all__ = ["MESSAGE", "REPEATED", "body_of"]
 
 MESSAGE, REPEATED = "message %09d ", 8
-"""A body is this text with its number, so many times."""
+"""A body is this text with its number, repeated."""
 
 _BATCH = 64
 
@@ -39,7 +39,7 @@ def _write(path: str, topic: str, *, rate: int | None = None) -> None:
                 durability=Durability.DISK,
             )
             first += _BATCH
-            # Written at once and whole: everything below the number was acknowledged.
+            # One write: all messages below the number were acknowledged.
             os.write(sys.stdout.fileno(), b"%d\n" % first)
 
 
