@@ -12,29 +12,11 @@ from typing import Any
 
 from tests.support import java
 from tests.support.hosts import Hosts
-from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S
+from tests.support.java_cluster import LIMIT_S
 from tests.support.java_replica import Replica
+from tests.support.relayed_broker import SMALL
 
 _MEMORY = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
-_POOLS = (
-    *("sendMessage", "putMessageFuture", "pullMessage", "litePullMessage", "ackMessage"),
-    *("processReplyMessage", "queryMessage", "adminBroker", "clientManage"),
-    *("consumerManage", "heartbeat", "endTransaction"),
-)
-_SMALL = {
-    "brokerClusterName": CLUSTER,
-    "brokerName": GROUP,
-    "mappedFileSizeCommitLog": 1048576,
-    "mappedFileSizeConsumeQueue": 20000,
-    "mappedFileSizeTimerLog": 1048576,
-    "maxHashSlotNum": 5000,
-    "maxIndexNum": 20000,
-    "timerWheelEnable": "false",
-    "useEpollNativeSelector": "false",
-    "diskMaxUsedSpaceRatio": 95,
-    "registerNameServerPeriod": 10000,
-    **{f"{pool}ThreadPoolNums": 2 for pool in _POOLS},
-}
 
 
 def controller_settings(host: str, port: int, home: Path, *, is_jraft: bool) -> dict[str, Any]:
@@ -91,7 +73,7 @@ class JavaSide:
             "storePathRootDir": home / "store",
             "storePathCommitLog": home / "store" / "commitlog",
         }
-        lines = (f"{key}={value}\n" for key, value in {**_SMALL, **own, **settings}.items())
+        lines = (f"{key}={value}\n" for key, value in {**SMALL, **own, **settings}.items())
         config.write_text("".join(lines))
         started = self._start("peer.cluster.Server", home, "broker", str(config))
         await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
@@ -143,7 +125,8 @@ class JavaSide:
                 "-Dpeer.log.level=WARN",
             ),
             *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
-            "-Djava.net.preferIPv4Stack=true",
+            # Else each server makes a key and a certificate of its own when it starts.
+            *("-Dtls.server.mode=disabled", "-Djava.net.preferIPv4Stack=true"),
             *(f"-D{key}={value}" for key, value in properties.items()),
         )
         command = java.command(self.release, program, *arguments, flags=flags)

@@ -24,6 +24,8 @@ from tests.support.waiting import spin_until
 
 _ASK_S = 10.0
 _PAUSE_S = 0.1
+_TABLES_PAUSE_S = 0.5
+"""Between two looks at the tables, which a Java slave takes over every ten seconds only."""
 
 
 class Controllers(enum.Enum):
@@ -127,7 +129,7 @@ class MixedCluster(JavaCluster):
             return not why
 
         try:
-            spin_until(are_equal, "equal tables", timeout=LIMIT_S, pause=_PAUSE_S)
+            spin_until(are_equal, "equal tables", timeout=LIMIT_S, pause=_TABLES_PAUSE_S)
         except AssertionError as error:
             raise AssertionError(f"{error}; {why}") from None
         for each in tables:

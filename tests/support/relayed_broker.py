@@ -24,9 +24,31 @@ if TYPE_CHECKING:
 CLUSTER = "PeerCluster"
 GROUP = "broker-a"
 
-_SETTINGS = {
+_POOLS = (
+    *("sendMessage", "putMessageFuture", "pullMessage", "litePullMessage", "ackMessage"),
+    *("processReplyMessage", "queryMessage", "adminBroker", "clientManage"),
+    *("consumerManage", "heartbeat", "endTransaction"),
+)
+SMALL = {
     "brokerClusterName": CLUSTER,
     "brokerName": GROUP,
+    "mappedFileSizeCommitLog": 1048576,
+    "mappedFileSizeConsumeQueue": 20000,
+    "mappedFileSizeTimerLog": 1048576,
+    "maxHashSlotNum": 5000,
+    "maxIndexNum": 20000,
+    "timerWheelEnable": "false",
+    "useEpollNativeSelector": "false",
+    "diskMaxUsedSpaceRatio": 95,
+    "registerNameServerPeriod": 10000,
+    # A broker of 5.5.0 keeps a core busy until this time after its start; by default, ten seconds.
+    "transactionMetricFlushInterval": 200,
+    **{f"{pool}ThreadPoolNums": 2 for pool in _POOLS},
+}
+"""Settings of a Java broker of few threads and small files."""
+
+_SETTINGS = {
+    **SMALL,
     "brokerId": -1,
     "brokerRole": "SLAVE",
     "flushDiskType": "SYNC_FLUSH",
@@ -42,24 +64,7 @@ _SETTINGS = {
     "haMaxTimeSlaveNotCatchup": 3000,
     "haSendHeartbeatInterval": 500,
     "haHousekeepingInterval": 4000,
-    "registerNameServerPeriod": 10000,
     "defaultTopicQueueNums": 4,
-    "mappedFileSizeCommitLog": 1048576,
-    "mappedFileSizeConsumeQueue": 20000,
-    "mappedFileSizeTimerLog": 1048576,
-    "maxHashSlotNum": 5000,
-    "maxIndexNum": 20000,
-    "timerWheelEnable": "false",
-    "useEpollNativeSelector": "false",
-    "diskMaxUsedSpaceRatio": 95,
-    **{
-        f"{pool}ThreadPoolNums": 2
-        for pool in (
-            *("sendMessage", "putMessageFuture", "pullMessage", "litePullMessage", "ackMessage"),
-            *("processReplyMessage", "queryMessage", "adminBroker", "clientManage"),
-            *("consumerManage", "heartbeat", "endTransaction"),
-        )
-    },
 }
 
 
