@@ -40,7 +40,8 @@ export PYTHONDONTWRITEBYTECODE :=
 RMQ_SEED := $(or $(RMQ_SEED),$(shell date +%s))
 # The one for C-Raft is built where libraft is installed.
 EXTENSIONS = rmqstore._native.core $(and $(wildcard rmqstore/_native/raft.*.so),rmqstore._native.raft)
-NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id])
+NATIVE := $(wildcard csrc/*.h csrc/*/*.[ch] rmqstore/_native/*.pyx rmqstore/_native/*.px[id] \
+	rmqstore/spark/jvm/java/org/rmqstore/spark/*.java)
 
 .PHONY: bench bench-replicate bench-spark clean demo fuzz lint quick sim soak test types
 .DELETE_ON_ERROR:
@@ -96,7 +97,7 @@ soak: $(VENV)/extension
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
-	rm -f rmqstore/_native/*.so
+	rm -f rmqstore/_native/*.so rmqstore/spark/jvm/*.jar
 	find rmqstore tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/installed: pyproject.toml setup.py

@@ -6,8 +6,10 @@
     frame = spark.read.format("rmqstore").option("topic", "orders").load("/data/broker-a/store")
     narrow = rmq.scan(spark, "/data/broker-a/store", columns=["queueId", "queueOffset"])
 
-Spark tells a Python source neither the columns a query uses nor its conditions. What a query does
-not need is left out by the options, or by the arguments of `scan`.
+Where the session has the package's jar, as those of `session` have, Spark's own virtual machine
+reads, and only the columns and rows that a query needs. Spark tells the Python source, which reads
+elsewhere, neither columns nor conditions: there the options, or the arguments of `scan`, leave out
+what a query does not need.
 
 Importing this package needs no pyspark; the calls do, and raise MissingExtraError without it.
 """
@@ -20,12 +22,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import ArgumentError
+from rmqstore.spark.jvm import jar_path
 from rmqstore.spark.session import java_home, missing_spark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["java_home", "register", "scan", "session"]
+__all__ = ["jar_path", "java_home", "register", "scan", "session"]
 
 Place = str | int | datetime | Mapping[str, Mapping[int | str, int]]
 """Where a read starts or ends: "earliest", "latest", a store timestamp in milliseconds or as a

@@ -21,6 +21,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import CorruptionError, DiskError, MissingExtraError, NotFoundError, StoreError
+from rmqstore.spark import texts
 
 __all__ = ["Folder", "OpenFiles", "RangeFile", "expand", "is_local", "join", "open_file"]
 
@@ -242,7 +243,7 @@ def _refusal(path: str, error: OSError) -> StoreError:
     if isinstance(error, StoreError):
         return error
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return NotFoundError(f"{path} does not exist")
+        return NotFoundError(texts.MISSING.format(path=path))
     reason = os.strerror(error.errno) if error.errno else str(error)
     return DiskError(error.errno or 0, f"{path}: {reason}")
 

@@ -229,6 +229,13 @@ class Options:
         codec=of.size(_BATCH_BYTES_MAX),
         help="text and bodies in a batch on the way to Spark, at most 1024m",
     )
+    reader: Literal["auto", "jvm", "python"] = _option(
+        "reader",
+        "auto",
+        codec=of.one_of("auto", "jvm", "python"),
+        help="who reads: `jvm`, `python`, or `auto` for the JVM where it can, above",
+        effect="batch",
+    )
     max_bytes_per_trigger: int | None = _option(
         "maxBytesPerTrigger",
         None,
@@ -272,6 +279,19 @@ class Options:
             heading = f"{count} wrong option{'' if count == 1 else 's'}:"
             raise ArgumentError("\n  ".join((heading, *wrong)))
         return cls(**values)
+
+    @classmethod
+    def parse_for_either(cls, options: Mapping[str, str]) -> Options:
+        """Return the options of a query of either kind: Spark does not say which it asks for, and a
+        stream may start at the end. Raises as `parse` does for a batch query.
+        """
+        try:
+            return cls.parse(options)
+        except ArgumentError as wrong:
+            try:
+                return cls.parse(options, streaming=True)
+            except ArgumentError:
+                raise wrong from None
 
     @property
     def by_topic(self) -> bool:

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 __all__ = [
+    "DAMAGE_COLUMNS",
     "Column",
     "ColumnChoice",
     "arrow_schema",
+    "check_fields",
     "check_user_schema",
     "columns_of",
+    "ddl",
     "validated_names",
     "known_columns",
     "native_names",
+    "native_of",
     "struct",
 ]
 
@@ -78,8 +82,10 @@ _HEADERS = Column("headers", "properties", "ARRAY<STRUCT<key: STRING, value: BIN
 _TAGS_CODE = Column("tagsCode", "tags_code", "BIGINT")
 _RECORD = Column("record", "record", "BINARY")
 _ERROR = Column("error", None, "STRING")
-# Of those that no Kafka source has, what a row that stands for damage needs.
-_KAFKA_DAMAGE = tuple(each for each in _COLUMNS if each.name in ("physicalOffset", "size", "path"))
+DAMAGE_COLUMNS = frozenset(("physicalOffset", "size", "path", "error"))
+"""What a row that stands for damage has."""
+# Of those that no Kafka source has, what such a row needs.
+_KAFKA_DAMAGE = tuple(each for each in _COLUMNS if each.name in DAMAGE_COLUMNS)
 
 
 class ColumnChoice(Protocol):
@@ -143,6 +149,17 @@ def native_names(columns: Sequence[str], options: ColumnChoice) -> dict[str, str
     return {name: known[name] for name in validated_names(columns, kafka=options.kafka_names)}
 
 
+def native_of(name: str, *, kafka: bool) -> str | None:
+    """Return the core's column for the column *name*, None for none."""
+    return next((column.native for column in _known(kafka) if column.name == name), None)
+
+
+def ddl(names: Iterable[str], *, kafka: bool) -> str:
+    """Return the columns *names* as Spark's language for schemas has them, in this order."""
+    types = {column.name: column.ddl for column in _known(kafka)}
+    return ", ".join(f"`{name}` {types[name]}" for name in names)
+
+
 def struct(names: Iterable[str], kafka: bool) -> StructType:
     """Return Spark's schema of the columns *names*, in this order."""
     from pyspark.sql.types import StructType
@@ -155,31 +172,38 @@ def struct(names: Iterable[str], kafka: bool) -> StructType:
 
 
 def check_user_schema(schema: StructType, options: ColumnChoice) -> tuple[str, ...]:
-    """Return the names of the columns of a schema that a user gave.
+    """Return the names of the columns of a schema that a user gave; raises as `check_fields`."""
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return check_fields(fields, options)
+
+
+def check_fields(fields: Sequence[tuple[str, str]], options: ColumnChoice) -> tuple[str, ...]:
+    """Return the names of *fields*, which are names and types in Spark's short form.
 
     Raises ArgumentError for unknown columns, which names the nearest, and for wrong types; all of
     them in one message.
     """
-    types = _types(options.kafka_names)
+    types = {column.name: _short(column.ddl) for column in _known(options.kafka_names)}
     known = {name.lower(): name for name in types}
     wrong = []
 
-    for field in schema.fields:
-        wanted = types.get(field.name)
+    for name, found in fields:
+        wanted = types.get(name)
         if wanted is None:
-            wrong.append(f"there is no column {field.name}; {_nearest(field.name, known)}")
-        elif field.dataType.simpleString() != wanted.simpleString():
-            wrong.append(
-                f"column {field.name} is {wanted.simpleString().upper()}, not "
-                f"{field.dataType.simpleString().upper()}"
-            )
+            wrong.append(f"there is no column {name}; {_nearest(name, known)}")
+        elif found != wanted:
+            wrong.append(f"column {name} is {wanted.upper()}, not {found.upper()}")
 
-    names = tuple(field.name for field in schema.fields)
+    names = tuple(name for name, _ in fields)
     wrong += [f"column {name} is there twice" for name in set(names) if names.count(name) > 1]
 
     if wrong:
         raise ArgumentError(f"the schema does not fit: {'; '.join(wrong)}")
     return names
+
+
+def _short(ddl: str) -> str:
+    return ddl.lower().replace(": ", ":").replace(", ", ",")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.errors import MissingExtraError
+from rmqstore.spark.jvm import jar_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,7 @@ def session(
     """Return a builder of Spark sessions for this source; `getOrCreate()` starts one.
 
     *master* is local[*] unless given, *config* are Spark properties that go over those set here.
+    The jar of this package, where it was built, is added to spark.jars.
     JAVA_HOME is set for this process as `java_home` finds it, and PYSPARK_PYTHON, unless set, to
     this interpreter, for Spark's own default is the `python3` of the PATH.
     Raises MissingExtraError without pyspark or without Java.
@@ -67,7 +69,11 @@ def session(
     master = master or "local[*]"
     builder = SparkSession.builder.master(master).appName(name)
     local = _LOCAL_CONFIG if master.startswith("local") else {}
-    for key, value in {**_CONFIG, **local, **(config or {})}.items():
+    settings = {**_CONFIG, **local, **(config or {})}
+    jar = jar_path()
+    if jar is not None:
+        settings["spark.jars"] = ",".join(filter(None, (settings.get("spark.jars"), str(jar))))
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
 

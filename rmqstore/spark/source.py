@@ -38,25 +38,21 @@ class RmqStoreDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for."""
-        from rmqstore.errors import ArgumentError
         from rmqstore.spark import schema
         from rmqstore.spark.options import Options
 
-        try:
-            options = Options.parse(self.options)
-        except ArgumentError as wrong:
-            # Spark does not say for which kind of query it asks; a stream may start at the end.
-            try:
-                options = Options.parse(self.options, streaming=True)
-            except ArgumentError:
-                raise wrong from None
+        options = Options.parse_for_either(self.options)
         return schema.struct(schema.columns_of(options), options.kafka_names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of *schema*, all or some of the source's, in any order."""
+        from rmqstore.spark.jvm import needs_jar
         from rmqstore.spark.options import Options
 
-        return RmqStoreReader(Options.parse(self.options), schema)
+        options = Options.parse(self.options)
+        if options.reader == "jvm":
+            raise needs_jar()
+        return RmqStoreReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log."""

@@ -48,8 +48,10 @@ _OPAQUE_TYPES = ("pthread_mutex_t", "pthread_cond_t", "pthread_t", "sem_t")
 
 
 def core_files(pattern: str) -> list[Path]:
-    """Return the files of csrc, but for those that need libraft."""
-    return sorted(path for path in SOURCES.rglob(pattern) if path.parent.name != "raft")
+    """Return the files of csrc, but for those that need libraft or a JDK."""
+    return sorted(
+        path for path in SOURCES.rglob(pattern) if path.parent.name not in ("raft", "jni")
+    )
 
 
 def is_sanitized() -> bool:

@@ -92,9 +92,11 @@ FILE_SYSTEM_CALL = re.compile(
 C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 # A file includes headers of its own folder or of one before it.
-C_FOLDERS = ("base", "format", "file", "index", "log", "store", "columns", "replica", "raft")
+C_FOLDERS = ("base", "format", "file", "index", "log", "store", "columns", "replica", "raft", "jni")
 # This folder is an extension of its own, which is left out where libraft is not installed.
 RAFT_HEADERS = {"raft.h", "raft/uv.h", "uv.h"}
+# And this one is a library for Java, which is left out where there is no JDK.
+JNI_HEADERS = {"jni.h"}
 C_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)', re.MULTILINE)
 
 C_FILES = [name for name in tree.files() if re.fullmatch(r"csrc/.+\.[ch]", name)]
@@ -248,6 +250,7 @@ def test_c_sources_include_only_libc_pthread_and_csrc() -> None:
                 if bracket == '"'
                 else C_HEADERS.fullmatch(header)
                 or (name.startswith("csrc/raft/") and header in RAFT_HEADERS)
+                or (name.startswith("csrc/jni/") and header in JNI_HEADERS)
             )
         ]
     assert C_FILES

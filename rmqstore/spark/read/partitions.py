@@ -8,14 +8,15 @@ the last unit as without topics. Both ways give the same rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rmqstore.errors import NotFoundError, OffsetOutOfRange
 from rmqstore.spark.options import Options
 from rmqstore.spark.read.absent import check_topics
+from rmqstore.spark.read.conditions import EVERYTHING, Conditions, Interval
 from rmqstore.spark.read.layout import Layout, QueueFiles
-from rmqstore.spark.read.queue_ranges import range_of, ranges_of
+from rmqstore.spark.read.queue_ranges import narrowed, range_of, ranges_of
 from rmqstore.spark.read.queue_splits import WantedUnits, splits_of, wanted_bytes
 from rmqstore.spark.read.ranges import FileRange, Partition, QueueRange, Split
 from rmqstore.spark.read.records import Log
@@ -47,12 +48,14 @@ def plan(
     *,
     start: Mapping[str, int] | None = None,
     stop: Mapping[str, int] | None = None,
+    conditions: Conditions = EVERYTHING,
 ) -> Plan:
     """Return the partitions for reading the stores as *options* say.
 
     *start* and *stop* are record boundaries by name of store; a store with a start goes on
     from an earlier query, whose starting options no longer count, and with a mapping, even an empty
-    one, topics may come later. Raises OffsetOutOfRange for bounds that no queue or log has
+    one, topics may come later. *conditions* narrow what is read and are no reason for an error; a
+    reader has to apply them as well. Raises OffsetOutOfRange for bounds that no queue or log has
     (any more) and NotFoundError for files that are missing in between; both become notes with
     `fail_on_data_loss` off. Raises NotFoundError, too, for topics that are not there and for queues
     without any message since the time asked for.
@@ -64,6 +67,7 @@ def plan(
         _StorePlan(
             layout,
             options,
+            conditions,
             start=(start or {}).get(layout.name),
             stop=(stop or {}).get(layout.name),
         )
@@ -87,11 +91,18 @@ class _StorePlan:
     """The part of one store in a plan."""
 
     def __init__(
-        self, layout: Layout, options: Options, *, start: int | None, stop: int | None
+        self,
+        layout: Layout,
+        options: Options,
+        conditions: Conditions,
+        *,
+        start: int | None,
+        stop: int | None,
     ) -> None:
         self.notes: list[str] = []
         self._layout = layout
         self._options = options
+        self._conditions = conditions
 
         self._goes_on = start is not None
         self._start = max(layout.start, layout.start if start is None else start)
@@ -117,8 +128,10 @@ class _StorePlan:
     def splits(self, size: int) -> list[Split]:
         """Return what to read, in splits of about *size* bytes."""
         layout, options = self._layout, self._options
-        begin_ms, end_ms = options.begin_ms, options.end_ms
-        max_step_ms = options.max_clock_step_ms if _is_timed(options) else None
+        begin_ms = max(options.begin_ms, self._conditions.store_ms[0])
+        end_ms = min(options.end_ms, self._conditions.store_ms[1])
+        is_timed = _is_timed(options) or self._conditions.is_timed
+        max_step_ms = options.max_clock_step_ms if is_timed else None
 
         by_queue = [
             FileRange(file, start, min(stop, self._queues_end))
@@ -131,7 +144,7 @@ class _StorePlan:
             if stop > self._queues_end
         ]
 
-        if not self._ranges:
+        if not self._ranges or self._conditions.excludes_all:
             return []
 
         with Log(layout.files) as log:
@@ -141,7 +154,7 @@ class _StorePlan:
             for each in by_log:
                 if times.may_overlap(*times.of_file(each.file), begin_ms, end_ms):
                     splits += splitter.splits(each, size=size, begin_ms=begin_ms, end_ms=end_ms)
-        return splits
+        return list(_within(splits, self._conditions.physical_offsets))
 
     def _lose(self, text: str, bounds: tuple[int, int, int] | None = None) -> None:
         """Raise an error about something that is gone, or note it where that is accepted.
@@ -202,7 +215,11 @@ class _StorePlan:
         if any(ranges_of(options, topic) for topic in layout.doubtful):
             return [], self._start
 
-        chosen = [WantedUnits.of(queue, range_) for queue, range_ in wanted]
+        chosen = [
+            WantedUnits.of(queue, narrowed(range_, self._conditions))
+            for queue, range_ in wanted
+            if _may_have(queue, range_, self._conditions)
+        ]
         if wanted_bytes(chosen) > _SPARSE * (end - self._start):
             return [], self._start
 
@@ -262,6 +279,26 @@ def _newest_ms(queue: QueueFiles, log: Log) -> int | None:
         unit = units.unit(queue.end_unit - 1)
     record = log.record(unit.offset, size=unit.size)
     return None if record is None else record.store_timestamp
+
+
+def _may_have(queue: QueueFiles, range_: QueueRange, conditions: Conditions) -> bool:
+    """Return whether *conditions* leave anything of the queue's range."""
+    topics, queues = conditions.topics, conditions.queues
+    left = narrowed(range_, conditions)
+    return (
+        (topics is None or queue.topic in topics)
+        and (queues is None or queue.queue_id in queues)
+        and left.start < left.stop
+        and left.begin_ms < left.end_ms
+    )
+
+
+def _within(splits: Iterable[Split], offsets: Interval) -> Iterator[Split]:
+    """Yield what may hold records that begin at these physical offsets."""
+    first, stop = offsets
+    for split in splits:
+        if split.start < stop and split.stop > first:
+            yield replace(split, stop=min(split.stop, stop))
 
 
 def _is_timed(options: Options) -> bool:

@@ -8,9 +8,10 @@ from typing import Literal
 
 from rmqstore.spark.option_values import EARLIEST, LATEST, ByQueue
 from rmqstore.spark.options import Options
+from rmqstore.spark.read.conditions import EVERYTHING, Conditions
 from rmqstore.spark.read.ranges import QueueRange
 
-__all__ = ["EVERY_QUEUE", "choice", "range_of", "ranges_of"]
+__all__ = ["EVERY_QUEUE", "choice", "narrowed", "range_of", "ranges_of"]
 
 EVERY_QUEUE = -1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -26,10 +27,15 @@ def choice(options: Options) -> Callable[[bytes], tuple[QueueRange, ...] | None]
     return chosen
 
 
-def ranges_of(options: Options, topic: str) -> tuple[QueueRange, ...] | None:
-    """Return the ranges of a topic's queues that are wanted, None for none."""
+def ranges_of(
+    options: Options, topic: str, conditions: Conditions = EVERYTHING
+) -> tuple[QueueRange, ...] | None:
+    """Return the ranges of a topic's queues that are wanted, None for none.
+
+    Where *conditions* leave nothing of a queue, its range is empty.
+    """
     queues = _queues_of(options, topic)
-    if queues is None:
+    if queues is None or not (conditions.topics is None or topic in conditions.topics):
         return None
     named = [queue for queue in queues if queue != EVERY_QUEUE]
     for by_queue in (
@@ -41,8 +47,26 @@ def ranges_of(options: Options, topic: str) -> tuple[QueueRange, ...] | None:
         if isinstance(by_queue, dict) and EVERY_QUEUE in queues:
             named += [queue for queue in by_queue.get(topic, ()) if queue not in named]
     if EVERY_QUEUE in queues:
-        named.append(EVERY_QUEUE)
-    return tuple(_range(options, topic, queue) for queue in named)
+        others = sorted(conditions.queues or ())
+        named += [EVERY_QUEUE] if conditions.queues is None else others
+    return tuple(
+        narrowed(_range(options, topic, queue), conditions)
+        for queue in dict.fromkeys(named)
+        if conditions.queues is None or (queue in conditions.queues and queue >= 0)
+    )
+
+
+def narrowed(range_: QueueRange, conditions: Conditions) -> QueueRange:
+    """Return what *conditions* leave of a range."""
+    first, stop = conditions.queue_offsets
+    begin_ms, end_ms = conditions.store_ms
+    return QueueRange(
+        range_.queue_id,
+        max(range_.start, first),
+        min(range_.stop, stop),
+        max(range_.begin_ms, begin_ms),
+        min(range_.end_ms, end_ms),
+    )
 
 
 def range_of(options: Options, topic: str, queue_id: int) -> QueueRange | None:

@@ -74,6 +74,11 @@ class Split:
     weight: int = 0
     """About how many bytes a task reads of it."""
 
+    @property
+    def reach(self) -> int:
+        """Where the last record that may be read ends at most."""
+        return min(self.file.end, self.log_end)
+
     @classmethod
     def of(
         cls, layout: Layout, range_: FileRange, units: tuple[UnitRange, ...], *, weight: int

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from rmqstore._native import core
 from rmqstore.errors import CorruptionError, NotFoundError
-from rmqstore.spark import files
+from rmqstore.spark import files, texts
 from rmqstore.spark.options import Options
+from rmqstore.spark.read import sizes
 from rmqstore.spark.read.queue_ranges import choice
 from rmqstore.spark.read.ranges import Partition, Split
 from rmqstore.spark.read.record_offsets import RecordOffsets
@@ -24,13 +25,6 @@ from rmqstore.spark.read.shape import Damage, Shape
 from rmqstore.spark.schema import native_names
 
 __all__ = ["Window", "batches", "scan_of"]
-
-_LOCAL_WINDOW_BYTES = 1 << 20
-"""Small enough to stay in the processor's cache between the read and the decoding."""
-_REMOTE_WINDOW_BYTES = 8 << 20
-"""Large enough to make up for a request's way there and back."""
-_RECORD_BYTES = 4096
-"""How much is read for a lone record whose size is not known yet."""
 
 _ERROR_ROWS = 4096
 
@@ -119,7 +113,7 @@ def scan_of(
         selection,
         start=split.start,
         stop=split.stop,
-        file_end=_reach(split),
+        file_end=split.reach,
         check_crc=options.check_crc if check_crc is None else check_crc,
         unwrap=unwrap,
         dispatched_only=options.by_topic,
@@ -128,10 +122,6 @@ def scan_of(
         tags=options.tags,
         by_topic=options.by_topic,
     )
-
-
-def _reach(split: Split) -> int:
-    return min(split.file.start + split.file.size, split.log_end)
 
 
 def _pass_damage(scan: core.SegmentScan, window: Window, losses: _Losses) -> bool:
@@ -165,7 +155,7 @@ class Window:
         self._path = split.file.path
         self._store = split.store or "PATH"
         self._start = split.file.start
-        self._reach = _reach(split)
+        self._reach = split.reach
         self._offsets = offsets
         self._buffer = bytearray()
 
@@ -191,14 +181,13 @@ class Window:
         """Return what is wrong where the scan stopped, with the file's name and the cures."""
         at = scan.offset
         if self.is_cut:
-            what = f"the file ends within the record that begins at physical offset {at}"
+            what = texts.CUT.format(offset=at)
         elif scan.error is not None:
             what = str(scan.error)
         else:
-            what = f"nothing was written at physical offset {at}, where a record should begin"
+            what = texts.UNWRITTEN.format(offset=at)
         return CorruptionError(
-            f"{self._path}: {what} (byte {at - self._start} of the file); the option onCorrupt "
-            "takes skip to go on at the next whole record, or row to see each such place as a row",
+            texts.DAMAGE.format(path=self._path, what=what, byte=at - self._start),
             path=self._path,
             physical_offset=at,
             kind="commit log",
@@ -215,11 +204,11 @@ class Window:
         return max(end - start, 0)
 
     def _read_size(self, at: int, needed: int) -> int:
-        size = _LOCAL_WINDOW_BYTES if self._file.is_local else _REMOTE_WINDOW_BYTES
+        size = sizes.LOCAL_WINDOW_BYTES if self._file.is_local else sizes.REMOTE_WINDOW_BYTES
         if self._offsets is None:
             end = self.stop
         else:
-            end = self._offsets.last_before_gap(at) + _RECORD_BYTES
+            end = self._offsets.last_before_gap(at) + sizes.RECORD_BYTES
         return min(max(min(size, end - at), needed), self._reach - at)
 
 
@@ -251,9 +240,12 @@ class _Losses:
         """Count a split whose file, or a queue's, was deleted since the read was planned."""
         if self._fails_on_loss:
             raise NotFoundError(
-                f"{split.file.path}: {error}; {split.stop - split.start} bytes from physical "
-                f"offset {split.start} on were deleted after the read was planned; with the option "
-                "failOnDataLoss false it goes on without them"
+                texts.GONE.format(
+                    path=split.file.path,
+                    error=error,
+                    size=split.stop - split.start,
+                    start=split.start,
+                )
             ) from error
         self._gone.append(f"{split.file.path} [{split.start}, {split.stop})")
 
@@ -265,11 +257,9 @@ class _Losses:
     def warn(self) -> None:
         """Log what was left out, in all."""
         if self._first is not None:
-            _log.warning(
-                "%d places of %d bytes hold no readable message, first: %s",
-                self._count,
-                self._bytes,
-                self._first.error,
+            text = texts.LEFT_OUT.format(
+                count=self._count, size=self._bytes, error=self._first.error
             )
+            _log.warning("%s", text)
         if self._gone:
-            _log.warning("data loss: deleted since the read was planned: %s", ", ".join(self._gone))
+            _log.warning("%s", texts.LOST.format(places=", ".join(self._gone)))

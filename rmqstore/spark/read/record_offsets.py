@@ -12,18 +12,14 @@ import pyarrow.compute as pc
 
 from rmqstore._native import core
 from rmqstore.errors import NotFoundError
-from rmqstore.spark import files
+from rmqstore.spark import files, texts
+from rmqstore.spark.read import sizes
 from rmqstore.spark.read.ranges import Split, UnitRange
 
 __all__ = ["RecordOffsets"]
 
 _UNIT_BYTES = 20
 _READ_BYTES = 1 << 20
-
-_LOCAL_GAP_BYTES = 64 << 10
-"""Records that begin closer to each other than this are read at once: reading the gap
-costs less than another call."""
-_REMOTE_GAP_BYTES = 1 << 20
 
 
 class RecordOffsets:
@@ -35,7 +31,8 @@ class RecordOffsets:
         self._sizes: dict[int, int] | None = None
         steps = pc.subtract(offsets[1:], offsets[:-1])
         self._offsets = _view(offsets)
-        gap = _LOCAL_GAP_BYTES if files.is_local(split.file.path) else _REMOTE_GAP_BYTES
+        is_local = files.is_local(split.file.path)
+        gap = sizes.LOCAL_GAP_BYTES if is_local else sizes.REMOTE_GAP_BYTES
         self._gaps = _view(pc.indices_nonzero(pc.greater(steps, gap)))
 
     @classmethod
@@ -112,8 +109,7 @@ def _bytes_of(units: UnitRange) -> Iterator[bytes]:
                 data = file.read(at - start, size)
                 if len(data) < size:
                     raise NotFoundError(
-                        f"{path} ends before unit {at // units.unit_size}, which it held when the "
-                        "read was planned; run the query again"
+                        texts.SHORT_UNITS.format(path=path, unit=at // units.unit_size)
                     )
                 at += size
                 yield data

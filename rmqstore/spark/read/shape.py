@@ -17,12 +17,11 @@ from rmqstore._native import core
 from rmqstore.compression import decompress
 from rmqstore.errors import ArgumentError, CorruptionError
 from rmqstore.message import SysFlag
+from rmqstore.spark import texts
 from rmqstore.spark.options import Options
+from rmqstore.spark.read.sizes import BATCH_ROWS
 
 __all__ = ["Damage", "Shape"]
-
-BATCH_ROWS = 65_536
-"""Reached by narrow rows only; wide ones fill the bytes of a batch first."""
 
 _FOR_DECOMPRESSION = ("body", "sys_flag", "physical_offset", "size")
 
@@ -101,10 +100,7 @@ class Shape:
             elif field.nullable:
                 columns.append(pa.nulls(len(damages), field.type))
             else:
-                raise ArgumentError(
-                    f"column {field.name} is NOT NULL, and a row that stands for damage has none: "
-                    "let it be null, or set onCorrupt to fail or skip"
-                )
+                raise ArgumentError(texts.NOT_NULL.format(column=field.name))
 
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

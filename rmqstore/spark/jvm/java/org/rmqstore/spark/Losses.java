@@ -1,0 +1,77 @@
+package org.rmqstore.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** What a task left out, by the rules of its options. */
+final class Losses {
+    /** A place whose bytes are not a readable message. */
+    record Damage(String path, long offset, long size, String error) {}
+
+    private static final Logger LOG = LoggerFactory.getLogger("rmqstore.spark");
+
+    private final Plan.Reading reading;
+    private final Texts texts;
+    private final List<String> gone = new ArrayList<>();
+    private List<Damage> untold = new ArrayList<>();
+    private Damage first;
+    private long count;
+    private long bytes;
+
+    Losses(Plan.Reading reading, Texts texts) {
+        this.reading = reading;
+        this.texts = texts;
+    }
+
+    boolean fails() {
+        return reading.onCorrupt().equals("fail");
+    }
+
+    void add(Damage damage) {
+        if (first == null) {
+            first = damage;
+        }
+        ++count;
+        bytes += damage.size();
+        if (reading.onCorrupt().equals("row")) {
+            untold.add(damage);
+        }
+    }
+
+    /** Counts a split whose file, or a queue's, was deleted since the read was planned. */
+    void addGone(Plan.Split split, StoreException error) {
+        if (reading.failOnDataLoss()) {
+            throw new StoreException(
+                    StoreException.NOT_FOUND,
+                    texts.of(
+                            "gone", "path", split.path(), "error", error.getMessage(), "size",
+                            split.stop() - split.start(), "start", split.start()));
+        }
+        gone.add(split.path() + " [" + split.start() + ", " + split.stop() + ")");
+    }
+
+    /** How many places have no row yet. */
+    int untold() {
+        return untold.size();
+    }
+
+    /** Returns the damage without a row, as told from here on. */
+    List<Damage> taken() {
+        List<Damage> taken = untold;
+        untold = new ArrayList<>();
+        return taken;
+    }
+
+    /** Logs what was left out, in all. */
+    void warn() {
+        if (first != null) {
+            LOG.warn(texts.of(
+                    "leftOut", "count", count, "size", bytes, "error", first.error()));
+        }
+        if (!gone.isEmpty()) {
+            LOG.warn(texts.of("lost", "places", String.join(", ", gone)));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+package org.rmqstore.spark;
+
+import java.io.Serializable;
+import java.util.Map;
+import org.apache.spark.sql.connector.read.InputPartition;
+
+/**
+ * What rmqstore.spark.jvm.planner answers, under the same names; rmqstore.spark.read.ranges has the
+ * terms.
+ */
+final class Plan {
+    private Plan() {}
+
+    /** Units of one queue, by their numbers. */
+    record Units(String path, long fileSize, long first, long stop, int unitSize)
+            implements Serializable {}
+
+    /** The records of one file that begin in [start, stop). */
+    record Split(
+            String store, String path, long fileStart, long start, long stop, long reach,
+            Units[] units)
+            implements Serializable {}
+
+    /** What one task reads. */
+    record Partition(Split[] splits) implements InputPartition {}
+
+    /** Which messages of a topic are wanted, as five numbers for each range of a queue. */
+    record Topic(String topic, long[] ranges) implements Serializable {}
+
+    /** A column of the result: its name in the core, null where it is made without. */
+    record Column(String name, String nativeName) implements Serializable {}
+
+    /** How every task reads. */
+    record Reading(
+            Column[] columns, long batchRows, long batchBytes, boolean checkCrc,
+            boolean dispatchedOnly, boolean byTopic, long beginMs, long endMs, String[] tags,
+            Topic[] topics, long[] others, String onCorrupt, boolean failOnDataLoss,
+            int windowBytes, int gapBytes, int recordBytes, Map<String, String> texts)
+            implements Serializable {}
+
+    /** A planned query. */
+    record Query(Reading reading, Partition[] partitions, long bytes) {}
+}

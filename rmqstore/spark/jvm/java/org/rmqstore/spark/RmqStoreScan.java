@@ -1,0 +1,131 @@
+package org.rmqstore.spark;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
+import java.util.OptionalLong;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** One read of stores, planned once, so that all of its tasks have the same ends. */
+final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
+    private final StructType schema;
+    private final StructType wanted;
+    private final CaseInsensitiveStringMap options;
+    private final Predicate[] pushed;
+    private final ArrayNode conditions;
+    private final int limit;
+    private final ScanBuilder inPython;
+    private boolean isStream;
+    private Plan.Query planned;
+
+    RmqStoreScan(
+            StructType schema,
+            StructType wanted,
+            CaseInsensitiveStringMap options,
+            Predicate[] pushed,
+            ArrayNode conditions,
+            int limit,
+            ScanBuilder inPython) {
+        this.schema = schema;
+        this.wanted = wanted;
+        this.options = options;
+        this.pushed = pushed;
+        this.conditions = conditions;
+        this.limit = limit;
+        this.inPython = inPython;
+    }
+
+    @Override
+    public StructType readSchema() {
+        return wanted;
+    }
+
+    @Override
+    public String description() {
+        String filters =
+                Arrays.stream(pushed).map(Predicate::toString).collect(Collectors.joining(", "));
+        String rows = limit == Integer.MAX_VALUE ? "" : ", PushedLimit: " + limit;
+        return RmqStoreProvider.NAME + " (JVM) PushedFilters: [" + filters + "]" + rows;
+    }
+
+    @Override
+    public ColumnarSupportMode columnarSupportMode() {
+        return isStream ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
+    }
+
+    @Override
+    public Batch toBatch() {
+        return this;
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+        isStream = true;
+        return inPython.build().toMicroBatchStream(checkpointLocation);
+    }
+
+    @Override
+    public Statistics estimateStatistics() {
+        long bytes = isStream ? -1 : query().bytes();
+        return new Statistics() {
+            @Override
+            public OptionalLong sizeInBytes() {
+                return bytes < 0 ? OptionalLong.empty() : OptionalLong.of(bytes);
+            }
+
+            @Override
+            public OptionalLong numRows() {
+                return OptionalLong.empty();
+            }
+        };
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions() {
+        return query().partitions();
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+        return new SegmentReaderFactory(query().reading(), wanted, limit);
+    }
+
+    private synchronized Plan.Query query() {
+        if (planned == null) {
+            ObjectNode request = Planner.request("plan", options.asCaseSensitiveMap());
+            request.set("conditions", conditions);
+            ArrayNode columns = request.putArray("columns");
+            for (String name : wanted.fieldNames()) {
+                columns.add(name);
+            }
+            ArrayNode fields = request.putArray("schema");
+            for (StructField each : schema.fields()) {
+                fields.addArray()
+                        .add(each.name())
+                        .add(each.dataType().simpleString())
+                        .add(each.nullable());
+            }
+            JsonNode answer = Planner.ask(request);
+            try {
+                planned = Planner.JSON.treeToValue(answer, Plan.Query.class);
+            } catch (JsonProcessingException error) {
+                throw new IllegalStateException("the planner answered " + answer, error);
+            }
+        }
+        return planned;
+    }
+}

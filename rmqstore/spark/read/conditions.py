@@ -1,0 +1,164 @@
+"""Conditions of a query that narrow what is read, out of those that Spark pushes down.
+
+A condition is a name and arguments, each a column or a literal, as org.rmqstore.spark.Conditions
+writes them. Its effect is "exact" where no row that it excludes is read, "partly" where some are,
+so that Spark has to evaluate it again, and "none".
+
+A topic that a condition names is not read by its queues: these lack prepared and rolled back
+messages, and the rows of a condition are those that Spark would leave of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rmqstore.spark.options import Options
+from rmqstore.spark.schema import native_of
+
+__all__ = ["EVERYTHING", "Conditions", "Interval", "pushed"]
+
+Interval = tuple[int, int]
+"""A first number and the one after the last."""
+
+_EVER: Interval = (-(2**63), 2**63 - 1)
+_NUMBER_MAX = 2**62
+"""Larger ones are left to Spark: their neighbours, or their milliseconds, may not be an int64."""
+_MENDED = "\ufffd"
+"""Stands in a column for bytes that are not UTF-8, which the core compares as they are."""
+
+_MIRRORED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NULLABLE = {"tags", "keys", "unique_key"}
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the messages of a read have in common; None stands for any value."""
+
+    topics: frozenset[str] | None = None
+    queues: frozenset[int] | None = None
+    tags: frozenset[str] | None = None
+    queue_offsets: Interval = _EVER
+    physical_offsets: Interval = _EVER
+    store_ms: Interval = _EVER
+
+    @property
+    def by_topic(self) -> bool:
+        """Whether the core has to look at topic and queue of each record."""
+        return self.topics is not None or self.queues is not None or self.queue_offsets != _EVER
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether they bound the store timestamp."""
+        return self.store_ms != _EVER
+
+    @property
+    def excludes_all(self) -> bool:
+        """Whether no message can fit."""
+        chosen = (self.topics, self.queues, self.tags)
+        bounds = (self.queue_offsets, self.physical_offsets, self.store_ms)
+        return any(each is not None and not each for each in chosen) or any(
+            first >= stop for first, stop in bounds
+        )
+
+
+EVERYTHING = Conditions()
+
+
+def pushed(given: Sequence[Mapping[str, Any]], options: Options) -> tuple[Conditions, list[str]]:
+    """Return what *given* conditions, all of which hold, narrow, and the effect of each."""
+    conditions = EVERYTHING
+    effects = []
+    for each in given:
+        narrowed, effect = _narrowed(conditions, each, options)
+        # A row that stands for damage has no topic, and which ones there are depends on what is
+        # read.
+        effects.append("partly" if effect == "exact" and options.on_corrupt == "row" else effect)
+        conditions = narrowed
+
+    if conditions.tags is not None and options.tags is not None:
+        conditions = replace(conditions, tags=conditions.tags & {*options.tags})
+    if conditions.tags is not None and options.on_corrupt != "row":
+        for number, each in enumerate(given):
+            if each["name"] == "IS_NOT_NULL" and _native(each["arguments"][0], options) == "tags":
+                effects[number] = "exact"
+    return conditions, effects
+
+
+def _narrowed(
+    conditions: Conditions, given: Mapping[str, Any], options: Options
+) -> tuple[Conditions, str]:
+    nothing = conditions, "none"
+    name, arguments = given["name"], list(given["arguments"])
+
+    if len(arguments) == 2 and name in _MIRRORED and "column" not in arguments[0]:
+        name, arguments = _MIRRORED[name], arguments[::-1]
+    native = _native(arguments[0], options) if arguments else None
+    if native is None:
+        return nothing
+
+    if name == "IS_NOT_NULL":
+        return nothing if native in _NULLABLE else (conditions, "exact")
+    if any("value" not in each for each in arguments[1:]) or len(arguments) < 2:
+        return nothing
+
+    values = [each["value"] for each in arguments[1:]]
+    if name in ("=", "<=>", "IN") and native in _CHOSEN:
+        field, fits = _CHOSEN[native]
+        if not all(fits(value) for value in values):
+            return nothing
+        before = getattr(conditions, field)
+        chosen = frozenset(values) if before is None else before & frozenset(values)
+        choice: dict[str, Any] = {field: chosen}
+        return replace(conditions, **choice), "exact"
+
+    if name in _MIRRORED and native in _BOUNDED and _is_number(values[0]):
+        field, unit, effect = _BOUNDED[native]
+        first, stop = getattr(conditions, field)
+        least, end = _interval(name, values[0], unit)
+        bounds: dict[str, Any] = {field: (max(first, least), min(stop, end))}
+        return replace(conditions, **bounds), effect
+    return nothing
+
+
+def _interval(name: str, value: int, unit: int) -> Interval:
+    """Return the numbers n for which `n * unit` compares with *value* as *name* says."""
+    at_least, after = -(-value // unit), value // unit + 1
+    return {
+        "=": (at_least, after),
+        "<=>": (at_least, after),
+        "<": (_EVER[0], at_least),
+        "<=": (_EVER[0], after),
+        ">": (after, _EVER[1]),
+        ">=": (at_least, _EVER[1]),
+    }[name]
+
+
+def _native(argument: Mapping[str, Any], options: Options) -> str | None:
+    name = argument.get("column")
+    return None if name is None else native_of(name, kafka=options.kafka_names)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != "" and _MENDED not in value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX
+
+
+_CHOSEN: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "topic": ("topics", _is_text),
+    "queue_id": ("queues", _is_number),
+    "tags": ("tags", _is_text),
+}
+"""By the core's column: the field that it narrows by equality, and which values can."""
+
+_BOUNDED = {
+    "queue_offset": ("queue_offsets", 1, "exact"),
+    "physical_offset": ("physical_offsets", 1, "partly"),
+    # Microseconds in Spark, milliseconds in a store.
+    "store_timestamp": ("store_ms", 1000, "exact"),
+}
+"""By the core's column: the field that comparisons narrow, Spark's unit, and their effect."""

@@ -1,0 +1,240 @@
+"""Which of Spark's conditions narrow a read, and what the reader in the JVM is told."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore.spark.jvm.planner import answer
+from rmqstore.spark.options import Options
+from rmqstore.spark.read.conditions import Conditions, pushed
+
+EVER = (-(2**63), 2**63 - 1)
+Condition = dict[str, Any]
+
+
+def condition(name: str, column: str, *values: object, type_: str = "string") -> Condition:
+    """Return a condition as the reader in the JVM writes it."""
+    literals = [{"type": type_, "value": value} for value in values]
+    return {"name": name, "arguments": [{"column": column}, *literals]}
+
+
+def push(*given: Condition, **options: str) -> tuple[Conditions, list[str]]:
+    """Return what conditions of a read with *options* narrow, and their effects."""
+    return pushed(given, Options.parse({"path": "/x", **options}))
+
+
+def test_equal_texts_and_numbers_choose_topics_queues_and_tags() -> None:
+    conditions, effects = push(
+        condition("=", "topic", "orders"),
+        condition("IN", "queueId", 1, 2, type_="int"),
+        condition("IS_NOT_NULL", "tags"),
+        condition("<=>", "tags", "eu"),
+    )
+    assert conditions == Conditions(
+        topics=frozenset(["orders"]), queues=frozenset([1, 2]), tags=frozenset(["eu"])
+    )
+    assert effects == ["exact"] * 4
+
+
+def test_conditions_on_one_column_are_all_in_force() -> None:
+    conditions, _ = push(condition("IN", "topic", "a", "b"), condition("IN", "topic", "b", "c"))
+    assert conditions.topics == {"b"}
+    assert not conditions.excludes_all
+    conditions, _ = push(condition("=", "topic", "a"), condition("=", "topic", "b"))
+    assert conditions.excludes_all
+
+
+def test_a_tag_that_the_option_excludes_leaves_nothing() -> None:
+    conditions, _ = push(condition("=", "tags", "eu"), tags="us")
+    assert conditions.excludes_all
+
+
+@pytest.mark.parametrize(
+    ("name", "microseconds", "expected"),
+    [
+        (">=", 5000, (5, EVER[1])),
+        (">=", 5001, (6, EVER[1])),
+        (">", 5000, (6, EVER[1])),
+        (">", 4999, (5, EVER[1])),
+        ("<", 5000, (EVER[0], 5)),
+        ("<", 5001, (EVER[0], 6)),
+        ("<=", 5000, (EVER[0], 6)),
+        ("<=", 4999, (EVER[0], 5)),
+        ("=", 5000, (5, 6)),
+        ("<=", -1, (EVER[0], 0)),
+    ],
+)
+def test_times_are_compared_in_milliseconds(
+    name: str, microseconds: int, expected: tuple[int, int]
+) -> None:
+    conditions, effects = push(condition(name, "storeTimestamp", microseconds, type_="timestamp"))
+    assert (conditions.store_ms, effects) == (expected, ["exact"])
+
+
+def test_a_time_between_two_milliseconds_is_that_of_no_message() -> None:
+    assert push(condition("=", "storeTimestamp", 5001, type_="timestamp"))[0].excludes_all
+
+
+def test_a_literal_may_come_first() -> None:
+    mirrored = condition(">", "queueOffset", 7, type_="bigint")
+    mirrored["arguments"].reverse()
+    assert push(mirrored)[0].queue_offsets == (EVER[0], 7)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        condition("=", "topic", "bad \ufffd bytes"),
+        condition("=", "tags", ""),
+        condition("=", "keys", "k1"),
+        condition("=", "topic", None),
+        condition(">", "queueOffset", 2**62, type_="bigint"),
+        condition("IS_NOT_NULL", "tags"),
+        condition("STARTS_WITH", "topic", "or"),
+        {"name": "=", "arguments": [{"column": "topic"}, {}]},
+        {"name": "=", "arguments": [{}, {"type": "string", "value": "a"}]},
+        {"name": "ALWAYS_TRUE", "arguments": []},
+    ],
+    ids=str,
+)
+def test_what_the_core_cannot_tell_is_left_to_spark(given: Condition) -> None:
+    if {"type": "string", "value": None} in given["arguments"]:
+        del given["arguments"][1]["value"]
+    assert push(given) == (Conditions(), ["none"])
+
+
+def test_rows_for_damage_are_for_spark_to_leave_out() -> None:
+    _, effects = push(
+        condition("=", "topic", "a"), condition("IS_NOT_NULL", "topic"), onCorrupt="row"
+    )
+    assert effects == ["partly", "partly"]
+
+
+def test_a_place_in_the_log_is_known_to_a_split() -> None:
+    conditions, effects = push(condition(">=", "physicalOffset", 100, type_="bigint"))
+    assert (conditions.physical_offsets, effects) == ((100, EVER[1]), ["partly"])
+
+
+def test_names_are_those_of_the_kafka_source_where_it_is_asked_for() -> None:
+    conditions, effects = push(
+        condition("=", "partition", 3, type_="int"),
+        condition("<", "offset", 9, type_="bigint"),
+        columnNames="kafka",
+    )
+    assert (conditions.queues, conditions.queue_offsets) == ({3}, (EVER[0], 9))
+    assert effects == ["exact", "exact"]
+
+
+# ---- the planner ----
+
+
+def ask(call: str, *, options: dict[str, str], **more: object) -> dict[str, Any]:
+    """Return what the planner answers."""
+    return answer(
+        {"call": call, "release": metadata.version("rmqstore"), "options": options, **more}
+    )
+
+
+def plan(root: Path, *conditions: Condition, **options: str) -> dict[str, Any]:
+    """Return the plan for the bodies of a store."""
+    return ask(
+        "plan",
+        options={"path": str(root), **options},
+        conditions=conditions,
+        columns=["body"],
+        schema=[["body", "binary", True]],
+    )
+
+
+def test_an_error_is_an_answer() -> None:
+    assert ask("schema", options={"path": "/x", "topik": "a"}) == {
+        "error": "ArgumentError",
+        "text": "1 wrong option:\n  topik: unknown option; did you mean topic?",
+    }
+
+
+def test_a_jar_of_another_release_is_refused() -> None:
+    answered = answer({"call": "schema", "release": "0.0.0", "options": {"path": "/x"}})
+    assert answered["error"] == "ArgumentError"
+    assert "0.0.0" in answered["text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "lacking"),
+    [
+        ({"path": "/x", "decompress": "true"}, "decompress"),
+        ({"path": "/x", "subscribePattern": "a.*"}, "subscribePattern"),
+        ({"path": "s3://bucket/x"}, "URL"),
+    ],
+)
+def test_what_the_jvm_lacks_is_read_by_python(options: dict[str, str], lacking: str) -> None:
+    assert ask("reader", options=options) == {"reader": "python"}
+    refused = ask("reader", options={**options, "reader": "jvm"})
+    assert refused["error"] == "ArgumentError"
+    assert lacking in refused["text"]
+
+
+def test_the_jvm_reads_all_else_unless_python_is_named() -> None:
+    assert ask("reader", options={"path": "/x"}) == {"reader": "jvm"}
+    assert ask("reader", options={"path": "/x", "startingOffsets": "latest"}) == {"reader": "jvm"}
+    assert ask("reader", options={"path": "/x", "reader": "python"}) == {"reader": "python"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    with rmqstore.open(root, commit_log_file_size_bytes=4096) as store:
+        for number in range(100):
+            store.put("bulk", bytes(200), queue=number % 2)
+            if number % 20 == 0:
+                store.put("rare", b"x", queue=0)
+    return root
+
+
+def test_a_plan_reads_no_file_that_conditions_exclude(root: Path) -> None:
+    files = {split["fileStart"] for each in plan(root)["partitions"] for split in each["splits"]}
+    bounded = plan(
+        root,
+        condition(">=", "physicalOffset", 9000, type_="bigint"),
+        condition("<", "physicalOffset", 13000, type_="bigint"),
+    )
+    read = {split["fileStart"] for each in bounded["partitions"] for split in each["splits"]}
+    assert len(files) > 5
+    assert read == {8192, 12288}
+    assert max(s["stop"] for each in bounded["partitions"] for s in each["splits"]) <= 13000
+
+
+def test_conditions_that_exclude_all_leave_no_partition(root: Path) -> None:
+    none = plan(root, condition("=", "topic", "a"), condition("=", "topic", "b"))
+    assert none["partitions"] == []
+
+
+def test_a_topic_of_an_option_is_read_by_its_queues_and_one_of_a_condition_is_not(
+    root: Path,
+) -> None:
+    by_option, by_condition = plan(root, topic="rare"), plan(root, condition("=", "topic", "rare"))
+    assert by_option["reading"]["dispatchedOnly"]
+    assert not by_condition["reading"]["dispatchedOnly"]
+    assert by_condition["reading"]["byTopic"]
+    assert by_condition["reading"]["others"] == []
+    for planned, is_by_units in ((by_option, True), (by_condition, False)):
+        splits = [split for each in planned["partitions"] for split in each["splits"]]
+        assert all((split["units"] is not None) == is_by_units for split in splits)
+    assert by_option["bytes"] < by_condition["bytes"] / 5
+
+
+def test_a_not_null_column_has_no_place_for_damage(root: Path) -> None:
+    refused = ask(
+        "plan",
+        options={"path": str(root), "onCorrupt": "row"},
+        conditions=[],
+        columns=["body"],
+        schema=[["body", "binary", False]],
+    )
+    assert refused["error"] == "ArgumentError"
+    assert "column body is NOT NULL" in refused["text"]
