@@ -28,6 +28,7 @@
 #define RMQ_PLACES_PER_COLUMN (3 * RMQ_PLACES_PER_ARRAY)
 #define RMQ_PLACES_MAX (1 + RMQ_COLUMN_COUNT * RMQ_PLACES_PER_COLUMN)
 #define RMQ_NUMBERS_PER_RANGE 5
+#define RMQ_NUMBERS_PER_SUM 8
 
 enum rmq_jni_flag {
     RMQ_JNI_CHECK_CRC = 1,
@@ -373,6 +374,20 @@ static jint JNICALL segment_fill(JNIEnv *env, jclass class, jlong handle, jlongA
     return step_result(env, segment, state, facts);
 }
 
+static jint JNICALL segment_summarize(JNIEnv *env, jclass class, jlong handle, jlongArray facts)
+{
+    (void)class;
+    assert(facts);
+
+    struct rmq_segment *segment = &segment_of(handle)->segment;
+    enum rmq_segment_state state = RMQ_SEGMENT_OVER;
+    struct rmq_error err;
+    int status = rmq_segment_summarize(segment, &state, &err);
+    if (status != RMQ_OK)
+        throw_status(env, status, &err);
+    return step_result(env, segment, state, facts);
+}
+
 static jint JNICALL segment_resync(JNIEnv *env, jclass class, jlong handle, jlongArray facts)
 {
     (void)class;
@@ -500,6 +515,57 @@ static void JNICALL segment_release(JNIEnv *env, jclass class, jlong number)
     free(batch);
 }
 
+/* ---- sums ---- */
+
+/* The topic of each row of the summary. */
+static jobjectArray JNICALL segment_topics(JNIEnv *env, jclass class, jlong handle)
+{
+    (void)class;
+    const struct rmq_summary *summary = &segment_of(handle)->segment.summary;
+    assert(summary->rows || summary->count == 0);
+
+    jclass of_bytes = (*env)->FindClass(env, "[B");
+    jobjectArray made =
+        of_bytes ? (*env)->NewObjectArray(env, (jsize)summary->count, of_bytes, NULL) : NULL;
+    for (size_t i = 0; made && i < summary->count; ++i) {
+        const struct rmq_summary_row *row = &summary->rows[i];
+        jbyteArray topic = bytes_for_java(env, row->topic, row->topic_size);
+        if (!topic)
+            return NULL;
+        (*env)->SetObjectArrayElement(env, made, (jsize)i, topic);
+        (*env)->DeleteLocalRef(env, topic);
+    }
+    return made;
+}
+
+/* Queue id, messages, least and greatest queue offset, store timestamp and physical offset of each
+ * row of the summary. */
+static jlongArray JNICALL segment_sums(JNIEnv *env, jclass class, jlong handle)
+{
+    (void)class;
+    const struct rmq_summary *summary = &segment_of(handle)->segment.summary;
+    assert(summary->rows || summary->count == 0);
+
+    jlongArray made =
+        (*env)->NewLongArray(env, (jsize)(summary->count * RMQ_NUMBERS_PER_SUM));
+    for (size_t i = 0; made && i < summary->count; ++i) {
+        const struct rmq_summary_row *row = &summary->rows[i];
+        jlong numbers[RMQ_NUMBERS_PER_SUM] = {
+            row->queue_id,
+            row->messages,
+            row->min_queue_offset,
+            row->max_queue_offset,
+            row->min_store_timestamp,
+            row->max_store_timestamp,
+            row->min_physical_offset,
+            row->max_physical_offset,
+        };
+        (*env)->SetLongArrayRegion(env, made, (jsize)(i * RMQ_NUMBERS_PER_SUM),
+                                   RMQ_NUMBERS_PER_SUM, numbers);
+    }
+    return made;
+}
+
 /* rmq_unit_positions from one direct buffer into another, which has room for count numbers. */
 static jint JNICALL unit_positions(JNIEnv *env, jclass class, jobject units, jint count,
                                    jlong start, jlong stop, jobject out)
@@ -530,11 +596,14 @@ static char *const METHODS[][2] = {
     {"visit", "(JLjava/nio/ByteBuffer;I)V"},
     {"choose", "(J[B[J)V"},
     {"fill", "(J[J)I"},
+    {"summarize", "(J[J)I"},
     {"resync", "(J[J)I"},
     {"topic", "(J)[B"},
     {"error", "(J)[B"},
     {"take", "(J[J)J"},
     {"release", "(J)V"},
+    {"topics", "(J)[[B"},
+    {"sums", "(J)[J"},
     {"unitPositions", "(Ljava/nio/ByteBuffer;IJJLjava/nio/ByteBuffer;)I"},
     {"version", "()Ljava/lang/String;"},
 };
@@ -547,10 +616,22 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *machine, void *reserved)
     enum { COUNT = sizeof METHODS / sizeof *METHODS };
     /* In the order of METHODS. */
     void *functions[COUNT] = {
-        (void *)segment_open, (void *)segment_close, (void *)segment_feed,  (void *)segment_visit,
-        (void *)segment_choose, (void *)segment_fill, (void *)segment_resync, (void *)segment_topic,
-        (void *)segment_error, (void *)segment_take, (void *)segment_release,
-        (void *)unit_positions, (void *)version,
+        (void *)segment_open,
+        (void *)segment_close,
+        (void *)segment_feed,
+        (void *)segment_visit,
+        (void *)segment_choose,
+        (void *)segment_fill,
+        (void *)segment_summarize,
+        (void *)segment_resync,
+        (void *)segment_topic,
+        (void *)segment_error,
+        (void *)segment_take,
+        (void *)segment_release,
+        (void *)segment_topics,
+        (void *)segment_sums,
+        (void *)unit_positions,
+        (void *)version,
     };
 
     JNIEnv *env = NULL;

@@ -11,7 +11,7 @@ import pytest
 import rmqstore
 from rmqstore.spark.jvm.planner import answer
 from rmqstore.spark.options import Options
-from rmqstore.spark.read.conditions import Conditions, pushed
+from rmqstore.spark.read.conditions import Conditions, Sums, pushed, sums_of
 
 EVER = (-(2**63), 2**63 - 1)
 Condition = dict[str, Any]
@@ -128,6 +128,52 @@ def test_names_are_those_of_the_kafka_source_where_it_is_asked_for() -> None:
     )
     assert (conditions.queues, conditions.queue_offsets) == ({3}, (EVER[0], 9))
     assert effects == ["exact", "exact"]
+
+
+# ---- sums ----
+
+
+def sums(*functions: tuple[str, str | None], groups: Any = (), **options: str) -> Sums | None:
+    """Return what an aggregation makes of a read with *options*."""
+    given = [
+        {"name": name} if column is None else {"name": name, "column": column}
+        for name, column in functions
+    ]
+    aggregation = {"groups": list(groups), "functions": given}
+    return sums_of(aggregation, Options.parse({"path": "/x", **options}))
+
+
+def test_counts_and_bounds_are_sums_by_topic_and_queue() -> None:
+    asked = sums(("count", None), ("max", "storeTimestamp"), groups=("queueId", "topic"))
+    assert asked == Sums(
+        ("queue_id", "topic"),
+        ("messages", "max_store_timestamp"),
+        "`queueId` INT, `topic` STRING, `value0` BIGINT, `value1` TIMESTAMP",
+    )
+    kafka = sums(("min", "offset"), groups=("partition",), columnNames="kafka")
+    assert kafka == Sums(("queue_id",), ("min_queue_offset",), "`partition` INT, `value0` BIGINT")
+
+
+@pytest.mark.parametrize(
+    ("function", "groups"),
+    [
+        (("count", "tags"), ()),
+        (("count", "path"), ()),
+        (("min", "topic"), ()),
+        (("max", "size"), ()),
+        (("other", None), ()),
+        (("count", None), ("tags",)),
+        (("count", None), (None,)),
+    ],
+)
+def test_what_the_core_does_not_sum_up_is_left_to_spark(
+    function: tuple[str, str | None], groups: tuple[str | None, ...]
+) -> None:
+    assert sums(function, groups=groups) is None
+
+
+def test_rows_for_damage_are_counted_by_spark() -> None:
+    assert sums(("count", None), onCorrupt="row") is None
 
 
 # ---- the planner ----

@@ -362,3 +362,62 @@ def test_memory_is_given_back_when_a_limit_or_an_error_ends_a_task(
             "CASE WHEN queueOffset > 40 THEN raise_error('stop here') ELSE body END"
         ).collect()
     assert held(spark) == 0
+
+
+# ---- sums ----
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM log",
+        "SELECT topic, queueId, count(*), min(queueOffset), max(queueOffset) FROM log GROUP BY ALL",
+        "SELECT queueId, min(storeTimestamp), max(physicalOffset), count(body) FROM log"
+        " WHERE topic = 'orders' AND tags IN ('eu', 'us') GROUP BY queueId",
+        "SELECT count(*), max(storeTimestamp) FROM log WHERE topic = 'none'",
+        "SELECT topic, count(*) FROM log WHERE queueOffset < 20 GROUP BY topic HAVING count(*) > 9",
+    ],
+)
+def test_sums_are_made_where_the_rows_are(
+    query: str, root: Path, everything: DataFrame, spark: SparkSession
+) -> None:
+    load(spark, root, maxPartitionBytes=20_000).createOrReplaceTempView("log")
+    pushed = spark.sql(query)
+    assert "PushedAggregates" in plan_of(pushed)
+    everything.createOrReplaceTempView("log")
+    expected = spark.sql(query)
+    assert sorted(map(tuple, pushed.collect())) == sorted(map(tuple, expected.collect()))
+    assert held(spark) == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT tags, count(*) FROM log GROUP BY tags",
+        "SELECT count(tags) FROM log",
+        "SELECT count(DISTINCT topic) FROM log",
+        "SELECT count(*) FROM log WHERE keys = 'k1'",
+        "SELECT sum(size) FROM log",
+    ],
+)
+def test_other_sums_are_left_to_spark(
+    query: str, root: Path, everything: DataFrame, spark: SparkSession
+) -> None:
+    load(spark, root).createOrReplaceTempView("log")
+    found = spark.sql(query)
+    assert "PushedAggregates" not in plan_of(found)
+    everything.createOrReplaceTempView("log")
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, spark.sql(query).collect()))
+
+
+def test_an_empty_store_has_a_count(spark: SparkSession, tmp_path: Path) -> None:
+    rmqstore.open(tmp_path / "store").close()
+    assert load(spark, tmp_path / "store").count() == 0
+
+
+def test_damage_is_no_part_of_a_sum(damaged: tuple[Path, int], spark: SparkSession) -> None:
+    root, _ = damaged
+    assert load(spark, root, onCorrupt="skip").count() == 49
+    assert load(spark, root, onCorrupt="row").count() == 50
+    with pytest.raises(Exception, match="CorruptionError"):
+        load(spark, root).count()

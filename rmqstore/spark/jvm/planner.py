@@ -3,6 +3,9 @@
     {"call": "schema", "options": {...}}                      {"ddl": "`topic` STRING, ..."}
     {"call": "reader", "options": {...}}                      {"reader": "jvm"}
     {"call": "push",   "options": {...}, "conditions": [...]} {"effects": ["exact", "none"]}
+    {"call": "aggregate", "options": {...}, "aggregation":
+     {"groups": [...], "functions": [{"name": "min", "column": "queueOffset"}]}}
+                                                              {"sums": {...}}, null for none
     {"call": "plan",   "options": {...}, "conditions": [...],
      "columns": [...], "schema": [[name, type, nullable]]}    what org.rmqstore.spark.Plan holds
 
@@ -16,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -24,7 +28,7 @@ from rmqstore.spark import schema, texts
 from rmqstore.spark.files import expand, is_local
 from rmqstore.spark.options import Options
 from rmqstore.spark.read import sizes
-from rmqstore.spark.read.conditions import Conditions, pushed
+from rmqstore.spark.read.conditions import Conditions, pushed, sums_of
 from rmqstore.spark.read.layout import Layout
 from rmqstore.spark.read.partitions import plan
 from rmqstore.spark.read.queue_ranges import ranges_of
@@ -87,6 +91,11 @@ def _refusal(options: Options) -> str | None:
 def _push(request: Mapping[str, Any]) -> dict[str, Any]:
     _, effects = pushed(request["conditions"], Options.parse_for_either(request["options"]))
     return {"effects": effects}
+
+
+def _aggregate(request: Mapping[str, Any]) -> dict[str, Any]:
+    sums = sums_of(request["aggregation"], Options.parse_for_either(request["options"]))
+    return {"sums": None if sums is None else asdict(sums)}
 
 
 def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +205,13 @@ def _split(split: Split) -> dict[str, Any]:
     }
 
 
-_CALLS = {"schema": _schema, "reader": _reader, "push": _push, "plan": _plan}
+_CALLS = {
+    "aggregate": _aggregate,
+    "plan": _plan,
+    "push": _push,
+    "reader": _reader,
+    "schema": _schema,
+}
 
 
 if __name__ == "__main__":

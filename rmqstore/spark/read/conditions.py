@@ -1,4 +1,5 @@
-"""Conditions of a query that narrow what is read, out of those that Spark pushes down.
+"""Conditions of a query that narrow what is read, and sums that the core can make, out of those
+that Spark pushes down.
 
 A condition is a name and arguments, each a column or a literal, as org.rmqstore.spark.Conditions
 writes them. Its effect is "exact" where no row that it excludes is read, "partly" where some are,
@@ -15,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.spark.options import Options
-from rmqstore.spark.schema import native_of
+from rmqstore.spark.schema import ddl, native_of
 
-__all__ = ["EVERYTHING", "Conditions", "Interval", "pushed"]
+__all__ = ["EVERYTHING", "Conditions", "Interval", "Sums", "pushed", "sums_of"]
 
 Interval = tuple[int, int]
 """A first number and the one after the last."""
@@ -84,6 +85,46 @@ def pushed(given: Sequence[Mapping[str, Any]], options: Options) -> tuple[Condit
             if each["name"] == "IS_NOT_NULL" and _native(each["arguments"][0], options) == "tags":
                 effects[number] = "exact"
     return conditions, effects
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a read sums up instead of giving rows: names of the core's, groups first."""
+
+    groups: tuple[str, ...]
+    values: tuple[str, ...]
+    ddl: str
+    """The columns of the result as Spark's language for schemas has them."""
+
+
+def sums_of(given: Mapping[str, Any], options: Options) -> Sums | None:
+    """Return the sums that an aggregation asks for, None where the core does not make them."""
+    if options.on_corrupt == "row":
+        return None  # such rows count as well, and the core has none
+
+    kafka = options.kafka_names
+    groups = [None if name is None else native_of(name, kafka=kafka) for name in given["groups"]]
+    values = [_sum(each, kafka=kafka) for each in given["functions"]]
+    if not all(group in ("topic", "queue_id") for group in groups) or None in values:
+        return None
+
+    fields = [ddl([name], kafka=kafka) for name in given["groups"]]
+    fields += [
+        f"`value{number}` {'TIMESTAMP' if str(value).endswith('timestamp') else 'BIGINT'}"
+        for number, value in enumerate(values)
+    ]
+    return Sums(tuple(map(str, groups)), tuple(map(str, values)), ", ".join(fields))
+
+
+def _sum(function: Mapping[str, Any], *, kafka: bool) -> str | None:
+    """Return the core's name for an aggregate function over messages, None where it has none."""
+    name, column = function["name"], function.get("column")
+    native = None if column is None else native_of(column, kafka=kafka)
+    if name == "count" and ("column" not in function or (native and native not in _NULLABLE)):
+        return "messages"
+    if name in ("min", "max") and native in _BOUNDED:
+        return f"{name}_{native}"
+    return None
 
 
 def _narrowed(

@@ -20,9 +20,9 @@ final class Losses {
     private long count;
     private long bytes;
 
-    Losses(Plan.Reading reading, Texts texts) {
+    Losses(Plan.Reading reading) {
         this.reading = reading;
-        this.texts = texts;
+        this.texts = new Texts(reading.texts());
     }
 
     boolean fails() {
@@ -40,8 +40,11 @@ final class Losses {
         }
     }
 
-    /** Counts a split whose file, or a queue's, was deleted since the read was planned. */
+    /** Counts a split whose file, or a queue's, was deleted since planning; throws other errors. */
     void addGone(Plan.Split split, StoreException error) {
+        if (!error.isKind(StoreException.NOT_FOUND)) {
+            throw error;
+        }
         if (reading.failOnDataLoss()) {
             throw new StoreException(
                     StoreException.NOT_FOUND,

@@ -92,6 +92,12 @@ public final class NativeSegment {
 
     static native int fill(long handle, long[] facts);
 
+    static native int summarize(long handle, long[] facts);
+
+    static native byte[][] topics(long handle);
+
+    static native long[] sums(long handle);
+
     static native int resync(long handle, long[] facts);
 
     static native byte[] topic(long handle);

@@ -38,6 +38,9 @@ final class Plan {
             int windowBytes, int gapBytes, int recordBytes, Map<String, String> texts)
             implements Serializable {}
 
+    /** What tasks sum up instead of giving rows, by the core's names: groups, then values. */
+    record Sums(String[] groups, String[] values, String ddl) implements Serializable {}
+
     /** A planned query. */
     record Query(Reading reading, Partition[] partitions, long bytes) {}
 }

@@ -1,5 +1,6 @@
 package org.rmqstore.spark;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -70,6 +71,15 @@ final class Planner {
                     answer.get("error").asText(), answer.get("text").asText());
         }
         return answer;
+    }
+
+    /** Returns an answer as what it stands for. */
+    static <T> T read(JsonNode answer, Class<T> type) {
+        try {
+            return JSON.treeToValue(answer, type);
+        } catch (JsonProcessingException error) {
+            throw new IllegalStateException("the planner answered " + answer, error);
+        }
     }
 
     private static Optional<Planner> idle() {

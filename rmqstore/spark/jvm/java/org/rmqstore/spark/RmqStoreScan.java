@@ -1,7 +1,5 @@
 package org.rmqstore.spark;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
@@ -28,6 +26,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
     private final Predicate[] pushed;
     private final ArrayNode conditions;
     private final int limit;
+    private final Plan.Sums sums;
     private final ScanBuilder inPython;
     private boolean isStream;
     private Plan.Query planned;
@@ -39,6 +38,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
             Predicate[] pushed,
             ArrayNode conditions,
             int limit,
+            Plan.Sums sums,
             ScanBuilder inPython) {
         this.schema = schema;
         this.wanted = wanted;
@@ -46,6 +46,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
         this.pushed = pushed;
         this.conditions = conditions;
         this.limit = limit;
+        this.sums = sums;
         this.inPython = inPython;
     }
 
@@ -59,12 +60,18 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
         String filters =
                 Arrays.stream(pushed).map(Predicate::toString).collect(Collectors.joining(", "));
         String rows = limit == Integer.MAX_VALUE ? "" : ", PushedLimit: " + limit;
-        return RmqStoreProvider.NAME + " (JVM) PushedFilters: [" + filters + "]" + rows;
+        String made = sums == null
+                ? ""
+                : ", PushedAggregates: [" + String.join(", ", sums.values()) + "], PushedGroupBy: ["
+                        + String.join(", ", sums.groups()) + "]";
+        return RmqStoreProvider.NAME + " (JVM) PushedFilters: [" + filters + "]" + made + rows;
     }
 
     @Override
     public ColumnarSupportMode columnarSupportMode() {
-        return isStream ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
+        return isStream || sums != null
+                ? ColumnarSupportMode.UNSUPPORTED
+                : ColumnarSupportMode.SUPPORTED;
     }
 
     @Override
@@ -96,12 +103,16 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
 
     @Override
     public InputPartition[] planInputPartitions() {
-        return query().partitions();
+        Plan.Partition[] partitions = query().partitions();
+        // A count of nothing is a row as well.
+        return partitions.length == 0 && sums != null
+                ? new InputPartition[] {new Plan.Partition(new Plan.Split[0])}
+                : partitions;
     }
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return new SegmentReaderFactory(query().reading(), wanted, limit);
+        return new SegmentReaderFactory(query().reading(), wanted, limit, sums);
     }
 
     private synchronized Plan.Query query() {
@@ -109,8 +120,10 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
             ObjectNode request = Planner.request("plan", options.asCaseSensitiveMap());
             request.set("conditions", conditions);
             ArrayNode columns = request.putArray("columns");
-            for (String name : wanted.fieldNames()) {
-                columns.add(name);
+            if (sums == null) {
+                for (String name : wanted.fieldNames()) {
+                    columns.add(name);
+                }
             }
             ArrayNode fields = request.putArray("schema");
             for (StructField each : schema.fields()) {
@@ -119,12 +132,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
                         .add(each.dataType().simpleString())
                         .add(each.nullable());
             }
-            JsonNode answer = Planner.ask(request);
-            try {
-                planned = Planner.JSON.treeToValue(answer, Plan.Query.class);
-            } catch (JsonProcessingException error) {
-                throw new IllegalStateException("the planner answered " + answer, error);
-            }
+            planned = Planner.read(Planner.ask(request), Plan.Query.class);
         }
         return planned;
     }

@@ -5,9 +5,11 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
@@ -19,6 +21,7 @@ final class RmqStoreScanBuilder
         implements ScanBuilder,
                 SupportsPushDownRequiredColumns,
                 SupportsPushDownV2Filters,
+                SupportsPushDownAggregates,
                 SupportsPushDownLimit {
     private final StructType schema;
     private final CaseInsensitiveStringMap options;
@@ -27,6 +30,7 @@ final class RmqStoreScanBuilder
     private Predicate[] pushed = {};
     private ArrayNode conditions = Planner.JSON.createArrayNode();
     private int limit = Integer.MAX_VALUE;
+    private Plan.Sums sums;
 
     RmqStoreScanBuilder(
             StructType schema, CaseInsensitiveStringMap options, ScanBuilder inPython) {
@@ -74,6 +78,20 @@ final class RmqStoreScanBuilder
         return pushed;
     }
 
+    /** Each task sums up its part; only where no condition is left to Spark. */
+    @Override
+    public boolean pushAggregation(Aggregation aggregation) {
+        ObjectNode request = Planner.request("aggregate", options.asCaseSensitiveMap());
+        request.set("aggregation", Conditions.node(aggregation));
+        JsonNode answer = Planner.ask(request).get("sums");
+        if (answer.isNull()) {
+            return false;
+        }
+        sums = Planner.read(answer, Plan.Sums.class);
+        wanted = StructType.fromDDL(sums.ddl());
+        return true;
+    }
+
     /** Each task ends after so many rows; Spark takes the first of all tasks. */
     @Override
     public boolean pushLimit(int rows) {
@@ -88,6 +106,6 @@ final class RmqStoreScanBuilder
 
     @Override
     public Scan build() {
-        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, inPython);
+        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, sums, inPython);
     }
 }

@@ -14,16 +14,19 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
     private final Plan.Reading reading;
     private final StructType schema;
     private final int limit;
+    private final Plan.Sums sums;
 
-    SegmentReaderFactory(Plan.Reading reading, StructType schema, int limit) {
+    /** sums: null for rows. */
+    SegmentReaderFactory(Plan.Reading reading, StructType schema, int limit, Plan.Sums sums) {
         this.reading = reading;
         this.schema = schema;
         this.limit = limit;
+        this.sums = sums;
     }
 
     @Override
     public boolean supportColumnarReads(InputPartition partition) {
-        return true;
+        return sums == null;
     }
 
     @Override
@@ -33,6 +36,6 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
 
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
-        throw new UnsupportedOperationException("rows come in batches");
+        return new SumsReader(reading, sums, (Plan.Partition) partition);
     }
 }
