@@ -19,6 +19,8 @@ _EXCLUSIVE = (
     ("tags", "subExpression"),
     ("maxBytesPerTrigger", "maxOffsetsPerTrigger"),
 )
+_KAFKA_CLIENT = ("kafka.", "kafkaconsumer.", "groupidprefix", "nameserver")
+"""How options of Kafka's source, and of RocketMQ's, begin that name a broker or its client."""
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _BOUNDS = {
     "startingOffsets": "starting_offsets",
@@ -36,7 +38,7 @@ def spelled(options: Mapping[str, str], known: Collection[str]) -> tuple[dict[st
     for written, value in options.items():
         name = by_case.get(written.lower())
         if name is None:
-            wrong.append(f"{written}: unknown option; {_nearest(written, by_case)}")
+            wrong.append(f"{written}: unknown option; {_advice(written, by_case)}")
         elif name in given and given[name] != value:
             wrong.append(f"{name}: given twice, as {given[name]!r} and {value!r}; give one of them")
         else:
@@ -134,6 +136,15 @@ def _is_chosen(values: Mapping[str, Any], topic: str, queue: int) -> bool:
     if values.get("assign") is not None:
         return queue in values["assign"].get(topic, ())
     return True
+
+
+def _advice(name: str, by_case: Mapping[str, str]) -> str:
+    if name.lower().startswith(_KAFKA_CLIENT):
+        return (
+            "a store is read from its files, without a broker or a client: give load(...) the "
+            "store's directory; subscribe, assign and startingOffsets mean what they do for Kafka"
+        )
+    return _nearest(name, by_case)
 
 
 def _nearest(name: str, by_case: Mapping[str, str]) -> str:

@@ -87,8 +87,19 @@ def test_an_unknown_option_is_answered_with_the_nearest_right_one(given: str, ne
 
 
 def test_an_option_unlike_any_is_answered_with_all() -> None:
-    answer = refused(**{"kafka.bootstrap.servers": "broker:9092"})
-    assert "kafka.bootstrap.servers: unknown option; the options are path, paths, topic" in answer
+    answer = refused(zzzzzz="1")
+    assert "zzzzzz: unknown option; the options are path, paths, topic" in answer
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kafka.bootstrap.servers", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "nameServer"],
+)
+def test_an_option_of_a_client_is_answered_with_what_to_use_instead(name: str) -> None:
+    answer = refused(**{name: "host:9092"})
+    assert f"{name}: unknown option; a store is read from its files" in answer
+    assert "load(...) the store's directory" in answer
+    assert "subscribe" in answer
 
 
 def test_everything_wrong_is_told_at_once() -> None:
