@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.bars import Bar
 from benchmarks.lines import OURS, page, table
 from benchmarks.results import Results
-from benchmarks.spark_rows import CEILING, PARQUET
+from benchmarks.spark_rows import CEILING, JVM, PARQUET
 from benchmarks.spark_stores import BIG
 
 __all__ = ["bars", "text"]
@@ -18,7 +18,13 @@ _RATE = "MB_per_s"
 
 def bars(results: Results) -> list[Bar]:
     """Return every bar, also those whose figures are missing."""
-    return [*_rows(results), *_pipelines(results), *_stores(results), *_streams(results)]
+    return [
+        *_rows(results),
+        *_jvm_rows(results),
+        *_pipelines(results),
+        *_stores(results),
+        *_streams(results),
+    ]
 
 
 def _against(results: Results, workload: str, peer: str, factor: float = 1.0) -> float | None:
@@ -46,6 +52,26 @@ def _rows(results: Results) -> Iterator[Bar]:
                 value = _against(results, workload, PARQUET)
                 detail = _both(results, workload, PARQUET)
                 yield Bar(f"{workload} against Parquet", value, 0.5, detail=detail)
+
+
+_JVM_BARS = {
+    "all-noop": 3.0,
+    "body-noop": 3.0,
+    "body-agg": 3.0,
+    "no-body-noop": 2.0,
+    "narrow-2-noop": 1.5,
+    "narrow-5-noop": 1.5,
+    "one-queue": 4.0,
+    "late-half": 4.0,
+}
+"""How many times Parquet's rate the reader in the JVM should have."""
+
+
+def _jvm_rows(results: Results) -> Iterator[Bar]:
+    for workload, factor in _JVM_BARS.items():
+        ours, theirs = (results.value(each, workload, _RATE) for each in (JVM, PARQUET))
+        value = ours / theirs if ours and theirs else None
+        yield Bar(f"{workload} in the JVM against Parquet", value, factor)
 
 
 def _pipelines(results: Results) -> Iterator[Bar]:

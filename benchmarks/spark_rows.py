@@ -1,4 +1,5 @@
-"""Rows into Spark: this source, its ceiling, Parquet of the same rows, and tuples, in turn."""
+"""Rows into Spark: both readers of this source, the ceiling of the one in Python, Parquet of the
+same rows, and tuples, in turn."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rmqstore
 from benchmarks.lines import OURS, Figures, Run, in_turn
 from benchmarks.spark_data import BODY, log_bytes, read_into_cache, write_parquet, write_store
 from benchmarks.spark_run import session, timed
+from benchmarks.workloads import QUEUES, TOPIC
+from rmqstore.spark import jar_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CEILING",
     "CEILING_TCP",
+    "JVM",
     "NARROW",
     "OUTSIDE",
     "PARQUET",
@@ -28,6 +33,7 @@ __all__ = [
 ]
 
 CEILING, PARQUET, TUPLES, OUTSIDE = "ready-made batches", "parquet", "tuples", "outside Spark"
+JVM = "rmqstore, JVM"
 TCP = "rmqstore, TCP"
 CEILING_TCP = "ready-made batches, TCP"
 
@@ -57,8 +63,11 @@ class _Data:
     size: int
 
     def frame(self, peer: str, columns: Sequence[str] | None) -> DataFrame:
-        """The rows by one of the ways; where columns can be chosen at the source, they are."""
+        """The rows by one of the ways; where columns have to be chosen at the source, they are."""
         read = self.spark.read
+        if peer == JVM:
+            frame = read.format("rmqstore").option("reader", "jvm").load(str(self.store))
+            return frame.select(*columns) if columns else frame
         if peer == PARQUET:
             frame = read.parquet(str(self.parquet))
             return frame.select(*columns) if columns else frame
@@ -66,6 +75,8 @@ class _Data:
         read = read.format(source.get(peer, "rmqstore")).option("path", str(self.store))
         if source.get(peer) == "ready-made":
             read = read.option("rows", str(self.messages))
+        elif peer not in source:
+            read = read.option("reader", "python")
         if columns:
             read = read.option("columns", ",".join(columns))
         return read.load()
@@ -88,6 +99,17 @@ class _Data:
         wanted = (self.messages, self.messages * BODY)
         if tuple(answer[0])[: 1 + has_body] != wanted[: 1 + has_body]:
             raise WrongRows(f"{peer}: {answer[0]} instead of {wanted}")
+        return figures
+
+    def part(self, peer: str, condition: str, share: int) -> Figures:
+        """Sum of the bodies' lengths where a condition holds, for one row of *share*."""
+        frame = self.frame(peer, None).where(condition).selectExpr("sum(length(body))")
+        answer: list[Any] = []
+        figures = timed(lambda: answer.extend(frame.collect()), self.size)
+        # Messages are a little uneven among queues and halves.
+        found, wanted = answer[0][0] or 0, self.messages * BODY / share
+        if not 0.9 * wanted < found < 1.1 * wanted:
+            raise WrongRows(f"{peer}: {found} bytes where {condition} instead of {wanted:.0f}")
         return figures
 
 
@@ -124,18 +146,35 @@ Jobs = Mapping[str, Mapping[str, Callable[[], Figures]]]
 
 def _jobs(data: _Data, no_body: Sequence[str]) -> Jobs:
     jobs: dict[str, dict[str, Callable[[], Figures]]] = {}
+    both = (OURS,) if jar_path() is None else (OURS, JVM)
     for name, columns in NARROW.items():
-        peers = (CEILING, OURS, PARQUET, TUPLES) if columns is None else (CEILING, OURS, PARQUET)
+        peers = (*both, CEILING, PARQUET, TUPLES) if columns is None else (*both, CEILING, PARQUET)
         for sink, work in (("noop", data.noop), ("agg", data.agg)):
             jobs[f"{name}-{sink}"] = {
                 peer: functools.partial(work, peer, columns) for peer in peers
             }
     jobs[f"{NO_BODY}-noop"] = {
-        peer: functools.partial(data.noop, peer, no_body) for peer in (CEILING, OURS, PARQUET)
+        peer: functools.partial(data.noop, peer, no_body) for peer in (*both, CEILING, PARQUET)
     }
+    for workload, condition, share in (
+        ("one-queue", "queueId = 1", QUEUES),
+        ("late-half", f"storeTimestamp >= {_middle(data)}", 2),
+    ):
+        jobs[workload] = {
+            peer: functools.partial(data.part, peer, condition, share) for peer in (*both, PARQUET)
+        }
     jobs["all-noop"][OUTSIDE] = functools.partial(_outside, data, None)
     jobs["narrow-2-noop"][OUTSIDE] = functools.partial(_outside, data, NARROW["narrow-2"])
     return jobs
+
+
+def _middle(data: _Data) -> str:
+    """Return the store time of the message in the middle, as Spark's SQL has it."""
+    with rmqstore.open(data.store, read_only=True) as store:
+        queue = store.queue(TOPIC, 0)
+        record = store.get(TOPIC, queue=0, offset=(queue.start + queue.end) // 2)
+    assert record is not None
+    return f"timestamp_millis({record.store_timestamp})"
 
 
 def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:

@@ -104,7 +104,7 @@ def measure_big(run: Run, size: int) -> None:
 
 def _plan(spark: SparkSession, store: Path, **options: str) -> Figures:
     began = time.perf_counter()
-    frame = spark.read.format("rmqstore").options(**options).load(str(store))
+    frame = spark.read.format("rmqstore").options(reader="python", **options).load(str(store))
     partitions = frame._jdf.queryExecution().toRdd().getNumPartitions()
     return {"s": time.perf_counter() - began, "partitions": float(partitions)}
 
@@ -112,7 +112,7 @@ def _plan(spark: SparkSession, store: Path, **options: str) -> Figures:
 def _read(spark: SparkSession, store: Path, messages: int, size: int) -> Figures:
     from pyspark.sql import functions as F
 
-    frame = spark.read.format("rmqstore").load(str(store))
+    frame = spark.read.format("rmqstore").option("reader", "python").load(str(store))
     answer: list[int] = []
 
     def read() -> None:
