@@ -42,6 +42,10 @@ class Context(Protocol):
         """The present role."""
 
     @property
+    def is_leading(self) -> bool:
+        """Whether this is the master, and no other one can have been elected."""
+
+    @property
     def replica(self) -> Replica | None:
         """The replica of the store, open; None in controller mode until the id is known."""
 

@@ -14,7 +14,6 @@ from typing import Final
 from rmqstore.broker.registration import Announcement, is_changed
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
-from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 
 __all__ = ["RETRY_MS", "NameserverCalls", "Requests"]
 
@@ -25,7 +24,7 @@ _SPREAD_MS = 5
 """Changes within this time become one registration."""
 _NEVER: Final = 2**63
 
-Requests = Generator[Frame, Frame, RegisterBrokerResponseHeader | None]
+Requests = Generator[Frame, Frame, Frame | None]
 """The requests of one call. Each is sent when the one before it was answered, and the generator
 gets the answer. It returns the answer to a registration, and raises RemotingError and ValueError
 for answers that refuse."""
@@ -111,7 +110,7 @@ class NameserverCalls:
         self, announcement: Announcement, *, always_registers: bool, looks_for_twin: bool
     ) -> Requests:
         self._is_leaving = False
-        found = None
+        registered = None
         is_same = self._is_confirmed and announcement == self.registered
         if always_registers or not is_same or is_changed((yield announcement.version_query())):
             if not is_same:
@@ -120,12 +119,9 @@ class NameserverCalls:
                 # With a controller the former master of the group is such a broker for a while.
                 answer = yield announcement.member_query(compatible=False)
                 self._note_twin(announcement, answer)
-            answer = yield announcement.registration()
-            answer.raise_for_code()
-            if announcement.broker_id:
-                found = RegisterBrokerResponseHeader.from_fields(answer.ext_fields)
+            registered = (yield announcement.registration()).raise_for_code()
         self._is_confirmed = True
-        return found
+        return registered
 
     def _note_twin(self, announcement: Announcement, answer: Frame) -> None:
         if answer.code != ResponseCode.SUCCESS:

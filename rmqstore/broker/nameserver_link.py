@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
@@ -13,8 +13,10 @@ from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
+from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 
 __all__ = ["Host", "NameserverLink"]
@@ -43,6 +45,9 @@ class Host(Protocol):
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Take the master that a nameserver names to a slave."""
+
+    def learn_order_topics(self, topics: Collection[str]) -> None:
+        """Take the topics that nameservers have an order configuration of."""
 
     def learn_alive(self, count: int) -> None:
         """Take how many replicas of the group are alive."""
@@ -198,7 +203,13 @@ class NameserverLink:
                 request = requests.send(answer)
         except StopIteration as end:
             if end.value is not None:
-                self._host.learn_master(end.value)
+                self._learn(end.value)
+
+    def _learn(self, answer: Frame) -> None:
+        """Take what the answer to a registration says."""
+        self._host.learn_master(RegisterBrokerResponseHeader.from_fields(answer.ext_fields))
+        if answer.body:
+            self._host.learn_order_topics(KvTable.decode(answer.body).table)
 
     def _warn_of_twin(self, nameserver: _Nameserver, announcement: Announcement) -> None:
         """Warn of another broker with the same name and id, which would take turns with this

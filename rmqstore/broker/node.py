@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from rmqstore.config import (
     format_properties,
     parse_properties,
 )
-from rmqstore.errors import ArgumentError, ConfigError, StoreClosedError
+from rmqstore.errors import ArgumentError, ConfigError, RequestRefused, StoreClosedError
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
@@ -437,6 +437,12 @@ class Broker:
         )
 
     @property
+    def is_leading(self) -> bool:
+        """Whether this is the master, and no other one can have been elected."""
+        until_ms = self.announced_until_ms
+        return self._role.name == "master" and (until_ms is None or self.now_ms() < until_ms)
+
+    @property
     def announced_until_ms(self) -> int | None:
         """When the lease of this master is over unless it is renewed; None without a lease."""
         is_master = self._role.name == "master" and self._replica is not None
@@ -452,6 +458,19 @@ class Broker:
             self.set_role(replace(self._role, master_address=found))
         if answer.ha_address and not self.config.replica.ha_master_address:
             self._follow_soon(answer.ha_address)
+
+    def learn_order_topics(self, topics: Collection[str]) -> None:
+        """Have topics as ordered ones that nameservers have an order configuration of. Slaves take
+        them from their master."""
+        known = (self.metadata.topic(name) for name in topics)
+        if self.is_leading and any(each is not None and not each.order for each in known):
+            self._tasks.start(self._order(tuple(topics)), name="ordered topics")
+
+    async def _order(self, topics: Sequence[str]) -> None:
+        try:
+            await self.metadata.order_topics(topics)
+        except RequestRefused as error:
+            self.log.warning("ordered topics: %s", error)
 
     def _follow_soon(self, ha_address: str) -> None:
         if ha_address == self._followed or self._role.name != "slave":

@@ -206,6 +206,12 @@ class Broker:
 
     # ---- what the handlers and the tables use
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether this is the master, and no other one can have been elected."""
+        until_ms = lease_end_ms(self.replica)
+        return self.role.name == "master" and (until_ms is None or self.now_ms() < until_ms)
+
     def wall_ms(self) -> int:
         """Return the time of day of this machine."""
         return self.replica.clock.wall_ms()

@@ -211,9 +211,10 @@ class Workload:
             act.flushes = True
 
     def remove_queues(self, act: Act) -> None:
-        # Without a queue nothing is remembered, and the dispatcher makes queues.
-        self.store.wait_dispatched(self.store.end_offset)
+        # Without a queue nothing is remembered, and appended bytes have theirs once dispatched.
         if self.chain or self.store.end_offset > 0:
+            self.store.wait_flushed(self.store.end_offset)
+            self.store.wait_dispatched(self.store.end_offset)
             act.removed_until = self.store.end_offset
             self.store.remove_queues(act.removed_until)
             act.flushes = True

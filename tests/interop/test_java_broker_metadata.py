@@ -88,6 +88,14 @@ async def test_mqadmin_administers_a_broker_of_ours(java_release: str, tmp_path:
                 progress = [line.split() for line in printed.splitlines() if line.startswith("T ")]
                 assert [each[2:5] for each in progress if each[2] == "1"] == [["1", "5", "3"]]
 
+                reset = ("-g", "g", "-t", "T", "-s", "0")
+                printed = await java.admin("resetOffsetByTime", *at, *reset)
+                assert broker.metadata.offsets.query("T", "g", 1) == 0, printed
+                order = ("-t", "T", "-m", "put", "-v", f"{GROUP}:3")
+                await java.admin("updateOrderConf", *at, *order)
+                await broker.registered()
+                await until(lambda: tables.topics["T"].order, "the answer names ordered topics")
+
                 printed = await java.admin("deleteSubGroup", *at, "-b", place, "-g", "g")
                 assert f"delete subscription group [g] from broker [{place}] success" in printed
                 assert "g" not in tables.groups

@@ -20,6 +20,7 @@ from rmqstore.remoting.bodies.statistics import (
     QueueName,
     QueueProgress,
     QueueStats,
+    ResetOffsets,
     TopicStats,
 )
 from rmqstore.remoting.bodies.tables import KvTable, TopicList
@@ -27,6 +28,7 @@ from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, RequestMode, TopicConfig
+from tests.service.broker_clients import pull_request
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
 
@@ -306,3 +308,91 @@ async def test_runtime_information_has_what_mqadmin_reads(tmp_path: Path) -> Non
         assert info["earliestMessageTimeStamp"] == str(receipt.store_timestamp)
         assert int(info["commitLogMaxOffset"]) > 0
         assert {"putTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize"} <= info.keys()
+
+
+# -- resetting and forbidding groups
+
+
+async def put_three(operator: Operator) -> int:
+    """Put messages into queue 1 of T; return the store time of the last one."""
+    broker = operator.broker
+    await broker.metadata.change_topic(TopicConfig("T", 2, 2))
+    await broker.metadata.change_group(GroupConfig("g"))
+    for number in range(3):
+        await broker.store.put("T", b"%d" % number, queue=1)
+    broker.store.store.wait_dispatched()
+    return broker.store.store.queue("T", 1).get(2).store_timestamp
+
+
+RESET = {"topic": "T", "group": "g", "isForce": "true", "timestamp": "-1"}
+
+
+@on_loop
+async def test_group_is_reset_and_its_consumer_is_told_before_it_commits(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        last_ms = await put_three(operator)
+        offsets = operator.broker.metadata.offsets
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        answer = await operator.ask(code, {**RESET, "timestamp": "0"})
+        assert answer.code == ResponseCode.SUCCESS
+        names = [QueueName("T", "broker-a", number) for number in range(2)]
+        assert ResetOffsets.decode(answer.body).offsets == dict.fromkeys(names, 0)
+        assert offsets.query("T", "g", 1) == 0
+
+        commit = {"consumerGroup": "g", "topic": "T", "queueId": "1", "commitOffset": "3"}
+        answer = await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+        assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
+        assert offsets.query("T", "g", 1) == 0
+        pull = pull_request("T", 3, queue_id=1, consumer_group="g")
+        answer = await operator.ask(pull.code, pull.ext_fields)
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+        assert answer.ext_fields["nextBeginOffset"] == "0"
+        pull = pull_request("T", 0, queue_id=1, consumer_group="g")
+        assert (await operator.ask(pull.code, pull.ext_fields)).code == ResponseCode.SUCCESS
+        await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+        assert offsets.query("T", "g", 1) == 3
+
+        one = {**RESET, "queueId": "1"}
+        for fields, target in (
+            (one, 3),
+            ({**one, "offset": "2"}, 2),
+            ({**one, "timestamp": str(last_ms + 1)}, 3),
+        ):
+            answer = await operator.ask(code, fields)
+            assert ResetOffsets.decode(answer.body).offsets == {names[1]: target}, fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST, "Topic U does not exist"),
+        ({"group": "h"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group h does not exist"),
+        ({"queueId": "2"}, ResponseCode.INVALID_PARAMETER, "no queue 2"),
+        ({"queueId": "1", "offset": "4"}, ResponseCode.SYSTEM_ERROR, "consume queue range [0-3]"),
+    ],
+)
+@on_loop
+async def test_reset_that_cannot_be_changes_nothing(
+    tmp_path: Path, fields: Mapping[str, str], code: int, remark: str
+) -> None:
+    async with operated(tmp_path) as operator:
+        await put_three(operator)
+        request = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        refused(await operator.ask(request, {**RESET, **fields}), code, remark)
+        assert operator.broker.metadata.offsets.query("T", "g", 1) is None
+        operator.broker.set_role(Role(name="slave", broker_id=1))
+        refused(await operator.ask(request, RESET), ResponseCode.SYSTEM_ERROR, "slave broker")
+
+
+@on_loop
+async def test_group_is_forbidden_a_topic_and_allowed_again(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        code, metadata = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, operator.broker.metadata
+        fields = {"group": "g", "topic": "T"}
+        for change, readable in (({"readable": "false"}, False), ({}, False)):
+            answer = await operator.ask(code, {**fields, **change})
+            assert json.loads(answer.body) == {"group": "g", "readable": readable, "topic": "T"}
+            assert metadata.is_forbidden("g", "T")
+        answer = await operator.ask(code, {**fields, "readable": "true"})
+        assert json.loads(answer.body)["readable"] is True
+        assert not metadata.is_forbidden("g", "T")

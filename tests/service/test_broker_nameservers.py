@@ -204,3 +204,21 @@ async def test_two_brokers_with_one_name_and_id_are_warned_of(
                     lambda: known(server) == {0: format_address(two.address)}, "the second is"
                 )
                 assert f"has {format_address(one.address)} for broker 0 of broker-a" in caplog.text
+
+
+@on_loop
+async def test_topics_with_an_order_configuration_become_ordered(tmp_path: Path) -> None:
+    async with nameserver() as names, RemotingClient() as client:
+        order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
+        answer = await client.call(names.address, Frame.request(RequestCode.PUT_KV_CONFIG, order))
+        answer.raise_for_code()
+        async with Broker(broker_config(tmp_path, nameservers=at(names))) as broker:
+            await broker.metadata.change_topic(TopicConfig("payments"))
+            await broker.metadata.change_topic(TopicConfig("orders"))
+
+            def is_ordered(name: str) -> bool:
+                topic = broker.metadata.topic(name)
+                return topic is not None and topic.order
+
+            await until(lambda: is_ordered("orders"), "a registration is answered")
+            assert not is_ordered("payments")

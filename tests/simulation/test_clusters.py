@@ -106,7 +106,7 @@ def _acknowledge_anyway(broker: brokers.Broker, put: Put) -> None:
 
 SABOTAGE = {
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 70
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 73
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),

@@ -18,6 +18,7 @@ from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (
     ConsumeStatsRequestHeader,
     DeleteGroupRequestHeader,
+    GroupForbiddenRequestHeader,
     GroupRequestHeader,
 )
 from rmqstore.store.metadata import GroupConfig, RequestMode
@@ -39,6 +40,7 @@ class GroupRequests:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._config,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
             RequestCode.GET_CONSUME_STATS: self._stats,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._forbid,
         }
 
     async def _create(self, connection: Any, request: Frame) -> Frame:
@@ -80,6 +82,23 @@ class GroupRequests:
             )
         spread = await self._context.metadata.set_mode(mode)
         return request.respond(ResponseCode.SUCCESS, spread.remark)
+
+    async def _forbid(self, connection: Any, request: Frame) -> Frame:
+        header = GroupForbiddenRequestHeader.from_fields(request.ext_fields)
+        metadata, remark = self._context.metadata, ""
+        if header.readable is not None:
+            spread = await metadata.forbid(
+                header.group, header.topic, is_forbidden=not header.readable
+            )
+            remark = spread.remark or ""
+        body = fastjson.dumps(
+            {
+                "group": header.group,
+                "readable": not metadata.is_forbidden(header.group, header.topic),
+                "topic": header.topic,
+            }
+        )
+        return request.respond(ResponseCode.SUCCESS, remark, body=body)
 
     def _stats(self, connection: Any, request: Frame) -> Frame:
         header = ConsumeStatsRequestHeader.from_fields(request.ext_fields)

@@ -1,18 +1,22 @@
-"""Requests of consumers about their offsets: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET."""
+"""Requests about the offsets of groups: QUERY_CONSUMER_OFFSET and UPDATE_CONSUMER_OFFSET of
+consumers, INVOKE_BROKER_TO_RESET_OFFSET of operators."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
+from rmqstore.remoting.bodies.statistics import QueueName, ResetOffsets
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (
     CommitOffsetRequestHeader,
     GroupOffsetRequestHeader,
+    ResetOffsetRequestHeader,
 )
 
 __all__ = ["OffsetRequests"]
@@ -22,7 +26,7 @@ _MEMORY_RATIO = 0.4
 
 
 class OffsetRequests:
-    """Answers consumers that query an offset or commit one."""
+    """Answers who queries an offset, commits one, or resets those of a group."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -35,6 +39,7 @@ class OffsetRequests:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
         }
 
     def _query(self, connection: Any, request: Frame) -> Frame:
@@ -77,8 +82,67 @@ class OffsetRequests:
                 f"{topic.read_queue_count} queues; give one of them, and an offset of 0 or more",
                 code=ResponseCode.INVALID_PARAMETER,
             )
-        metadata.offsets.commit(header.topic, header.group, header.queue_id, header.offset)
-        return request.respond(ResponseCode.SUCCESS)
+        is_taken = metadata.offsets.commit(
+            header.topic, header.group, header.queue_id, header.offset
+        )
+        remark = None if is_taken else "Offset has been previously reset"
+        return request.respond(ResponseCode.SUCCESS, remark)
+
+    async def _reset(self, connection: Any, request: Frame) -> Frame:
+        header = ResetOffsetRequestHeader.from_fields(request.ext_fields)
+        metadata = self._context.metadata
+        if self._context.role.name != "master":
+            raise RequestRefused(
+                "Can not reset offset in slave broker", code=ResponseCode.SYSTEM_ERROR
+            )
+        topic = metadata.topic(header.topic)
+        if topic is None:
+            raise RequestRefused(
+                f"Topic {header.topic} does not exist", code=ResponseCode.TOPIC_NOT_EXIST
+            )
+        if metadata.group(header.group) is None:
+            raise RequestRefused(
+                f"Group {header.group} does not exist",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        if header.queue_id >= topic.read_queue_count:
+            raise RequestRefused(
+                f"topic {header.topic} has {topic.read_queue_count} queues, and no queue "
+                f"{header.queue_id}",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+
+        queues = (
+            range(topic.read_queue_count)
+            if header.queue_id < 0
+            else range(header.queue_id, header.queue_id + 1)
+        )
+        targets = {number: await self._target(header, number) for number in queues}
+        for number, offset in targets.items():
+            metadata.offsets.reset(header.topic, header.group, number, offset)
+        self._context.log.info(
+            "the group %s is reset on topic %s: %s", header.group, header.topic, targets
+        )
+        name = self._context.config.name
+        body = ResetOffsets(
+            {QueueName(header.topic, name, each): offset for each, offset in targets.items()}
+        )
+        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+
+    async def _target(self, header: ResetOffsetRequestHeader, number: int) -> int:
+        """Returns where a group goes on in a queue: at the named offset, or at a time."""
+        queue = self._context.store.store.queue(header.topic, number)
+        start, end = queue.start, queue.end
+        if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
+            if not start <= header.offset <= end:
+                raise RequestRefused(
+                    f"Target offset {header.offset} not in consume queue range [{start}-{end}]",
+                    code=ResponseCode.SYSTEM_ERROR,
+                )
+            return header.offset
+        if header.timestamp_ms < 0 or start == end:
+            return end
+        return await asyncio.to_thread(queue.offset_at, header.timestamp_ms)
 
 
 def _not_found(remark: str) -> RequestRefused:

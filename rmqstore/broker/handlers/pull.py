@@ -217,6 +217,9 @@ class PullRequests:
             self._context.metadata.offsets.commit(
                 header.topic, header.consumer_group, header.queue_id, header.commit_offset
             )
+        reset = self._reset_answer(pull)
+        if reset is not None:
+            return reset
         if self._is_far_behind(header):
             return self._read_on_thread(pull)
         result = self._read(pull, header.queue_offset)
@@ -225,6 +228,21 @@ class PullRequests:
         ):
             return self._hold(connection, pull, result)
         return self._answer(pull, result)
+
+    def _reset_answer(self, pull: _Pull) -> Frame | None:
+        """Returns the answer that sets a consumer to where its group was reset, None where it was
+        not, or was told before."""
+        header = pull.header
+        offset = self._context.metadata.offsets.take_reset(
+            header.topic, header.consumer_group, header.queue_id
+        )
+        if offset is None:
+            return None
+        bounds = self._view().bounds(header.topic, header.queue_id) or (0, 0)
+        fields = PullMessageResponseHeader(
+            suggested_broker_id=0, next_offset=offset, min_offset=bounds[0], max_offset=bounds[1]
+        ).to_fields()
+        return pull.request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
 
     def _read(self, pull: _Pull, offset: int) -> _Result:
         header = pull.header
@@ -323,8 +341,8 @@ class PullRequests:
             is_moved = pull.header.queue_offset != 0
             return ResponseCode.PULL_OFFSET_MOVED if is_moved else ResponseCode.PULL_NOT_FOUND
         code = _CODES[status]
-        if code == ResponseCode.PULL_OFFSET_MOVED and self._context.role.name == "slave":
-            # A slave may lack what the master has; the consumer must not lose its place.
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._context.is_leading:
+            # The master may have more, and the consumer must not lose its place.
             return ResponseCode.PULL_RETRY_IMMEDIATELY
         return code
 

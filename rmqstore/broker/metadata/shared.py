@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection
+from dataclasses import replace
 from typing import Protocol
 
 from rmqstore.broker.metadata import groups as group_rules
@@ -21,7 +22,7 @@ from rmqstore.errors import DiskError, RequestRefused
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.headers.metadata import ChangesRequestHeader, ChangesResponseHeader
-from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
+from rmqstore.store.metadata import FORBIDDEN_READ, GroupConfig, RequestMode, TopicConfig
 
 __all__ = ["Broker", "SharedTables"]
 
@@ -246,6 +247,21 @@ class SharedTables(ABC):
         self._refuse_slave()
         number = self.tables.remove_group(name, with_offsets=with_offsets)
         return await self._keep(number, "group", "offset")
+
+    async def forbid(self, group: str, topic: str, *, is_forbidden: bool) -> Spread:
+        """Forbid a group to read a topic, or allow it again."""
+        self._refuse_slave()
+        bits = self.tables.forbidden.get(group, {}).get(topic, 0) & ~FORBIDDEN_READ
+        bits |= FORBIDDEN_READ if is_forbidden else 0
+        return await self._keep(self.tables.forbid(group, topic, bits), "group")
+
+    async def order_topics(self, names: Collection[str]) -> None:
+        """Have the known topics of *names* as ordered ones, which nameservers say they are."""
+        for name in names:
+            topic = self.topic(name)
+            if topic is not None and not topic.order:
+                self._broker.log.info("topic %s is ordered, as a nameserver says", name)
+                await self.change_topic(replace(topic, order=True))
 
     async def set_mode(self, mode: RequestMode) -> Spread:
         """Add or replace the request mode of a group on a topic."""

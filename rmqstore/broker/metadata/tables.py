@@ -51,12 +51,27 @@ class Offsets:
         self._log = log
         self._wall_ms = wall_ms
         self._pulled: dict[tuple[str, int], int] = {}
+        self._resets: dict[tuple[str, int], int] = {}
 
-    def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """Set the next offset that a group consumes of a queue."""
+    def commit(self, topic: str, group: str, queue: int, offset: int) -> bool:
+        """Set the next offset that a group consumes of a queue; return False, and set nothing,
+        where the group was reset and its consumer has not been told yet."""
         key = offsets_key(topic, group)
+        if (key, queue) in self._resets:
+            return False
         self.table.commit(key, queue, offset, now_ms=self._wall_ms())
         self._log.note(_OFFSET, key)
+        return True
+
+    def reset(self, topic: str, group: str, queue: int, offset: int) -> None:
+        """Set the next offset of a group, whatever its consumer commits before it has been told."""
+        self._resets.pop((offsets_key(topic, group), queue), None)
+        self.commit(topic, group, queue, offset)
+        self._resets[offsets_key(topic, group), queue] = offset
+
+    def take_reset(self, topic: str, group: str, queue: int) -> int | None:
+        """Return the offset that the consumer of a queue is to be told, once."""
+        return self._resets.pop((offsets_key(topic, group), queue), None) if self._resets else None
 
     def query(self, topic: str, group: str, queue: int) -> int | None:
         """Return the next offset that a group consumes of a queue, None when there is none."""
@@ -87,8 +102,9 @@ class Offsets:
             self.table.remove(keys, now_ms=self._wall_ms())
         for key in keys:
             self._log.note(_OFFSET, key, is_removed=True)
-        for key, queue in [each for each in self._pulled if is_meant(*_split(each[0]))]:
-            del self._pulled[key, queue]
+        for noted in (self._pulled, self._resets):
+            for key, queue in [each for each in noted if is_meant(*_split(each[0]))]:
+                del noted[key, queue]
 
 
 class Tables:

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.values import integer_at, object_of, text_at, texts_of
 
-__all__ = ["ConsumeStats", "GroupList", "QueueName", "QueueProgress", "QueueStats", "TopicStats"]
+__all__ = [
+    "ConsumeStats",
+    "GroupList",
+    "QueueName",
+    "QueueProgress",
+    "QueueStats",
+    "ResetOffsets",
+    "TopicStats",
+]
 
 
 class QueueName(NamedTuple):
@@ -121,6 +129,24 @@ class ConsumeStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """Where a group goes on in the queues of one broker."""
+
+    offsets: Mapping[QueueName, int] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, body: bytes) -> ResetOffsets:
+        """Return the answer to INVOKE_BROKER_TO_RESET_OFFSET. Raises RemotingFrameError."""
+        fields = object_of(fastjson.loads(body), "ResetOffsetBody")
+        table = object_of(fields.get("offsetTable"), "offsetTable")
+        return cls({_queue_of(key): integer_at(table, key, 0) for key in table})
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return b'{"offsetTable":%b}' % _table(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupList:
     """Names of groups."""
 
@@ -137,7 +163,7 @@ class GroupList:
         return fastjson.dumps({"groupList": list(self.groups)})
 
 
-def _table(table: Mapping[QueueName, Mapping[str, int]]) -> bytes:
+def _table(table: Mapping[QueueName, Mapping[str, int] | int]) -> bytes:
     pairs = (
         fastjson.dumps(
             {"brokerName": name.broker_name, "queueId": name.queue_id, "topic": name.topic}
@@ -153,10 +179,13 @@ def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
     fields = object_of(fastjson.loads(body), what)
     found = {}
     for key, each in object_of(fields.get("offsetTable"), "offsetTable").items():
-        # An object used as a key is read as its own JSON text.
-        name = object_of(fastjson.loads(key), "queue")
-        queue = QueueName(
-            text_at(name, "topic"), text_at(name, "brokerName"), integer_at(name, "queueId", 0)
-        )
-        found[queue] = object_of(each, what)
+        found[_queue_of(key)] = object_of(each, what)
     return found
+
+
+def _queue_of(key: str) -> QueueName:
+    """Returns the queue of a key. An object in the place of a key is read as its own JSON text."""
+    name = object_of(fastjson.loads(key), "queue")
+    return QueueName(
+        text_at(name, "topic"), text_at(name, "brokerName"), integer_at(name, "queueId", 0)
+    )

@@ -13,7 +13,9 @@ __all__ = [
     "DeleteGroupRequestHeader",
     "GroupOffsetRequestHeader",
     "GroupRequestHeader",
+    "GroupForbiddenRequestHeader",
     "OneTopicRequestHeader",
+    "ResetOffsetRequestHeader",
 ]
 
 
@@ -85,6 +87,31 @@ class CommitOffsetRequestHeader(TopicRequestHeader):
     topic: str = string("topic")
     queue_id: int = int32("queueId")
     offset: int = int64("commitOffset")
+
+
+@header
+class ResetOffsetRequestHeader(TopicRequestHeader):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+
+    group: str = string("group")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId", default=-1)
+    """-1 for all queues."""
+    offset: int | None = int64("offset", default=None)
+    """Of the one queue; -1, as None, for the time."""
+    timestamp_ms: int = int64("timestamp")
+    """-1 for the end."""
+    is_forced: bool = boolean("isForce")
+
+
+@header
+class GroupForbiddenRequestHeader(TopicRequestHeader):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
+
+    group: str = string("group")
+    topic: str = string("topic")
+    readable: bool | None = boolean("readable", default=None)
+    """None: nothing is changed."""
 
 
 @header
