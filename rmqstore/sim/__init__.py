@@ -1,16 +1,16 @@
-"""A replica group in virtual time, with everything that can go wrong, repeated by one integer.
+"""A replica group in virtual time, with faults of all kinds; one integer repeats a run.
 
     outcome = rmqstore.sim.run(4711)
     assert outcome.is_sound, outcome.violation
 
-A run takes some 100 ms of real time for some 20 s of virtual time. The decisions are the product's:
-nodes, machines, epochs, quorum and frame codecs of `rmqstore.replication`, and the decisions and
-request handlers of `rmqstore.controller`, unchanged. Network, disks, clocks, the log of the
-controllers and users are models, driven by the seed alone: no clock is read, no thread runs,
+A run of about 20 s of virtual time takes about 100 ms of real time. All decisions are made by
+production code: nodes, machines, epochs, quorum and frame codecs of `rmqstore.replication`, and the
+decisions and request handlers of `rmqstore.controller`. Network, disks, clocks, the log of the
+controllers and users are models, which depend only on the seed: no clock is read, no thread runs,
 nothing is written.
 
     python -m rmqstore.sim 4711              one run, with a trace to read
-    python -m rmqstore.sim --seconds 60      seeds nobody has run before, on all cores
+    python -m rmqstore.sim --seconds 60      new seeds, on all cores
 """
 
 from rmqstore.sim.checker import Violation
@@ -32,12 +32,12 @@ def run(
     is_traced: bool = False,
     cluster: bool = False,
 ) -> Outcome:
-    """Run one world to its end and return how it went.
+    """Run one world to its end and return the outcome.
 
-    *steps* is the number of bursts of puts; when they are over all faults heal, and the group has
-    to come together. *faults* and *shape* take the place of what the seed would draw. With
-    *cluster* the replicas are brokers with clients, found by nameservers. Nothing is raised for a
-    violation: `Outcome.violation` names it.
+    *steps* is the number of bursts of puts; after them all faults heal, and the group must
+    converge. *faults* and *shape* replace the values that the seed would draw. With *cluster* the
+    replicas are brokers with clients, found by nameservers. A violation is not raised:
+    `Outcome.violation` names it.
     """
     kind = Cluster if cluster else World
     world = kind(

@@ -16,14 +16,14 @@ _FAILURES_MAX = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what *arguments* say; return 1 when something did not hold."""
+    """Run the seeds that *arguments* name; return 1 after a violation."""
     parser = argparse.ArgumentParser(
         prog="python -m rmqstore.sim", description="Replica groups in virtual time, by seed."
     )
-    parser.add_argument("seed", type=int, nargs="?", help="run this one and print its trace")
-    parser.add_argument("--seconds", type=float, help="run fresh seeds for so long")
-    parser.add_argument("--count", type=int, help="run so many seeds")
-    parser.add_argument("--first", type=int, help="the first of them; drawn where not given")
+    parser.add_argument("seed", type=int, nargs="?", help="run this seed and print its trace")
+    parser.add_argument("--seconds", type=float, help="run new seeds for this time")
+    parser.add_argument("--count", type=int, help="number of seeds to run")
+    parser.add_argument("--first", type=int, help="the first seed. Default: random")
     parser.add_argument(
         "--cluster", action="store_true", help="with brokers and clients, found by nameservers"
     )

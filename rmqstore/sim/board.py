@@ -1,4 +1,4 @@
-"""The board of production in virtual time, over a model of a log.
+"""The production board in virtual time, over a model of a log.
 
 The board is the C code that a `ReplicatedStore` runs. Only its store is replaced: the offsets of
 the log and the clock are those of models, and no thread waits. The caller ends waits whose time
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class ModelOffsets(Protocol):
-    """What the board follows of a log."""
+    """The offsets of a log that the board follows."""
 
     @property
     def start_offset(self) -> int: ...
@@ -36,7 +36,7 @@ class ModelOffsets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resolution(Generic[T]):
-    """The outcome of a put that waited. *copies* is what there was by then."""
+    """The outcome of a put that waited. *copies* is the number of copies at that time."""
 
     token: T
     status: PutStatus
@@ -44,7 +44,7 @@ class Resolution(Generic[T]):
 
 
 class VirtualBoard(Generic[T]):
-    """The board of the master *node*, whose log is *log*; tokens name the puts that wait."""
+    """The board of the master *node*, whose log is *log*; tokens identify waiting puts."""
 
     def __init__(self, node: MasterNode, log: ModelOffsets) -> None:
         self.node = node
@@ -61,7 +61,7 @@ class VirtualBoard(Generic[T]):
         self._is_over = False
 
     def __del__(self) -> None:
-        # The board keeps the puts that wait, and they the board.
+        # The board and the waiting puts refer to each other.
         self._board.abandon()
         self._inbox.take()
 
@@ -75,7 +75,7 @@ class VirtualBoard(Generic[T]):
 
     @property
     def now_ms(self) -> int:
-        """The time by which the lease of the master ends."""
+        """The time against which the master's lease is checked."""
         return self._virtual.now_ms
 
     @now_ms.setter
@@ -83,7 +83,7 @@ class VirtualBoard(Generic[T]):
         self._virtual.now_ms = now_ms
 
     def follow_log(self) -> None:
-        """Follow the end and the durable end of the log, as a store's board does at once."""
+        """Follow the end and the durable end of the log, as a store's board does immediately."""
         if self._is_over:
             return
         self._virtual.end_offset = self._log.end_offset
@@ -91,7 +91,7 @@ class VirtualBoard(Generic[T]):
             self._virtual.flushed_offset = self._log.flushed_offset
 
     def decide(self, step: Step) -> list[NodeEffect]:
-        """Run an event of the node as a decision; return the effects. Raises what the step raises,
+        """Run an event of the node as a decision; return the effects. Raises the error of the step
         after the board has taken its rule."""
         self.follow_log()
         effects, failure = self._decisions.decide(step, self.now_ms)
@@ -100,20 +100,20 @@ class VirtualBoard(Generic[T]):
         return effects
 
     def admit(self, copies: int | None = None, *, is_replicated: bool = True) -> Admission:
-        """Return leave to append a message; see `AckBoard.admit`."""
+        """Return the permission to append a message; see `AckBoard.admit`."""
         return self._board.admit(copies, is_replicated=is_replicated)
 
     def wait(self, token: T, admission: Admission, end_offset: int) -> None:
-        """Let an appended put wait for its copies; `resolved` returns its outcome."""
+        """Register an appended put that waits for copies; `resolved` returns its outcome."""
         self.follow_log()
         self._waits[token] = self._board.begin(self._inbox, admission, end_offset, token)
 
     def resolved(self) -> list[Resolution[T]]:
-        """Return the outcome of the puts that were resolved since the last call, in that order."""
+        """Return the outcomes of puts that were resolved since the last call, in that order."""
         return [self._outcome(wait) for wait in self._inbox.take()]
 
     def expire(self, token: T) -> Resolution[T] | None:
-        """End the wait of a put whose time limit has passed; None for one that is resolved."""
+        """End the wait of a put whose time limit has passed; None for a resolved put."""
         wait = self._waits.get(token)
         if wait is None or not self._board.withdraw(wait):
             return None

@@ -1,4 +1,4 @@
-"""The store of a simulated broker, as the request handlers call it, over the model of a log."""
+"""The store of a simulated broker: the handlers' interface over the model of a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECORD = struct.Struct(">qq")
 
 @dataclass(frozen=True, slots=True)
 class _Receipt:
-    """Where a message was stored, as answers name it."""
+    """The offsets of a stored message, for answers."""
 
     message_id: str
     queue: int
@@ -28,7 +28,7 @@ class _Receipt:
 
 
 def records_in(body: bytes) -> list[tuple[int, int]]:
-    """Return the queue offset, and the number of the put, of each record that a pull returned."""
+    """Return queue offset and put number of each record that a pull returned."""
     return list(_RECORD.iter_unpack(body))
 
 
@@ -36,7 +36,7 @@ class Sends(Protocol):
     """Takes the messages that clients send."""
 
     def new_put(self, *, key: str, queue: int, size: int) -> Put:
-        """Return the put of a message, with a number of its own."""
+        """Return the put of a message, with a new number."""
 
 
 class BrokerStore:
@@ -52,17 +52,17 @@ class BrokerStore:
 
     @property
     def store(self) -> BrokerStore:
-        """What the view of the handlers is made of."""
+        """The store behind the handlers' view."""
         return self
 
     @property
     def start_offset(self) -> int:
-        """Where the log begins."""
+        """Start of the log."""
         return self._replica.log.start_offset
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends."""
+        """End of the log."""
         return self._replica.log.end_offset
 
     def answered(self, put: Put) -> None:
@@ -72,11 +72,11 @@ class BrokerStore:
             resume(put.status)
 
     def forget(self) -> None:
-        """Let the requests go whose process has ended."""
+        """Drop the requests of a process that has ended."""
         self._waiting.clear()
 
     async def append(self, put: Callable[[], Put], durability: Durability | None) -> Any:
-        """Store a message; return where it is once it is acknowledged. Raises PutError."""
+        """Store a message; return its offsets once it is acknowledged. Raises PutError."""
         one = put()
         one.durability = durability or Durability.REPLICATED
 

@@ -1,4 +1,4 @@
-"""The tables of a simulated broker: production's, with files that survive the process."""
+"""The tables of a simulated broker: production code, with files that survive the process."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class TableFiles:
         }
 
     def replace(self, name: str, table: Any) -> None:
-        """Have *table* in the file *name*."""
+        """Replace the content of the file *name* by *table*."""
         self._tables[name] = table
 
     def read(self, *, wall_ms: Callable[[], int]) -> Tables:
-        """Return the tables of the files, as a process that begins reads them."""
+        """Return the tables in the files, as a new process reads them."""
         found = self._tables
         return Tables(
             topics=found["topic"],
@@ -61,10 +61,10 @@ class Owner(Broker, Protocol):
     """The broker of the tables, in one life of its process."""
 
     def later(self, ms: int, action: Callable[..., None], *args: Any) -> None:
-        """Do something in a turn of this process, unless it ends before."""
+        """Run *action* in a turn of this process, unless it ends before."""
 
     async def sync(self) -> None:
-        """Return when a file is on the disk. Raises DiskError where that is full."""
+        """Return when a file is on the disk. Raises DiskError on a full disk."""
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
         """Run a coroutine in the turns of this process."""
@@ -81,10 +81,10 @@ class BrokerTables(SharedTables):
         self.tables = files.read(wall_ms=broker.wall_ms)
 
     async def save_offsets(self) -> None:
-        """Save the offsets, as far as the disk has room."""
+        """Save the offsets, if the disk has room."""
         await self._failure_of("offset", "delay")
 
-    # ---- the surroundings of the tables
+    # ---- the environment of the tables
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

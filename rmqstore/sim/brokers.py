@@ -1,9 +1,8 @@
-"""The broker of a simulated replica: what serves clients and slaves, and what nameservers know.
+"""The broker of a simulated replica: it serves clients and slaves, and registers at nameservers.
 
-The request handlers, the tables of topics, groups and offsets, and their way from a master to its
-slaves are production's (`rmqstore.broker`). The log, the files of the tables and the connections
-are models. All that a broker does are turns of its replica's process: they wait while the process
-is stopped, and end with it.
+The request handlers, the tables of topics, groups and offsets, and their replication are production
+code (`rmqstore.broker`). The log, the files of the tables and the connections are models. A broker
+works in turns of its replica's process, which wait while the process is stopped, and end with it.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ _SAVE_OFFSETS_MS = 1000
 _REGISTERED_MS = 20
 
 _LOG = logging.getLogger("rmqstore.sim.broker")
-# What a broker logs is in the trace of the world, as far as it matters.
+# The trace of the world replaces the broker's log.
 _LOG.propagate = False
 _LOG.addHandler(logging.NullHandler())
 
 
 def port_of(number: int) -> int:
-    """Return where clients connect to the broker of replica *number*."""
+    """Return the port of the broker of replica *number*."""
     return _PORTS + number
 
 
@@ -80,7 +79,7 @@ class _Connection:
 class Broker:
     """The broker of *replica*, in all lives of its process.
 
-    *changed* is called when nameservers are to know something else of it.
+    *changed* is called when its registration at nameservers has changed.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class Broker:
         self.role_changed()
 
     def died(self, *, loses_power: bool) -> None:
-        """End with the process of the replica."""
+        """End, because the process of the replica has ended."""
         self._life += 1
         for end in self._decoders:
             if loses_power:
@@ -169,7 +168,7 @@ class Broker:
         return self.replica.role
 
     def role_changed(self) -> None:
-        """Serve clients, and follow a master, by the present role."""
+        """Serve clients, or follow a master, according to the present role."""
         role = self.role
         self.metadata.take_role(role)
         self._changed()
@@ -185,7 +184,7 @@ class Broker:
             self.start(follower.run(), is_wanted=lambda: number == self._followings)
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know, as production decides it."""
+        """Return the registration for nameservers, as production decides it."""
         role, now_ms = self.role, self.now_ms()
         if not self.replica.is_up:
             return None
@@ -222,12 +221,12 @@ class Broker:
 
     @property
     def possible_members(self) -> frozenset[int]:
-        """Who may be elected in place of this master."""
+        """Replicas that may be elected instead of this master."""
         node = self.replica.master_node
         return frozenset() if node is None else node.group.sync_state_set.possible
 
     def admit(self, broker_ids: Collection[int]) -> None:
-        """Let these brokers, and no others, join the sync-state set of this master."""
+        """Allow only these brokers to join the sync-state set of this master."""
         self.replica.admit(broker_ids)
 
     def registration_due(self) -> None:
@@ -235,14 +234,14 @@ class Broker:
         self._changed()
 
     async def registered(self) -> None:
-        """Return after a while in which nameservers that can be reached have the topics."""
+        """Return after a time in which all reachable nameservers get the topics."""
         self._changed()
         await self.sleep(_REGISTERED_MS)
 
     # ---- turns
 
     def later(self, ms: int, action: Callable[..., None], *args: Any) -> None:
-        """Do something in a turn of this process, unless it ends before."""
+        """Run *action* in a turn of this process, unless it ends before."""
         self._timeline.after(ms * 1000, self._enter, self._life, action, *args)
 
     def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
@@ -258,7 +257,7 @@ class Broker:
         await Pause(lambda resume: self.later(ms, resume, None))
 
     async def sync(self) -> None:
-        """Return when a file is on the disk. Raises DiskError where that is full."""
+        """Return when a file is on the disk. Raises DiskError on a full disk."""
         await self.sleep(self._sync_ms)
         if self.replica.log.is_full:
             raise DiskError(errno.ENOSPC, "No space left on device")
@@ -360,7 +359,7 @@ class Broker:
 
 
 class _Following:
-    """The master at *port*, as the follower of a slave calls it."""
+    """The master at *port*, for the calls of a slave's follower."""
 
     def __init__(self, broker: Broker, port: int) -> None:
         self.log = broker.log

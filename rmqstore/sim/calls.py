@@ -1,8 +1,8 @@
 """Requests over connections of the simulated network, and their answers: a remoting client.
 
-One connection to each address carries all requests to it. A request that gets no answer in time
-leaves its connection open, as production's client does, or the machine gives the connection up;
-then what is under way on it may still arrive.
+Each address has one connection for all requests. After a request without an answer in time the
+connection stays open, as in production's client, or the machine drops it; then bytes in transit may
+still arrive.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["Answer", "Caller", "Done"]
 
 Answer = Frame | RemotingConnectError | RemotingClosedError | RemotingTimeout
 Done = Callable[[Answer], None]
-"""Gets the answer to a request, or why there is none."""
+"""Receives the answer to a request, or the error."""
 _GIVES_UP = 0.4
 
 
 @dataclass(slots=True)
 class _Way:
-    """What there is to one address."""
+    """The connection and requests to one address."""
 
     end: End | None = None
     decoder: FrameDecoder = field(default_factory=FrameDecoder)
@@ -60,7 +60,7 @@ class Caller:
             self._write(way.end, opaque, request)
 
     def drop(self, *, loses_power: bool) -> None:
-        """End all connections, with the process or the machine. No request gets an answer."""
+        """End all connections, because the process or the machine ended. Requests get no answer."""
         ways, self._ways = self._ways, {}
         self._waiting.clear()
         for way in ways.values():

@@ -1,28 +1,29 @@
-"""What must hold whatever happens. It sees everything, at every moment, and says what does not.
+"""The invariants of a replica group. The checker observes every event and reports violations.
 
-`truth` is the log as it was confirmed: all messages that readers of any replica have seen. It only
-ever grows, so these hold at once and not only at the end:
+The truth is the confirmed log: all messages that readers of any replica have seen. It normally only
+grows, so the invariants are checked at every event and not only at the end:
 
-- A confirmed byte is the same on all replicas, and on each member of the sync-state set it is there
-  to stay: any of them may be elected.
-- A put that waited for all members is confirmed when it is acknowledged, so it is never lost. One
-  that waited for a number of copies has them, on members, and is lost only where a replica is
-  elected that is not the best of enough of them (`promises`).
-- Numbers of puts are in the truth once, each queue's offsets without a gap, in the order of the
-  log, under the epoch of the master that wrote them.
-- The confirm offset of a replica goes back only with a cut, and no cut takes confirmed bytes.
-- One master in an epoch; epochs ascend. With leases nobody acknowledges a put once another is
-  elected.
-- A replica relies only on state on its disk: a master's epoch before it reigns, an order before its
-  master is followed, an epoch before it is named in an acknowledgement. The log of a replica
-  counts as a copy, and is awaited, once that replica has stored the epoch of the master.
+- A confirmed byte is equal on all replicas. It stays on each member of the sync-state set, because
+  any member may be elected.
+- A put that waited for all members is confirmed when it is acknowledged, so it is never lost. A put
+  that waited for a number of copies has these copies on members. It is lost only if an elected
+  replica is not the best of enough compared replicas (`promises`).
+- The truth contains each put once, the offsets of each queue without a gap, in the order of the
+log,
+  under the epoch of the master that wrote them.
+- The confirm offset of a replica decreases only with a cut, and no cut removes confirmed bytes.
+- An epoch has one master; epochs ascend. With leases no former master acknowledges a put after an
+  election.
+- A replica relies only on state on its disk: it saves its epoch before it becomes master, an order
+  before it follows the master, and an epoch before it names the epoch in an acknowledgement. The
+  log of a replica counts as a copy once the replica has stored the epoch of the master.
 
-A bar is lowered where the product promises less (docs/durability.md), and no further than that.
-With acknowledgements from memory a machine that loses its power loses what it had acknowledged, and
-so does a disk that rots: until such a replica has caught up, nothing is expected of it (`losses`).
-An election among replicas all of which lost something takes from the truth what the best of them
-lacks. A group whose masters do not wait with the confirm offset, or whose protocol does not carry
-it, has no truth; there the puts that were acknowledged are followed through all elections.
+Invariants are relaxed only if the product guarantees less (docs/durability.md). With
+acknowledgements from memory, a power loss or a flipped bit on a disk removes acknowledged messages:
+such a replica is not trusted until it has caught up (`losses`). An election among replicas that all
+lost something removes from the truth the messages that the best replica lacks. If masters do not
+wait for the confirm offset, or the protocol does not carry it, there is no truth; then acknowledged
+puts are followed through all elections.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = ["Checker", "Violation"]
 
 
 class Violation(AssertionError):
-    """Something that must hold does not."""
+    """A violated invariant."""
 
 
 class Checker:
@@ -66,7 +67,8 @@ class Checker:
         self._rotten: set[int] = set()
 
         self._astray: dict[int, int] = {}
-        """From where on replicas hold what was taken from the truth, until they have caught up."""
+        """Offsets from which replicas still hold bytes that were removed from the truth, until they
+        have caught up."""
 
         self._losses = Losses()
         self._promises = Promises(replicas, self._losses)
@@ -74,28 +76,28 @@ class Checker:
         self._members: frozenset[int] = view().members
         self._epoch = 0
         self._trusted: frozenset[int] = frozenset()
-        """Those asked before the last election that had lost nothing."""
+        """Replicas that were compared in the last election and had lost nothing."""
 
         self._has_twins = False
         """Whether an operator promoted two replicas under one epoch."""
         self.has_lost = False
-        """Whether an election took something from the truth."""
+        """Whether an election removed messages from the truth."""
         self.is_void = False
-        """Whether an operator made a mistake that nobody promised to survive."""
+        """Whether an operator made a mistake that the product does not survive."""
 
         self.acknowledged = 0
         self.confirmed = 0
 
-    # ---- what replicas do
+    # ---- events of replicas
 
     def born(self, replica: Replica) -> None:
-        """Take note that a replica begins a life, with what its disk kept."""
+        """Record that a replica starts, with the state on its disk."""
         self._visible[replica.number] = replica.visible_end
         if not self.is_void:
             self._same(replica, replica.log.start_offset, replica.visible_end)
 
     def confirmed_at(self, replica: Replica) -> None:
-        """Look at what readers of *replica* see since its last word."""
+        """Check the messages that readers of *replica* see since the last call."""
         before = self._visible[replica.number]
         visible = replica.visible_end
         if visible == before:
@@ -113,7 +115,7 @@ class Checker:
             self._extend(replica, visible)
 
     def cut(self, replica: Replica, offset: int) -> None:
-        """Look at a cut that is about to be made."""
+        """Check a cut before it is made."""
         log, before = replica.log, self._visible[replica.number]
         self._visible[replica.number] = min(before, offset)
 
@@ -135,7 +137,7 @@ class Checker:
             return
 
         if self._losses.is_unnoticed:
-            # A bit that nobody noticed looks like a fork in a comparison.
+            # An undetected flipped bit looks like a fork in a comparison.
             self._losses.distrusted.add(replica.number)
         elif self._is_member(replica) and replica.number not in self._losses.distrusted:
             raise Violation(
@@ -144,8 +146,8 @@ class Checker:
             )
 
     def _no_twins(self, replica: Replica, offset: int) -> None:
-        """Look whether a slave cuts its log for a master with one of its epochs at another
-        start."""
+        """Check that a slave does not cut its log for a master that has one of its epochs with
+        another start."""
         master = self._replicas.get(replica.master)
         if master is None or master is replica:
             return
@@ -160,11 +162,11 @@ class Checker:
                 )
 
     def erred(self) -> None:
-        """Take note that two replicas are masters of one epoch by an operator's mistake."""
+        """Record that two replicas are masters of one epoch by an operator's mistake."""
         self._has_twins = self.is_void = True
 
     def reigns(self, replica: Replica) -> None:
-        """Look at a replica that takes office."""
+        """Check a replica that becomes master."""
         epoch = replica.epoch
         former = self._masters.setdefault(epoch, replica.number)
         if former != replica.number and not self._has_twins:
@@ -181,7 +183,7 @@ class Checker:
             self.labels(replica)
 
     def obeyed(self, replica: Replica, epoch: int) -> None:
-        """Look at a replica that has carried out an order of *epoch*."""
+        """Check a replica that has completed an order of *epoch*."""
         state = replica.log.epoch_state
         is_shared = state.has_replicas or replica.slave_node is None
         if state.latest(replica.log.epochs) < epoch or not is_shared:
@@ -191,7 +193,7 @@ class Checker:
             )
 
     def says(self, replica: Replica, ack: Ack) -> None:
-        """Look at an acknowledgement that a slave is about to send."""
+        """Check an acknowledgement that a slave is about to send."""
         epochs = replica.log.epochs
         if ack.epoch is not None and ack.epoch not in (-1, *(each.epoch for each in epochs)):
             raise Violation(
@@ -200,7 +202,7 @@ class Checker:
             )
 
     def decided(self, view: View) -> None:
-        """Look at a decision of the controllers or the operator."""
+        """Check a decision of the controllers or the operator."""
         learners = [each for each in sorted(view.members) if self._replicas[each].is_learner]
         if learners:
             raise Violation(f"learner {learners[0]} is a member of the set")
@@ -232,7 +234,7 @@ class Checker:
                 )
 
     def _compared(self, view: View) -> None:
-        """Look at a master that an operator has chosen: the best of enough replicas."""
+        """Check that a master that an operator has chosen is the best of enough replicas."""
         if len(view.asked) < self._shape.asked_min:
             raise Violation(
                 f"{view.master} is elected after {sorted(view.asked)} were asked; "
@@ -253,7 +255,7 @@ class Checker:
                 )
 
     def _joined(self, view: View, joined: Collection[int]) -> None:
-        """Look at replicas that the reigning master let into the set, but for those that have lost
+        """Check replicas that the present master admitted to the set, except those that have lost
         something since it proposed them."""
         for number in sorted(set(joined) - self._losses.distrusted):
             if not self._has_stored(self._replicas[number], view.epoch):
@@ -263,8 +265,8 @@ class Checker:
                 )
 
     def _is_excused(self, view: View, former: Collection[int]) -> bool:
-        """Tell whether the master was elected where too many had lost something, so that it may
-        lack what was confirmed."""
+        """Return whether too many replicas had lost something at the election, so that the master
+        may lack confirmed messages."""
         lost = self._losses.distrusted
         if self._shape.has_set:
             if view.is_risky or view.master in lost:
@@ -277,8 +279,9 @@ class Checker:
         return len(view.asked - lost) < view.asked_min
 
     def _forget(self, chosen: Replica, *, is_risky: bool) -> None:
-        """Take from the truth what a master lacks that was elected among replicas that lost it, or
-        by an operator in spite of those that have it and may still show it to readers."""
+        """Remove from the truth the messages that an elected master lacks, if the compared replicas
+        lost them, or if an operator ignored replicas that have them and may still show them to
+        readers."""
         self._losses.distrusted.discard(chosen.number)
         self._astray.pop(chosen.number, None)
         end = min(len(self._truth), chosen.log.whole_below(self._held_end(chosen)))
@@ -306,8 +309,8 @@ class Checker:
         return end <= start or self._is_same(replica, start, end)
 
     def lost_power(self, replica: Replica, *, tail_start: int, tail: bytes) -> None:
-        """Take note of a loss of power, after the disk lost what it did; *tail* was in memory alone
-        and began at *tail_start*. What was acknowledged from memory may be gone."""
+        """Record a loss of power, after the disk lost its bytes. *tail*, which began at
+        *tail_start*, was only in memory. Messages acknowledged from memory may be lost."""
         log = replica.log
         if log.whole_end < tail_start + len(tail):
             first = max(log.whole_end, tail_start)
@@ -317,18 +320,18 @@ class Checker:
         self.died(replica)
 
     def rotted(self, replica: Replica, rot: Rot) -> None:
-        """Take note of a bit that turned on a replica's disk."""
+        """Record a flipped bit on a replica's disk."""
         self._losses.rot(rot)
         self._rotten.add(replica.number)
 
     def started(self, replica: Replica) -> None:
-        """Take note that a replica took its log for sound when it started."""
+        """Record that a replica found its log sound when it started."""
         if replica.number in self._rotten:
             self._rotten.discard(replica.number)
             self._losses.is_unnoticed = True
 
     def emptied(self, replica: Replica) -> None:
-        """Take note that an operator is about to give a replica an empty disk."""
+        """Record that an operator is about to give a replica an empty disk."""
         log = replica.log
         self._rotten.discard(replica.number)
         self._visible[replica.number] = 0
@@ -342,7 +345,7 @@ class Checker:
         return frozenset(self._losses.distrusted)
 
     def look_again(self) -> None:
-        """Trust those again that have all that the reigning master has."""
+        """Trust replicas again that hold everything that the present master holds."""
         view = self._view()
         master = self._replicas.get(view.master)
         if master is None or master.number in self._losses.distrusted or not self._reigns(master):
@@ -364,12 +367,12 @@ class Checker:
                 self._astray.pop(number, None)
 
     def died(self, replica: Replica) -> None:
-        """Look at what a replica's disk holds after its process ended."""
+        """Check the content of a replica's disk after its process ended."""
         if not self.is_void and self._is_member(replica):
             self._held_by([replica.number], 0)
 
     def answered(self, replica: Replica, put: Put, copies: int) -> None:
-        """Look at the answer to a put."""
+        """Check the answer to a put."""
         if put.status is not PutStatus.PUT_OK:
             return
 
@@ -399,7 +402,7 @@ class Checker:
     def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
         quorum, reigns = self._shape.quorum, self._reigns(replica)
         if not reigns and self._astray.get(replica.number, end) < end:
-            # Without a lease: an operator had another one elected in spite of this log.
+            # Without a lease: an operator elected another replica in spite of this log.
             return
         is_of_all = self._shape.has_set and quorum.all_ack
         if is_of_all and self._shape.is_confirming and len(self._truth) < end:
@@ -408,7 +411,7 @@ class Checker:
             )
 
         if replica.log.start_offset > start:
-            # All of it was confirmed and is deleted by its age.
+            # Everything was confirmed and then deleted by retention.
             return
 
         voters = [each.number for each in self._replicas.values() if not each.is_learner]
@@ -434,8 +437,8 @@ class Checker:
             self._outlived(promise)
 
     def _counts(self, promise: Promise, replica: Replica, master: Replica) -> bool:
-        """Return whether a replica holds, or held at its acknowledgement, the bytes that
-        *master* promises."""
+        """Return whether a replica holds, or held at its acknowledgement, the bytes of *promise*
+        in the log of *master*."""
         if self._losses.had(replica.number, promise.start, promise.data):
             return True
         is_held = self._held_end(replica) >= promise.end and promise.is_in(
@@ -444,7 +447,8 @@ class Checker:
         return is_held and self._has_stored(replica, master.epoch)
 
     def _has_stored(self, replica: Replica, epoch: int) -> bool:
-        """Return whether a replica has stored *epoch*, or had before it followed a later master."""
+        """Return whether a replica has stored *epoch*, or had done so before it followed a later
+        master."""
         log = replica.log
         if self._shape.protocol == "classic" or log.end_offset == 0:
             return True
@@ -452,7 +456,7 @@ class Checker:
         return last >= epoch or log.epoch_state.known_epoch > epoch
 
     def _outlived(self, promise: Promise) -> None:
-        """Look at a put that a master acknowledged after another was elected."""
+        """Check a put that a master acknowledged after another master was elected."""
         view = self._view()
         elected = self._replicas.get(view.master)
         if elected is None:
@@ -479,11 +483,12 @@ class Checker:
 
     @property
     def has_excuse(self) -> bool:
-        """Whether replicas may halt though they hold what was confirmed, or what looked so."""
+        """Whether replicas may halt although they hold confirmed, or apparently confirmed,
+        bytes."""
         return self.is_void or self.has_lost or self._losses.is_unnoticed
 
     def settled(self, master: Replica, others: Iterable[Replica]) -> str:
-        """Return what keeps the group from being at one with *master*, "" for nothing."""
+        """Return the reason why the group has not converged with *master*, "" if it has."""
         ours = master.log
         if master.visible_end != ours.end_offset:
             return f"the master has confirmed {master.visible_end} of {ours.end_offset}"
@@ -498,8 +503,8 @@ class Checker:
         return ""
 
     def has_parted(self, replica: Replica, master: Replica) -> bool:
-        """Tell whether a replica holds whole records that are not those that were confirmed or,
-        where that cannot be said, not those of *master*."""
+        """Return whether a replica holds complete records that differ from the confirmed records,
+        or, if these are not known, from the records of *master*."""
         log = replica.log
         if self._shape.protocol == "classic" and log.end_offset > master.log.end_offset:
             return True
@@ -511,7 +516,7 @@ class Checker:
         return log.start_offset < end and not self._is_same(replica, log.start_offset, end)
 
     def unanswered(self, puts: Iterable[Put]) -> str:
-        """Return which of *puts* a master stored and never spoke of, "" for none."""
+        """Return a put of *puts* that a master stored and never answered, "" for none."""
         for put in puts:
             if put.status is None and put.record is not None:
                 if put.life == self._replicas[put.master].life:
@@ -519,7 +524,7 @@ class Checker:
         return ""
 
     def labels(self, replica: Replica) -> None:
-        """Look whether the epochs of *replica* say who wrote what is confirmed."""
+        """Check that the epochs of *replica* name the writers of all confirmed records."""
         log = replica.log
         if self.is_void:
             return
@@ -568,7 +573,7 @@ class Checker:
             self._stored_by(replica)
 
     def _stored_by(self, master: Replica) -> None:
-        """Look whether those have stored the epoch of *master* by whom it confirms the truth."""
+        """Check that enough replicas have stored the epoch of *master* when it confirms records."""
         members = self._view().members if self._shape.has_set else range(1, self._shape.voters + 1)
         stored = {
             each for each in members if self._has_stored(self._replicas[each], master.epoch)
@@ -581,7 +586,7 @@ class Checker:
             )
 
     def _held_by(self, members: Iterable[int], begin: int) -> None:
-        """Look whether *members* hold the truth from *begin* on."""
+        """Check that *members* hold the truth from *begin* on."""
         end = len(self._truth)
         for number in sorted(members):
             replica = self._replicas[number]
@@ -606,7 +611,8 @@ class Checker:
         return self._losses.read(replica.log, begin, end - begin) == self._truth[begin:end]
 
     def _held_end(self, replica: Replica) -> int:
-        """Return the end of what a replica holds as acknowledgements mean it."""
+        """Return the end of the log that a replica holds, in memory or on the disk as the group's
+        acknowledgements mean."""
         log = replica.log
         return min(log.whole_end, log.flushed_offset) if self._shape.is_durable else log.whole_end
 

@@ -1,8 +1,8 @@
 """Clients of a simulated broker: they find the master by its route, send, read, and change tables.
 
-A producer does what RocketMQ's does: it sends to a queue of the master that the route names, three
-times at most, and gets the route again after a refusal or without an answer. A consumer pulls from
-any member of the group. An operator makes topics and groups at the master.
+A producer behaves as RocketMQ's: it sends to a queue of the master in the route, at most three
+times, and requests the route again after a refusal or without an answer. A consumer pulls from any
+member of the group. An operator creates topics and groups at the master.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _READ_AND_WRITE = 6
 
 
 class Record(Protocol):
-    """Takes what clients were told."""
+    """Receives the results that clients got."""
 
     def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
         """Take the acknowledgement of a message."""
@@ -94,7 +94,7 @@ class Client:
         self.refresh(lambda: None)
 
     def refresh(self, then: Callable[[], None]) -> None:
-        """Get the route again, *then* go on, whether there is an answer or not."""
+        """Request the route again, and call *then* with or without an answer."""
         self._asking.append(then)
         if self._is_asking:
             return
@@ -117,7 +117,7 @@ class Client:
             then()
 
     def _port(self, broker_id: int) -> int | None:
-        """Return where to reach a broker of the route, None for one that it does not name."""
+        """Return the port of a broker in the route, None if the route does not name it."""
         if self.route is None or not self.route.brokers:
             return None
         address = self.route.brokers[0].addresses.get(broker_id)
@@ -144,7 +144,7 @@ class _Send:
 
 
 class Producer(Client):
-    """Sends messages, each with a key of its own."""
+    """Sends messages, each with a unique key."""
 
     is_done = False
     """Whether the last message was acknowledged."""
@@ -152,7 +152,7 @@ class Producer(Client):
     _open = 0
 
     def send(self) -> None:
-        """Send a message, unless too many are on their way."""
+        """Send a message, unless too many are in progress."""
         if self._open >= _AT_ONCE:
             return
         self._open += 1
@@ -244,13 +244,13 @@ class Consumer(Client):
 
 
 class Operator(Client):
-    """Makes topics and groups, one after the other, each once."""
+    """Creates topics and groups, one at a time, each once."""
 
     _count = 0
     is_waiting = False
 
     def change(self) -> None:
-        """Make a topic or a group at the master, unless the answer to the last one is awaited."""
+        """Create a topic or a group at the master, unless an answer is outstanding."""
         port = self._master_port()
         if self.is_waiting or port is None:
             return
@@ -275,6 +275,6 @@ class Operator(Client):
 
     def _made(self, answer: Answer, *, topic: str = "", group: str = "") -> None:
         self.is_waiting = False
-        # A remark says that a member of the set does not report the change yet.
+        # A remark means that a member of the set has not reported the change yet.
         if isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS and not answer.remark:
             self._record.made(topic=topic, group=group)

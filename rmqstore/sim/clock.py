@@ -1,7 +1,7 @@
-"""Virtual time: one timeline for the world, and on every machine two clocks that read it.
+"""Virtual time: one timeline for the world, and two clocks on every machine.
 
-Time is counted in microseconds from 0. Nothing happens between two actions of the timeline, and two
-actions of one moment happen in the order in which they were planned.
+Time is counted in microseconds from 0. Nothing happens between two actions of the timeline. Actions
+at the same time run in the order in which they were planned.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _WALL_START_MS = 1_700_000_000_000
 
 
 class Timeline:
-    """What is still to happen."""
+    """The actions that are planned."""
 
     __slots__ = ("_heap", "_number", "events", "now_us")
 
     def __init__(self) -> None:
         self.now_us = 0
         self.events = 0
-        """How many actions were carried out."""
+        """Number of actions that have run."""
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
 
     def at(self, when_us: int, action: Callable[..., None], *args: Any) -> None:
-        """Plan an action; one that is due already happens next."""
+        """Plan an action; an action that is already due runs next."""
         if when_us < self.now_us:
             when_us = self.now_us
         self._number += 1
@@ -41,7 +41,7 @@ class Timeline:
         heapq.heappush(self._heap, (self.now_us + delay_us, self._number, action, args))
 
     def run(self, until_us: int) -> None:
-        """Carry out everything planned up to *until_us*, and what follows from it by then."""
+        """Run all actions up to *until_us*, including actions that they plan."""
         heap = self._heap
         while heap and heap[0][0] <= until_us:
             assert self.events < _EVENTS_MAX, "the world never comes to rest"
@@ -54,9 +54,9 @@ class Timeline:
 class MachineClock:
     """The clocks of one machine.
 
-    The machines of replication are given `monotonic_ms` alone. It never goes back, but runs faster
-    or slower than the world by *drift_ppm*, and begins anywhere. `wall_ms` is what records are
-    stamped with; `jump` sets it forward or back as an operator or a time server does.
+    The machines of replication get only `monotonic_ms`. It never decreases, runs faster or slower
+    than the world by *drift_ppm*, and begins at any value. `wall_ms` is the time in records; `jump`
+    sets it forward or back, as an operator or a time server does.
     """
 
     __slots__ = ("_begin_us", "_drift_ppm", "_jumped_ms", "_timeline")
@@ -68,12 +68,12 @@ class MachineClock:
         self._jumped_ms = 0
 
     def monotonic_ms(self) -> int:
-        """Return the time since an arbitrary moment; it never goes back."""
+        """Return the time since an arbitrary moment; it never decreases."""
         now_us = self._timeline.now_us
         return (self._begin_us + now_us + now_us * self._drift_ppm // 1_000_000) // 1000
 
     def wall_ms(self) -> int:
-        """Return the time of day, which may have been set back since."""
+        """Return the time of day, which may jump back."""
         return _WALL_START_MS + self._timeline.now_us // 1000 + self._jumped_ms
 
     def jump(self, by_ms: int) -> None:

@@ -3,11 +3,11 @@
     outcome = rmqstore.sim.run(4711, cluster=True)
 
 It is a group with a sync-state set (`world`) whose replicas are brokers (`brokers`), found by their
-routes (`nameservers`) and used by clients (`clients`). Ways are blocked between any two machines.
+routes (`nameservers`) and used by clients (`clients`). The network is blocked between any two
+machines.
 
-The settings of these groups promise that nothing acknowledged is lost, and the faults are those
-that they promise to survive: no disk rots, and where acknowledgements mean memory no machine loses
-its power.
+The settings of these groups guarantee that no acknowledged message is lost under the chosen faults:
+no disk loses bits, and if acknowledgements mean memory, no machine loses its power.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Clients(Workload):
         self._nameservers = nameservers
         self._parts = Random(f"clients {cluster.seed}")
         self.is_cut_off = cluster.faults != Faults.none()
-        """Whether ways between clients and nameservers are blocked now and then."""
+        """Whether the network between clients and nameservers is sometimes blocked."""
 
     def start(self) -> None:
         """Begin."""
@@ -76,7 +76,7 @@ class Clients(Workload):
         self._timeline.after(int(gap_ms * 1000), self._part)
 
     def _part(self) -> None:
-        """Cut a client off from a nameserver for a while, in one direction or both."""
+        """Cut a client off from a nameserver for some time, in one or both directions."""
         if not self.is_cut_off:
             return
         way = self._parts.choice(CLIENTS), self._parts.choice(self._nameservers)

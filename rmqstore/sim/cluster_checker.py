@@ -1,19 +1,20 @@
-"""What clients of a simulated cluster may rely on.
+"""The guarantees for clients of a simulated cluster.
 
-- Every message that was acknowledged to a client is in the final logs, at the place that its
-  acknowledgement named, under its key.
-- A consumer reads one message at one offset of a queue, at any member of the group and at any time,
-  and the final logs have it there. Messages that were deleted by their age had been confirmed.
-- A topic or a group whose change was acknowledged without a remark is in the tables of all brokers
-  at the end, and of each broker that is elected.
-- Once faults have healed the tables of all brokers are equal, and a client's message is
+- Every message that was acknowledged to a client is in the final logs, at the acknowledged offset
+and
+  under its key.
+- A consumer always reads the same message at an offset of a queue, at every member of the group,
+and
+  the final logs have this message there. Messages that retention deleted had been confirmed.
+- A topic or group whose change was acknowledged without a remark is in the tables of all brokers at
+  the end, and of each elected broker.
+- Once faults have healed, the tables of all brokers are equal, and a client's message is
   acknowledged.
 
-Nothing is given up: the settings of these groups promise all of it (`cluster`), with two bounds.
-Where puts wait for a number of copies, a replica outside of the set may be elected: it has the
-messages, but it need not have the topics. And an operator may elect a replica in spite of a warning
-that names what may be lost; then what was acknowledged before counts no longer, and the former
-master may show its readers what is lost.
+The settings of these groups guarantee all this (`cluster`), with two exceptions. If puts wait for a
+number of copies, a replica outside the set may be elected: it has the messages, but perhaps not the
+topics. And an operator may elect a replica in spite of a warning about possible losses: then
+earlier acknowledgements are void, and the former master may show lost messages to its readers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ClusterChecker:
     """Follows the clients of one world, whose logs *checker* follows."""
 
     def __init__(self, checker: Checker, *, has_all_ack: bool) -> None:
-        """*has_all_ack*: puts wait for all members of the set, and members alone are elected."""
+        """*has_all_ack*: puts wait for all members of the set, and only members are elected."""
         self._checker = checker
         self._has_all_ack = has_all_ack
         self._keys: dict[int, str] = {}
@@ -60,18 +61,18 @@ class ClusterChecker:
         """Topics and groups that were acknowledged."""
         return len(self._topics) + len(self._groups)
 
-    # ---- what clients are told
+    # ---- results of clients
 
     def stored_as(self, number: int, key: str) -> None:
-        """Take note that a message is the put *number*."""
+        """Record that a message is the put *number*."""
         self._keys[number] = key
 
     def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
-        """Take note of a message that was acknowledged."""
+        """Record a message that was acknowledged."""
         self._sent[key] = queue, queue_offset
 
     def read(self, number: int, *, queue: int, queue_offset: int) -> None:
-        """Look at a record that a consumer got."""
+        """Check a record that a consumer got."""
         self.reads += 1
         if self._was_warned:
             return
@@ -83,24 +84,24 @@ class ClusterChecker:
             )
 
     def made(self, *, topic: str = "", group: str = "") -> None:
-        """Take note of a topic or a group that was acknowledged."""
+        """Record a topic or a group that was acknowledged."""
         if topic:
             self._topics.add(topic)
         if group:
             self._groups.add(group)
 
     def warned(self) -> None:
-        """Take note that an operator elected a replica in spite of a warning."""
+        """Record that an operator elected a replica in spite of a warning."""
         self._was_warned = True
         self._sent.clear()
         self._read.clear()
         self._topics.clear()
         self._groups.clear()
 
-    # ---- what must be there
+    # ---- checks
 
     def elected(self, broker: Broker) -> None:
-        """Look at the tables of a broker that begins to serve as the master."""
+        """Check the tables of a broker that starts to serve as the master."""
         if not self._has_all_ack:
             return
         tables = broker.metadata.tables
@@ -112,8 +113,8 @@ class ClusterChecker:
             )
 
     def apart(self, brokers: Mapping[int, Broker], master: int) -> str:
-        """Return in what the tables of brokers differ from those of the master; empty for
-        nothing."""
+        """Return a difference between the tables of brokers and those of the master; empty without
+        a difference."""
         ours = brokers[master].metadata.tables
         for each in brokers.values():
             theirs = each.metadata.tables
@@ -125,7 +126,7 @@ class ClusterChecker:
         return ""
 
     def final(self, log: ModelLog, broker: Broker) -> None:
-        """Look at the log and the tables of the master, which all others equal."""
+        """Check the log and the tables of the master; those of all others are equal."""
         self.elected(broker)
         found = {
             (each.queue, each.queue_offset): each.number
@@ -147,8 +148,8 @@ class ClusterChecker:
                 )
 
     def _was_deleted(self, place: _Place, found: Mapping[_Place, int]) -> bool:
-        """Return whether the messages of a queue up to *place* were deleted by their age, which
-        only confirmed ones are."""
+        """Return whether retention deleted the messages of a queue up to *place*; it deletes only
+        confirmed messages."""
         queue, offset = place
         first = min((at for number, at in found if number == queue), default=None)
         return self._checker.is_confirmed(queue, offset) and (first is None or offset < first)

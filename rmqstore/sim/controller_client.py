@@ -1,7 +1,8 @@
 """Requests of a replica to the controllers, in remoting frames, and their answers.
 
-What is requested, and what answers mean, is production's (`rmqstore.broker.controller_calls`). Each
-message travels alone: an answer finds its request by its number, and may never come.
+Production code chooses the requests and interprets the answers
+(`rmqstore.broker.controller_calls`). Each message is sent separately: an answer is matched to its
+request by number, and may be lost.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OPAQUES = 100_000
 
 
 def address_of(number: int, life: int) -> str:
-    """Return where a replica listens in a life, as it registers."""
+    """Return the address of a replica in a life, as it registers."""
     return f"{number}:{life + 1}"
 
 
@@ -46,8 +47,8 @@ class ControllerClient:
     def __init__(
         self, number: int, life: int, send: Callable[..., None], *, is_learner: bool
     ) -> None:
-        """*send* takes the address of a controller, the bytes, and whether they arrive once at
-        most."""
+        """*send* takes the address of a controller, the bytes, and whether they arrive at most
+        once."""
         self._send = send
         self._machine = ControllerCalls(
             cluster=CLUSTER,
@@ -59,7 +60,7 @@ class ControllerClient:
             is_learner=is_learner,
         )
         self._calls: dict[int, Call] = {}
-        # Another connection in each life: its answers are not those to an earlier one.
+        # Each life has other request numbers, so that it ignores answers to an earlier life.
         self._opaque = life * _OPAQUES
 
     def beat(self, now_ms: int, header: Callable[..., ControllerHeartbeatRequestHeader]) -> None:
@@ -84,7 +85,7 @@ class ControllerClient:
         self._send(int(call.address), encode(call.request), is_once=is_once)
 
     def receive(self, data: bytes) -> Decision | SetAnswer | None:
-        """Return what a message of a controller means; None where it does not concern the role."""
+        """Return the meaning of a controller's message; None if it does not affect the role."""
         (frame,) = FrameDecoder().feed(data)
         if not frame.is_response:
             return notified(frame)

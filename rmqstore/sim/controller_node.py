@@ -1,8 +1,8 @@
-"""A controller node over the decision log, and requests to it as production answers them.
+"""A controller node over the decision log, with production's request handlers.
 
-`Node` runs `Leader` over `ControllerState` and `Liveness`, and carries out what is due.
-`ServedNode` puts production's request handlers (`rmqstore.controller.requests`) in front of it.
-Their coroutines run in virtual time (`coroutines`).
+`Node` runs `Leader` over `ControllerState` and `Liveness`, and proposes due commands. `ServedNode`
+adds production's request handlers (`rmqstore.controller.requests`). Their coroutines run in virtual
+time (`coroutines`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE_MS = 200
 _COMMIT_TIMEOUT_MS = 1500
 
 Done = Callable[[Result | None], None]
-"""Gets the result of a command; None where it was certainly refused."""
+"""Receives the result of a command; None if it was certainly refused."""
 
 
 class Node:
@@ -56,7 +56,7 @@ class Node:
 
     @property
     def process_id(self) -> str:
-        """Another one in each life."""
+        """A different id in each life."""
         return f"{self.number}.{self.life}"
 
     def now_ms(self) -> int:
@@ -64,7 +64,7 @@ class Node:
         return self.clock.monotonic_ms()
 
     def apply_next(self) -> None:
-        """Apply one entry, if there is one."""
+        """Apply the next entry, if there is one."""
         if not self.is_alive or self.applied >= len(self.log.entries):
             return
         result = self.state.apply(decode_command(self.log.entries[self.applied]))
@@ -75,7 +75,7 @@ class Node:
             waiting(result)
 
     def keep_snapshot(self) -> None:
-        """Store a snapshot, which the next life begins with."""
+        """Store a snapshot for the start of the next life."""
         self._kept = (self.applied, self.state.snapshot())
 
     def crash(self) -> None:
@@ -84,7 +84,7 @@ class Node:
         self.leader = None
 
     def restart(self) -> None:
-        """Begin another life with the last snapshot, unless the last one goes on."""
+        """Start another life with the last snapshot, unless the node runs."""
         if self.is_alive:
             return
         self.life += 1
@@ -118,7 +118,7 @@ class Node:
             self.propose(command)
 
     def propose(self, command: Command) -> None:
-        """Have a command committed."""
+        """Commit a command."""
         leader = self.leader
         assert leader is not None, "a node that leads proposes"
         if isinstance(command, ElectMaster):
@@ -131,7 +131,7 @@ class Node:
         self.send(command, done)
 
     def send(self, command: Command, done: Done) -> None:
-        """Send a command to the log. *done* is never called where the outcome is unknown."""
+        """Send a command to the log. *done* is never called if the outcome stays unknown."""
         life = self.life
 
         def answered(index: int | None) -> None:
@@ -171,13 +171,13 @@ class ServedNode(Node):
         self._handlers = Requests(self).handlers()
 
     def restart(self) -> None:
-        """Begin another life, unless the last one goes on."""
+        """Start another life, unless the node runs."""
         if not self.is_alive:
             self._decisions = Decisions(self)
         super().restart()
 
     def receive(self, source: int, request: Frame, respond: Callable[[Frame], None]) -> None:
-        """Answer a request, now or later, or never where this life ends before."""
+        """Answer a request, now or later; never if this life ends before."""
         try:
             found = self._handlers[request.code](source, request)
         except RequestRefused as error:
@@ -208,23 +208,24 @@ class ServedNode(Node):
             failed=failed,
         )
 
-    # ---- what the handlers use
+    # ---- the handlers' host
 
     def metadata(self) -> Mapping[str, str]:
         """Return nothing: the answers to heartbeats name the leader."""
         return {}
 
     def watch(self, connection: Any) -> None:
-        """Do nothing: single messages have no connection whose end would be noticed."""
+        """Do nothing: single messages have no connection that could close."""
 
     async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
-        """Take another configuration, until this life ends."""
+        """Use another configuration, until this life ends."""
         self.config = config
         if self.leader is not None:
             self.leader.allows_unclean = config.elect_unclean_master
 
     async def leads(self) -> bool:
-        """Return whether this node led after the call began; never, where it did not."""
+        """Return True once it is certain that this node led after the call began; else never
+        return."""
         if self.leader is None:
             return False
 
@@ -234,7 +235,7 @@ class ServedNode(Node):
         return bool(await Pause(begin))
 
     async def commit(self, command: Command) -> Result:
-        """Have *command* committed. Raises RequestRefused where that is not certain."""
+        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
         if self.leader is None:
             raise not_leader()
         answers: list[Result | None] = []
@@ -271,7 +272,7 @@ class ServedNode(Node):
         """Wait until the work that was due is done."""
         await self._decisions.reviewed(group)
 
-    # ---- what the decisions use
+    # ---- the decisions' host
 
     async def sleep(self, ms: int) -> None:
         """Wait in virtual time."""
@@ -298,7 +299,7 @@ class ServedNode(Node):
         await work
 
     def holds(self, election: Election) -> None:
-        """Have the election checked once it is committed."""
+        """Report the election, to be checked once it is committed."""
         self._elected(self, election)
 
     def held(self, election: Election, group: Group) -> None:

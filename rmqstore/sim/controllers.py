@@ -1,13 +1,14 @@
 """Three controllers that keep the set of a group and elect its masters, with production's code.
 
-The nodes (`controller_node`) share a log (`decision_log`). They die, lose power, come back with an
-old snapshot, and act as leader for a while after another was elected. Replicas reach them by frames
-of the remoting protocol, one by one, which are late, lost, and, where a repetition changes nothing,
-doubled. `Controllers` sees what is committed, and checks each election by the rule of
+The nodes (`controller_node`) share a log (`decision_log`). They die, lose power, restart with an
+old snapshot, and act as leader for some time after another was elected. Replicas reach them by
+single frames of the remoting protocol, which are late, lost, and, if a repetition has no effect,
+doubled. `Controllers` observes the committed commands, and checks each election by the rule of
 docs/replication.md.
 
-An operator marks each replica that lost what it may have acknowledged (`Subject.is_withheld`),
-while enough other replicas are left to elect a master from: not one whose log was given up.
+An operator excludes each replica that lost messages that it may have acknowledged
+(`Subject.is_withheld`), while enough other replicas remain for an election. Replicas whose log was
+discarded are not excluded.
 """
 
 from __future__ import annotations
@@ -86,15 +87,15 @@ class Controllers:
         """Elections that were proposed."""
         self._ids: set[int] = set()
         self._late: dict[int, int] = {}
-        """Until when a replica receives nothing."""
+        """End of the time in which a replica receives nothing."""
         self._next_late_ms = 0
         self._notices: list[bytes] = []
         self._tries: dict[int, int] = {}
-        """Attempts to take replicas out of the set that never come back with what they held."""
+        """Attempts to remove from the set replicas that lost their log."""
         self._distrusted: frozenset[int] = frozenset()
         self._is_healed = False
         self.is_careful = False
-        """Whether operators elect no replica that may lack messages."""
+        """Whether operators never elect a replica that may lack messages."""
         self.view = View(0, 0, frozenset(), 0)
 
     def _clock(self) -> MachineClock:
@@ -107,7 +108,7 @@ class Controllers:
 
     @property
     def group(self) -> Group:
-        """What is committed."""
+        """The committed state."""
         found = self._truth.group(GROUP)
         assert found is not None, "the replicas are registered"
         return found
@@ -115,7 +116,7 @@ class Controllers:
     # ---- beginning and end
 
     def start(self) -> None:
-        """Register the replicas, and begin to look after them."""
+        """Register the replicas, and start to review the group."""
         for number in sorted(self._subjects):
             code = f"{address_of(number, 0)};{number}"
             command = AssignBrokerId(GROUP, CLUSTER, number, address_of(number, 0), code)
@@ -143,7 +144,8 @@ class Controllers:
     # ---- leadership, and the lives of nodes
 
     def _lead(self, number: int) -> None:
-        """Have a node lead; it begins to decide once it has applied all entries before its term."""
+        """Make a node leader; it starts to decide once it has applied all entries before its
+        term."""
         former, first = self.log.leader, self.log.elect(number)
         node, term, life = self.nodes[number], self.log.term, self.nodes[number].life
 
@@ -162,13 +164,13 @@ class Controllers:
             self._timeline.after(late_us, self.nodes[former].resign, self.nodes[former].term)
 
     def depose(self) -> None:
-        """Have any node lead from now on."""
+        """Make any node the leader from now on."""
         living = [each.number for each in self.nodes if each.is_alive]
         if living:
             self._lead(self._rng.choice(living))
 
     def crash(self) -> None:
-        """End a node; it comes back with its last snapshot. A majority stays."""
+        """End a node; it restarts with its last snapshot. A majority keeps running."""
         if not all(each.is_alive for each in self.nodes):
             return
         node = self._rng.choice(self.nodes)
@@ -183,7 +185,7 @@ class Controllers:
             self._apply_soon(node)
 
     def _stuck(self, node: ServedNode) -> None:
-        # An engine whose leader gets no answer from the others elects another.
+        # An engine whose leader gets no answers elects another leader.
         if node.number == self.log.leader:
             self.depose()
 
@@ -244,8 +246,8 @@ class Controllers:
             self._withhold()
 
     def _checked(self, before: Group, command: ElectMaster, election: Election) -> int:
-        """Return how many replicas had to be compared, 0 where any member will do. Raises where
-        the rule of elections is broken."""
+        """Return how many replicas had to be compared, 0 if any member may be elected. Raises if
+        the election rule is violated."""
         if not before.was_elected or election.risk:
             return 0
         chosen, terms = command.master_id, before.terms
@@ -303,10 +305,10 @@ class Controllers:
         if self._timeline.now_us >= self._late.get(number, 0):
             self._network.send(CONTROLLERS[node.number], number, data)
 
-    # ---- what people do
+    # ---- operators
 
     def elect(self) -> None:
-        """Request the election of another replica, rarely of one that may lack messages."""
+        """Request the election of another replica, rarely of a replica that may lack messages."""
         group = self.group
         if self.is_careful:
             is_safe = group.terms is not None and group.terms.all_ack
@@ -330,7 +332,7 @@ class Controllers:
             self._network.send(OPERATOR, address, request, is_once=True)
 
     def delay_orders(self, number: int, ms: int) -> None:
-        """Let a replica receive nothing for a while, or an earlier notice again."""
+        """Let a replica receive nothing for some time, or an earlier notice again."""
         self._delay(number, ms)
         if self._notices and self._rng.random() < 0.5:
             earlier = self._rng.choice(self._notices[-3:])
@@ -341,21 +343,21 @@ class Controllers:
         self._late[number] = self._timeline.now_us + ms * 1000
 
     def delay_next_order(self, ms: int) -> None:
-        """Delay the notice to the replica that is elected next, and to no other."""
+        """Delay only the notice to the replica that is elected next."""
         self._next_late_ms = ms
 
     def bury(self, number: int) -> None:
-        """Do nothing: a replica that sends no heartbeats is soon taken for dead."""
+        """Do nothing: a replica without heartbeats is soon considered dead."""
 
     def unbury(self, number: int) -> None:
         """Do nothing: a replica that sends heartbeats is alive."""
         self._tries.pop(number, None)
 
     def expel(self, number: int) -> bool:
-        """Return whether nobody counts on what a replica holds, which never comes back.
+        """Return whether no election depends on the log of a replica, which is lost.
 
-        Its master takes it from the set in time. Where there is none, and none can be elected
-        without it, an operator elects another.
+        Its master removes it from the set after some time. Without a master, and if no master can
+        be elected without this replica, an operator elects another replica.
         """
         group = self.group
         if number not in group.sync_state_set and number != group.master_id:
@@ -372,7 +374,7 @@ class Controllers:
 
     @property
     def distrusted(self) -> Collection[int]:
-        """Replicas that lost something they may have acknowledged."""
+        """Replicas that lost messages that they may have acknowledged."""
         return self._distrusted
 
     @distrusted.setter

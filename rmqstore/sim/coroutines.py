@@ -1,4 +1,4 @@
-"""Coroutines of production in virtual time: what they await is a `Pause`, which an event ends."""
+"""Production coroutines in virtual time: they await a `Pause`, which an event ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Resume = Callable[[Any], None]
 
 
 class Pause:
-    """What a coroutine waits for: *begin* gets a function that ends the pause with its value."""
+    """A wait of a coroutine: *begin* gets a function that ends the pause with its value."""
 
     def __init__(self, begin: Callable[[Resume], None]) -> None:
         self.begin = begin
@@ -24,7 +24,7 @@ class Pause:
 
 
 class Work:
-    """A coroutine that runs, and the pauses that its end ends."""
+    """A running coroutine, and the pauses that wait for its end."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -50,7 +50,7 @@ def run(
     done: Callable[[Any], None],
     failed: Callable[[RequestRefused], None],
 ) -> None:
-    """Run *coroutine* to its end, as long as *is_alive*: *done* gets what it returns."""
+    """Run *coroutine* to its end, as long as *is_alive*; *done* gets its result."""
 
     def step(value: Any) -> None:
         if not is_alive():

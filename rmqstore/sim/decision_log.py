@@ -1,10 +1,10 @@
 """A log on which several controllers agree: linearizable, with the delays and losses of an engine.
 
-One node leads at a time, and only its proposals are committed. The node learns of its leadership
-late, and of its end later still, so that two nodes may act as leader at once. When a term ends,
-each proposal on its way is either committed before the next term begins, or never. Outcomes come
-late or not at all. Nodes apply entries late, in order. A read barrier of a node that no longer
-leads is never answered.
+One node leads at a time, and only its proposals are committed. A node notices the beginning and the
+end of its leadership late, so that two nodes may act as leader at the same time. When a term ends,
+each proposal in transit is either committed before the next term begins, or never. Outcomes arrive
+late or never. Nodes apply entries late, in order. A read barrier of a node that no longer leads is
+never answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqstore.sim.clock import Timeline
 __all__ = ["DecisionLog"]
 
 Answer = Callable[[int | None], None]
-"""Gets the index of a committed entry, None for one that was refused."""
+"""Receives the index of a committed entry, None for a refused entry."""
 
 
 class DecisionLog:
@@ -35,7 +35,7 @@ class DecisionLog:
         self.leader = -1
         self.term = 0
         self.is_kind = False
-        """No outcome is lost, and none is late: the faults have ended."""
+        """The faults have ended: no outcome is lost or late."""
         self._timeline = timeline
         self._rng = rng
         self._committed = committed
@@ -49,7 +49,7 @@ class DecisionLog:
         return len(self.entries) - 1
 
     def elect(self, node: int) -> int:
-        """Have *node* lead a new term; return how many entries it has to apply first."""
+        """Make *node* leader of a new term; return how many entries it has to apply first."""
         for command, answer in self._on_the_way:
             if self._rng.random() < 0.5:
                 self._answer(answer, self.append(command))

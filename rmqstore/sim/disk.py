@@ -1,10 +1,9 @@
-"""A replica's disk and the commit log on it, as replication sees a store, in a few bytes of memory.
+"""A model of a replica's disk with its commit log, as replication uses a store.
 
-Records carry a CRC and their own place, as a store's do. Like a store's, the CRC covers the body
-alone, unless *checks_all* (enabledAppendPropCRC) has it cover all that follows it. A blank fills a
-log file that the next record does not fit. Everything a file holds, and the bytes of the log behind
-`flushed_offset`, is in the page cache alone: `power_loss` takes it away by sectors, `crash` leaves
-it.
+Records contain a CRC and their own offset, as a store's do. Like a store's, the CRC covers only the
+body, unless *checks_all* (enabledAppendPropCRC) extends it to all following bytes. A blank fills a
+log file that has no room for the next record. Log bytes from `flushed_offset` on are only in the
+page cache: `power_loss` removes them by sectors, `crash` keeps them.
 
     at  size  field            (integers are big-endian)
     0   4     magic
@@ -52,20 +51,20 @@ _SECTOR = 512
 
 
 class DiskError(Exception):
-    """The disk refuses to do something; nothing of it was done."""
+    """The disk refused an operation, which had no effect."""
 
 
 class RotError(Exception):
-    """What was on the disk for certain is not there any more as it was."""
+    """Durable bytes on the disk are missing or changed."""
 
 
 class Died(Exception):
-    """The machine's process, or its power, ends here."""
+    """The process of the machine, or its power, ends at this point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rot:
-    """A record from *start* on in which one bit turned on the disk."""
+    """The record at *start*, in which one bit flipped on the disk."""
 
     start: int
     before: bytes
@@ -125,14 +124,14 @@ class ModelLog:
         self.confirm_offset = 0
         self.epochs: tuple[EpochEntry, ...] = ()
         self.epoch_state = EpochState()
-        """On the disk whenever it changes: no crash takes it back."""
+        """On the disk with each change; no crash reverts it."""
         self.whole_end = 0
-        """Behind the last whole record; what follows is part of one."""
+        """End of the last complete record; a partial record may follow."""
 
         self.is_full = False
-        """Whether the disk is."""
+        """Whether the disk is full."""
         self.dies_in = -1
-        """How many changes are made before the process dies; below 0 it does not."""
+        """Number of changes before the process dies; negative: it does not die."""
 
         self._data = bytearray()
         self._borders: list[int] = []
@@ -144,7 +143,7 @@ class ModelLog:
         self._next_queue_offsets: dict[int, int] = {}
         self._first_queue_offsets: dict[int, int] = {}
 
-    # ---- what a machine sees
+    # ---- the view of a machine
 
     @property
     def is_promised(self) -> bool:
@@ -187,10 +186,10 @@ class ModelLog:
         assert 0 <= begin <= begin + size <= len(self._data), "bytes that are not held"
         return bytes(self._data[begin : begin + size])
 
-    # ---- what the one who runs a machine does
+    # ---- operations of the runtime
 
     def carry_out(self, effect: Effect) -> None:
-        """Change the log as *effect* says. Raises DiskError when that cannot be."""
+        """Apply *effect* to the log. Raises DiskError if that is impossible."""
         match effect:
             case Append(offset, data):
                 assert offset == self.end_offset, "an append that is not at the log's end"
@@ -221,10 +220,10 @@ class ModelLog:
                 self.flush()
 
     def check(self) -> int | None:
-        """Look at the records that became whole; return where one is damaged, None for nowhere."""
+        """Check the records that became complete; return the offset of damage, or None."""
         damaged_at = self._check()
         if not self.is_gated:
-            # Readers see every whole record.
+            # Readers see every complete record.
             self.confirm_offset = max(self.confirm_offset, self.whole_end)
         return damaged_at
 
@@ -263,7 +262,7 @@ class ModelLog:
         return ModelRecord(offset, size, epoch, queue, queue_offset, number)
 
     def flush(self) -> None:
-        """Bring the log, and the confirm offset as of now, to the disk."""
+        """Flush the log and the present confirm offset to the disk."""
         self.change()
         self.flushed_offset = self.end_offset
         self._flushed_whole = self.whole_end
@@ -280,23 +279,23 @@ class ModelLog:
         self._saved_confirm = min(self._saved_confirm, offset)
 
     def settle(self) -> None:
-        """Cut what is not a whole record, and find the queue offsets that come next."""
+        """Cut a partial record, and find the next queue offsets."""
         self.check()
         self.cut(self.whole_end)
         self._count_queues()
 
     def expire(self, offset: int) -> None:
-        """Delete the files before *offset*, where one begins."""
+        """Delete the files before *offset*, the start of a file."""
         assert self.start_offset < offset <= self.whole_end, "files that cannot expire"
         self._first_queue_offsets = self._queue_offsets_at(offset)
         self.change()
         del self._data[: offset - self.start_offset]
         del self._borders[: bisect_left(self._borders, offset)]
         self.start_offset = offset
-        # Not before the files: what is still held must have an epoch.
+        # After the deletion of the files, because the remaining bytes must have an epoch.
         self.carry_out(SaveEpochs(EpochList(self.epochs).trim_before(offset).entries))
 
-    # ---- ends and beginnings
+    # ---- stop and start
 
     def crash(self) -> None:
         """End the process; the page cache stays."""
@@ -304,7 +303,7 @@ class ModelLog:
         self.is_full = False
 
     def power_loss(self, rng: Random) -> None:
-        """End the machine: of what was not flushed sectors stay, get lost, or stay in part."""
+        """End the machine: each unflushed sector stays, is lost, or stays in part."""
         self.crash()
         kept_share = rng.choice((0.0, 0.5, 1.0))
         begin = self.flushed_offset - self.start_offset
@@ -316,8 +315,8 @@ class ModelLog:
         self._scan()
 
     def recover(self) -> None:
-        """Read the disk as a store does that opens. Raises RotError for damage to what was there
-        for certain."""
+        """Read the disk as a store does when it opens. Raises RotError for damage to durable
+        bytes."""
         self._scan()
         if self.whole_end < self._flushed_whole:
             raise RotError(f"the record at {self.whole_end} is damaged")
@@ -330,8 +329,8 @@ class ModelLog:
         self.confirm_offset = min(max(self._saved_confirm, self.start_offset), self.end_offset)
 
     def rot(self, rng: Random) -> Rot | None:
-        """Turn a bit of what is on the disk, as often in the head of a record as in its body; None
-        where nothing is."""
+        """Flip a bit on the disk, in the head of a record as often as in its body; None if the disk
+        is empty."""
         if self._flushed_whole <= self.start_offset:
             return None
         at = rng.randrange(bisect_left(self._borders, self._flushed_whole))
@@ -342,7 +341,7 @@ class ModelLog:
         self._data[start - self.start_offset + rng.randrange(size)] ^= 1 << rng.randrange(8)
         return Rot(start, before, self.read(start, end - start))
 
-    # ---- what the checker sees
+    # ---- the view of the checker
 
     def whole_below(self, offset: int) -> int:
         """Return the end of the last whole record that ends at or before *offset*."""
@@ -352,7 +351,7 @@ class ModelLog:
         return self._borders[at] if at >= 0 else self.start_offset
 
     def borders(self, start: int, stop: int) -> list[int]:
-        """Return where the records begin that begin from *start* on and before *stop*."""
+        """Return the start offsets of records between *start* and *stop* (exclusive)."""
         return self._borders[bisect_left(self._borders, start) : bisect_left(self._borders, stop)]
 
     def records(self, start: int, stop: int) -> Iterator[ModelRecord]:
@@ -361,7 +360,7 @@ class ModelLog:
         yield from records_of(self._data, [each - base for each in self.borders(start, stop)])
 
     def change(self, *, needs_room: bool = False) -> None:
-        """Stand before a change of the disk: it may be the process's last moment, or the disk
+        """Called before each change of the disk: the process may die here, or the disk may be
         full."""
         if self.dies_in == 0:
             raise Died
@@ -376,11 +375,11 @@ class ModelLog:
                 yield _HEAD.unpack_from(self._data, border - self.start_offset)
 
     def _count_queues(self) -> None:
-        """Find the queue offsets that come next."""
+        """Find the next queue offsets."""
         self._next_queue_offsets = self._queue_offsets_at(self.whole_end)
 
     def _queue_offsets_at(self, offset: int) -> dict[int, int]:
-        """Return the queue offsets that come next behind the records before *offset*."""
+        """Return the next queue offsets after the records before *offset*."""
         found = dict(self._first_queue_offsets)
         for _, _, _, _, _, queue, queue_offset, _, _ in self._heads(self.start_offset, offset):
             found[queue] = queue_offset + 1
@@ -402,8 +401,8 @@ class ModelLog:
         return int.from_bytes(self._data[begin : begin + 4])
 
     def _size_at(self, border: int) -> int | None:
-        """Return the size of the record at *border*: None for a part of one, 0 for a damaged
-        one."""
+        """Return the size of the record at *border*: None for a partial record, 0 for a damaged
+        record."""
         data, begin = self._data, border - self.start_offset
         held = len(data) - begin
 

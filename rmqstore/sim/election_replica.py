@@ -1,7 +1,7 @@
-"""Replicas for `elections`, and the answers that they get.
+"""Replicas for `elections`, and the answers that they receive.
 
-A replica is a model: a list of entries in place of a commit log, the rules of docs/replication.md
-for copies, sets and leases.
+A replica is a model: a list of entries instead of a commit log, and the rules of
+docs/replication.md for copies, sets and leases.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Replica:
     acked_ms: dict[int, int] = field(default_factory=dict)
     lease_end_ms: int = 0
     is_slow: bool = False
-    """It copies nothing new, and stays in the set because the master receives its fetches."""
+    """It copies no new entries, but stays in the set because the master receives its fetches."""
     acked: int = 0
-    """Entries of this role up to here were acknowledged or given up."""
+    """End of the entries of this role that were acknowledged or abandoned."""
 
     def crash(self) -> None:
         """End this life, and its role."""
@@ -94,7 +94,7 @@ class Replica:
 
     @property
     def confirm(self) -> int:
-        """End of the entries that all awaited replicas hold."""
+        """End of the entries that all counted replicas hold."""
         waited = (self.members | self.joining.keys()) - {self.number}
         return min([len(self.log), *(self.acks.get(each, 0) for each in waited)])
 
@@ -185,7 +185,7 @@ class Replica:
         return proposed
 
     def acknowledge(self) -> list[int]:
-        """Return the values whose puts return now."""
+        """Return the values whose puts are acknowledged now."""
         done = []
         while self.acked < len(self.log) and self.holds_lease:
             at = self.acked
@@ -202,7 +202,7 @@ class Replica:
         return done
 
     def copy(self, log: list[tuple[int, int]], rng: Random) -> int:
-        """Hold the log of the master, or the first part of it; return its length."""
+        """Copy the log of the master, or its first part; return the length."""
         common = 0
         for ours, theirs in zip(self.log, log, strict=False):
             if ours != theirs:

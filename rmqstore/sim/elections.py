@@ -1,9 +1,9 @@
 """Three controllers and a group of replicas under faults: elections lose no acknowledged put.
 
-A seed draws the copies for which puts wait, the rates of clocks, the messages that are lost, late
-or doubled, and the times at which nodes die or are cut off. Checked: a
-put is acknowledged only while its epoch is the last one decided; an elected replica holds all
-acknowledged puts; once the faults end, the group has a master and a full set.
+A seed draws the copies that puts wait for, the rates of clocks, the messages that are lost, late
+or doubled, and the times at which nodes die or are cut off. These rules are checked: a put is
+acknowledged only while its epoch is the last one decided; an elected replica holds all acknowledged
+puts; once the faults end, the group has a master and a full set.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ElectionWorld:
         return MachineClock(self.timeline, begin_ms=rng.randrange(10_000_000), drift_ppm=drift)
 
     def run(self) -> None:
-        """Let the world run through its faults, and check that it comes to rest."""
+        """Run the world with its faults, then check that the group recovers."""
         self._lead(0)
         for node in self.nodes:
             self._every(7, self._apply, node)
@@ -105,7 +105,7 @@ class ElectionWorld:
         self.timeline.after(self.rng.randrange(period_ms * 1000), again)
 
     def _send(self, number: int, action: Callable[..., None], *values: Any) -> None:
-        """Carry a message from or to the replica *number*: late, lost or twice."""
+        """Deliver a message from or to the replica *number*: late, never or twice."""
         rng = self.rng
         for _ in range(1 if self.is_peace or rng.random() < 0.95 else 2):
             if not self.is_peace and (rng.random() < 0.05 or number in self._cut):
@@ -230,7 +230,7 @@ class ElectionWorld:
     def _acked(self, master: Replica, slave: int, end: int, epoch: int) -> None:
         if not master.is_alive or master.role_epoch != epoch or master.number in self._cut:
             return
-        # Copies of former masters' entries count once the entry that begins the epoch is held.
+        # Copies of earlier entries count once the replica has the first entry of the epoch.
         if end > master.start:
             master.acks[slave] = max(end, master.acks.get(slave, 0))
         master.acked_ms[slave] = master.clock.monotonic_ms()

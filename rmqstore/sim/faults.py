@@ -1,8 +1,8 @@
-"""What goes wrong, and when: everything is drawn from the seed.
+"""The faults and their times, all drawn from the seed.
 
-Most faults strike at any time and end after a while. Those of `worst_moments` strike inside a
-replica's work: between two steps of a role change, before an append, a cut or a save, when a put is
-stored and nobody knows of it yet.
+Most faults occur at any time and end after some time. The faults of `worst_moments` occur during a
+replica's work: between two steps of a role change, before an append, a cut or a save, or when a put
+is stored but not acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqstore.sim.shape import Shape
 __all__ = ["Fate", "Faults", "Scene"]
 
 _WEIGHTS = {"lead": 20, "SaveEpochs": 10}
-"""How much likelier than others a moment is struck that few runs come to."""
+"""Factor for the probability of a fault at a rare moment."""
 _LIKELY = {"rot": 0.15, "err": 0.15, "hold": 0.55, "late_order": 0.3, "restart_master": 0.3}
 _LONG_MS = (4500, 9000)
 _STOPPABLE = ("append", "put", "flushed")
@@ -32,80 +32,80 @@ _STOPPABLE = ("append", "put", "flushed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How often what goes wrong: weights that count against each other, 0 for never.
+    """The relative weights of the faults; 0 for never.
 
-    `Faults.drawn` makes the mixture of a seed, `Faults.none()` a quiet world.
+    `Faults.drawn` makes the mixture of a seed, `Faults.none()` a world without faults.
     """
 
     mean_gap_ms: int = 700
-    """Between two faults."""
+    """Mean time between two faults."""
     worst_moments: float = 0.002
-    """How likely one strikes at each moment that was chosen for being a bad one."""
+    """Probability of a fault at each of the chosen bad moments."""
     crash: int = 4
-    """A process dies, and is started again."""
+    """A process dies and is restarted."""
     power_loss: int = 3
-    """A machine dies, and loses what was not flushed, or sectors of it."""
+    """A machine dies and loses all or some unflushed sectors."""
     blackout: int = 1
-    """All machines do at once."""
+    """All machines lose their power at the same time."""
     election: int = 4
-    """Another master is elected though the old one lives."""
+    """Another master is elected although the present master is alive."""
     depose: int = 2
-    """Another controller leads; the former leader learns of it late."""
+    """Another controller leads; the former leader notices it late."""
     controller_crash: int = 2
-    """A controller dies, and comes back with an old snapshot."""
+    """A controller dies and restarts with an old snapshot."""
     cut: int = 4
-    """A connection breaks behind any byte; a side may not hear of it."""
+    """A connection breaks after any byte; a side may not notice it."""
     partition: int = 3
-    """A machine is cut off from some others or from electors."""
+    """A machine is cut off from some other machines or from electors."""
     one_way: int = 3
     """The same in one direction only."""
     isolation: int = 1
-    """A machine is cut off from all others, or from all but the electors, for longer than every
-    time limit."""
+    """A machine is cut off from all others, or from all except the electors, for longer than every
+    timeout."""
     delay: int = 2
-    """Everything takes long, and overtakes."""
+    """All messages are slow, and may overtake each other."""
     loss: int = 2
     """Single messages get lost."""
     double: int = 2
     """Single messages arrive twice, the second time up to seconds later."""
     keep: int = 2
-    """Single messages arrive seconds later, after those that were sent since."""
+    """Single messages arrive seconds later, after later messages."""
     slow_reader: int = 2
-    """A side of a connection takes a few bytes at a time."""
+    """A side of a connection reads a few bytes at a time."""
     pause: int = 3
-    """A process gets no turn; its clock goes on."""
+    """A process is stopped; its clock goes on."""
     suspend: int = 1
-    """The same for longer than every time limit."""
+    """A process is stopped for longer than every timeout."""
     stop: int = 2
-    """The same, between two steps of a put."""
+    """A process is stopped between two steps of a put."""
     clock_jump: int = 2
     """The time of day is set forward or back."""
     full_disk: int = 2
     flip: int = 2
-    """A bit turns in a body on the wire."""
+    """A bit flips in a body on the wire."""
     rot: int = 0
-    """A bit turns on a disk."""
+    """A bit flips on a disk."""
     expire: int = 3
     """A replica deletes its oldest log file."""
     hold: int = 3
-    """A frame, often the first one of an epoch, and those after it come seconds later: log of a
-    former master, or acknowledgements of its slave, when both have other roles."""
+    """A frame, often the first frame of an epoch, and all later frames arrive seconds later. They
+    hold the log of a former master, or its slave's acknowledgements, when both have other roles."""
     late_order: int = 2
-    """A replica gets its orders late, or an earlier order again."""
+    """A replica receives its orders late, or an earlier order again."""
     restart_master: int = 2
-    """The master's machine loses its power, and its program starts again as the master."""
+    """The master's machine loses its power, and its program restarts as master."""
     err: int = 0
     """An operator promotes two replicas under one epoch."""
 
     @classmethod
     def none(cls) -> Faults:
-        """Return a world in which nothing goes wrong."""
+        """Return a world without faults."""
         quiet = dict.fromkeys((each.name for each in fields(cls)), 0)
         return cls(**{**quiet, "mean_gap_ms": 1000})
 
     @classmethod
     def drawn(cls, rng: Random, shape: Shape) -> Faults:
-        """Return a mixture: about half of all kinds, some often."""
+        """Return a mixture: about half of all kinds, some of them often."""
         kept = {}
         for each in fields(cls)[2:]:
             likely = _LIKELY.get(each.name, 0.55)
@@ -113,7 +113,7 @@ class Faults:
             kept[each.name] = usual if rng.random() < likely else 0
 
         if not shape.is_durable and rng.random() < 0.7:
-            # Memory survives machines that lose power one at a time.
+            # Messages in memory survive if machines lose power one at a time.
             kept["blackout"] = 0
 
         if shape.has_set or shape.protocol == "classic":
@@ -134,7 +134,7 @@ class Faults:
 
 
 class Scene(Protocol):
-    """The world that faults happen to."""
+    """The world in which faults occur."""
 
     timeline: Timeline
     network: Network
@@ -146,20 +146,20 @@ class Scene(Protocol):
         """Write a line of the trace."""
 
     def kill(self, replica: Replica, *, loses_power: bool) -> None:
-        """End a replica, which starts again later."""
+        """End a replica, which restarts later."""
 
     def restart_master(self) -> None:
-        """Take the power of the master's machine, and start its program again as the master."""
+        """Cut the power of the master's machine, and restart its program as master."""
 
     def err(self) -> None:
         """Let the operator promote a second replica under the present epoch."""
 
     def rot(self, replica: Replica) -> None:
-        """Turn a bit of a replica's disk."""
+        """Flip a bit on a replica's disk."""
 
 
 class Fate:
-    """Lets the faults of one world happen, and ends them."""
+    """Starts and ends the faults of one world."""
 
     def __init__(self, world: Scene, rng: Random, faults: Faults) -> None:
         self._world = world
@@ -167,9 +167,9 @@ class Fate:
         self._faults = faults
         self._is_over = False
         self._stops = 0
-        """Processes that are still to be stopped in the middle of something."""
+        """Processes that are to be stopped during their work."""
         self._holds = 0
-        """Connections of which a frame is still to be held back."""
+        """Connections on which a frame is to be delayed."""
         self._kinds = [each.name for each in fields(faults)[2:]]
         self._weights = [getattr(faults, each) for each in self._kinds]
 
@@ -179,16 +179,16 @@ class Fate:
             self._plan()
 
     def end(self) -> None:
-        """Let nothing new go wrong; faults that last end by themselves or with `World.heal`."""
+        """Start no further faults; present faults end by themselves or with `World.heal`."""
         self._is_over = True
 
     def moment(self, replica: Replica, what: str) -> None:
-        """Strike, perhaps, at a bad moment in the work of a replica. May raise Died."""
+        """Perhaps cause a fault at a bad moment in a replica's work. May raise Died."""
         if self._stops and what in _STOPPABLE and not self._is_over:
             self._stops -= 1
             self._pause(replica)
 
-        # Nobody knows a new epoch yet but the master that begins it.
+        # Only the master that begins a new epoch knows it yet.
         likely = self._faults.worst_moments * _WEIGHTS.get(what, 1)
         if self._is_over or self._rng.random() >= likely:
             return
@@ -209,7 +209,7 @@ class Fate:
             self._partition(replica.number)
 
     def frame(self, replica: Replica, frame: Frame, end: End) -> None:
-        """Hold back, perhaps, a frame that a replica is about to write."""
+        """Perhaps delay a frame that a replica is about to write."""
         if not self._holds or end.has_output:
             return
         entries = replica.log.epochs
@@ -263,8 +263,8 @@ class Fate:
         if connections:
             end = self._rng.choice(connections)
             self._world.say(f"   connection {end.number}")
-            end.cut(tells=self._rng.random() < 0.7)
-            end.peer.cut(tells=self._rng.random() < 0.7)
+            end.cut(notifies=self._rng.random() < 0.7)
+            end.peer.cut(notifies=self._rng.random() < 0.7)
 
     def _partition(self, number: int | None = None) -> None:
         for way in self._ways(number):
@@ -367,7 +367,7 @@ class Fate:
         self._world.err()
         self._later(self._world.controller.elect)
 
-    # ---- what they share
+    # ---- helpers
 
     def _anyone(self) -> Replica:
         return self._rng.choice(list(self._world.replicas.values()))
@@ -381,7 +381,7 @@ class Fate:
             self._world.kill(replica, loses_power=loses_power)
 
     def _ways(self, number: int | None) -> list[tuple[int, int]]:
-        """Return ways from one machine to some others; those of electors are among them."""
+        """Return directions from one machine to some others, electors included."""
         one = self._anyone().number if number is None else number
         electors = self._world.controller.addresses
         machines = (*electors, *self._world.replicas, *self._world.bystanders)

@@ -1,7 +1,7 @@
-"""Where a replica lives: a machine with a disk and a clock, and a process that starts and dies.
+"""The host of a replica: a machine with a disk and a clock, and a process that starts and dies.
 
-What happens to a process comes to it in turns. A turn that was meant for an earlier life is lost,
-one that comes while the process is paused is put off.
+A process works in turns. A turn for an earlier life is dropped; a turn during a pause is
+postponed.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class DiskWait:
 
 @dataclass(slots=True)
 class Process:
-    """What dies with the process."""
+    """State that dies with the process."""
 
     roles: RoleMachine[int]
     node: MasterNode | SlaveNode | None = None
     board: VirtualBoard[int] | None = None
-    """Of the node of a master."""
+    """The board of a master's node."""
     change: Change[int] | None = None
-    """The change of role that is under way."""
+    """The change of role in progress."""
     ballots: list[tuple[int, bool]] = field(default_factory=list)
-    """What was asked while it was."""
+    """A request that arrived during the change."""
     takes_puts: bool = False
     epoch: int = -1
     order: int = -1
@@ -69,10 +69,10 @@ class Process:
     master: int = 0
     links: dict[int, Link] = field(default_factory=dict)
     puts: dict[int, tuple[Put, Admission]] = field(default_factory=dict)
-    """Those that wait for copies."""
+    """Puts that wait for copies."""
     disk_waits: list[DiskWait] = field(default_factory=list)
     client: ControllerClient | None = None
-    """Where controllers elect the master."""
+    """If controllers elect the master."""
     orders: Orders | None = None
     """With *client*."""
     role: Role = field(default_factory=Role)
@@ -105,16 +105,16 @@ class Host(ABC):
         """How often the process was started."""
         self.is_up = False
         self.has_rotten = False
-        """Whether recovery refuses the log; an operator must act."""
+        """Whether recovery refused the log; an operator must act."""
 
         self.paused_until_us = 0
-        """Until then the process gets no turn."""
+        """End of the pause of the process."""
 
         self.waits_for_admission = False
-        """Whether a broker says which replicas may join the set."""
+        """Whether a broker decides which replicas may join the set."""
 
         self.is_withheld = False
-        """Whether it asks not to be elected."""
+        """Whether it requests not to be elected."""
 
         self.asked_for = -1
         """The ballot for which the operator ended this replica's role; kept on the machine, not by
@@ -134,7 +134,7 @@ class Host(ABC):
             RoleMachine(self.log, quorum=shape.quorum, mode=shape.mode, place=str(self.number))
         )
 
-    # ---- how it stands
+    # ---- state
 
     @property
     def master_node(self) -> MasterNode | None:
@@ -144,7 +144,7 @@ class Host(ABC):
 
     @property
     def takes_puts(self) -> bool:
-        """Whether puts are accepted here."""
+        """Whether this replica accepts puts."""
         return self._now.takes_puts
 
     @property
@@ -155,12 +155,12 @@ class Host(ABC):
 
     @property
     def master(self) -> int:
-        """The replica that it follows, or itself; 0 before it has a role."""
+        """The replica that it follows, or itself; 0 without a role."""
         return self._now.master
 
     @property
     def epoch(self) -> int:
-        """The epoch of its role, -1 before it has one."""
+        """The epoch of its role, -1 without a role."""
         return self._now.epoch
 
     @property
@@ -170,7 +170,7 @@ class Host(ABC):
 
     @property
     def visible_end(self) -> int:
-        """Behind the last message that readers of this replica see."""
+        """End of the last message that readers of this replica see."""
         if not self.log.is_gated:
             return self.log.whole_end
         confirm = self.log.confirm_offset
@@ -179,7 +179,7 @@ class Host(ABC):
         return self.log.whole_below(confirm)
 
     def answer(self) -> str:
-        """Return in a few words how it stands."""
+        """Return a short text about its state."""
         log, node = self.log, self._now.node
         role = "no role" if node is None else "master" if self.master_node else "slave"
         if isinstance(node, SlaveNode):
@@ -196,7 +196,7 @@ class Host(ABC):
     # ---- life and death
 
     def start(self) -> None:
-        """Start the process: it reads its disk and asks the controller what to be."""
+        """Start the process: it reads its disk and requests its role."""
         if self.is_up:
             return
 
@@ -220,7 +220,7 @@ class Host(ABC):
         self._begin()
 
     def kill(self, *, loses_power: bool) -> None:
-        """End the process, or the machine, at this moment."""
+        """End the process, or the machine, immediately."""
         if not self.is_up:
             return
         self.is_up = False
@@ -236,11 +236,11 @@ class Host(ABC):
             self.log.crash()
 
     def has_link_to(self, number: int) -> bool:
-        """Tell whether the process knows a connection with replica *number*."""
+        """Return whether the process knows a connection with replica *number*."""
         return any(link.end.peer.party.number == number for link in self._now.links.values())
 
     def replace_disk(self) -> None:
-        """Begin with an empty log, after the process was ended."""
+        """Replace the log by an empty log, after the process has ended."""
         assert not self.is_up
         self.log = self._empty_log(self._shape)
         self.has_rotten = False
@@ -254,16 +254,16 @@ class Host(ABC):
         )
 
     def pause(self, ms: int) -> None:
-        """Give the process no turn for a while. The world, its clock and its lease go on."""
+        """Stop the process for some time. The world, its clock and its lease go on."""
         self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
         self._timeline.at(self.paused_until_us, self._wake)
 
     def disturb(self, action: Callable[..., None], *args: Any) -> None:
-        """Let something happen to this process, as an event of its own."""
+        """Run *action* as an event of this process."""
         self._enter(self.life, action, *args)
 
     def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
-        """Give the process its turn, in the life it was meant for."""
+        """Run a turn of the process, in the life for which it was planned."""
         if life != self.life or not self.is_up:
             return
         if self._is_stopped():
@@ -272,7 +272,7 @@ class Host(ABC):
         self._act(action, *args)
 
     def _wake(self) -> None:
-        """Do, in order, what was put off."""
+        """Run the postponed turns, in order."""
         if self._timeline.now_us < self.paused_until_us:
             return
         put_off, self._put_off = self._put_off, []
@@ -283,12 +283,12 @@ class Host(ABC):
         self._put_off += put_off
 
     def _is_stopped(self) -> bool:
-        """Tell whether what the process would do now has to wait."""
+        """Return whether the process is stopped."""
         return self._timeline.now_us < self.paused_until_us or bool(self._put_off)
 
     @abstractmethod
     def _begin(self) -> None:
-        """Do what a process does first."""
+        """Run the first turn of a process."""
 
     @abstractmethod
     def _act(self, action: Callable[..., None], *args: Any) -> None:

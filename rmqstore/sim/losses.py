@@ -1,8 +1,8 @@
-"""What replicas hold no longer, or hold with a bit turned: to know exactly what may be lost.
+"""Bytes that replicas no longer hold, or hold with a flipped bit: the exact possible losses.
 
-A replica that lost acknowledged bytes with its power, its disk or a turned bit is not trusted until
-it has all again that the reigning master has. The elector does not count it meanwhile, as an
-operator does not who saw a machine start again. Everything else stays promised.
+A replica that lost acknowledged bytes with its power, its disk or a flipped bit is not trusted
+until it holds everything that the present master holds. Until then the elector does not count it,
+like an operator who noticed the restart of a machine. All other guarantees remain.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ class Losses:
         self.distrusted: set[int] = set()
         """Replicas that may lack what they acknowledged."""
         self.rots: list[Rot] = []
-        """Records that are on a disk as nobody wrote them."""
+        """Records that differ on a disk from the written bytes."""
         self.is_unnoticed = False
-        """Whether one of them was taken for sound, since no CRC covers the bit."""
+        """Whether such a record was considered sound, because no CRC covers the bit."""
         self._removed: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
 
     def remove(self, number: int, start: int, data: bytes) -> None:
-        """Take note that a replica no longer holds *data* from *start* on."""
+        """Record that a replica no longer holds *data* from *start* on."""
         if data:
             self._removed[number].append((start, data))
 
     def rot(self, rot: Rot) -> None:
-        """Take note of a bit that turned."""
+        """Record a flipped bit."""
         for each in self.rots:
             if (each.start, each.after) == (rot.start, rot.before):
                 rot = replace(rot, before=each.before)
         self.rots.append(rot)
 
     def had(self, number: int, start: int, data: bytes) -> bool:
-        """Tell whether a replica once held *data* at *start*, and no longer does."""
+        """Return whether a replica once held *data* at *start*, and no longer does."""
         end = start + len(data)
         return any(
             at <= start and end <= at + len(removed) and removed[start - at : end - at] == data

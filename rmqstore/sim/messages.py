@@ -1,7 +1,7 @@
 """Messages between replicas and an operator, and their bytes.
 
-Every message is encoded when it is sent and decoded when it arrives, so it can be lost, doubled,
-delayed or kept back, and nobody shares an object with its sender. The first integer is the kind.
+Every message is encoded when it is sent and decoded when it arrives. So it can be lost, doubled or
+delayed, and shares no object with its sender. The first integer is the kind.
 All integers are signed, of 64 bits, big-endian. With controllers, replicas exchange frames of the
 remoting protocol instead (`controller_client`).
 """
@@ -16,7 +16,7 @@ __all__ = ["Answer", "Ask", "Heartbeat", "Message", "Order", "decode", "encode"]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A replica lives, in its life *life*; *asked_ms* is its clock when it sent this."""
+    """A replica is alive, in its life *life*; *asked_ms* is its clock when it sent this."""
 
     number: int
     life: int
@@ -26,9 +26,9 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who is master of which epoch, for the life *life* of a replica, -1 for whichever it lives.
+    """The master of an epoch, for the life *life* of a replica, -1 for any life.
 
-    *asked_ms* echoes the heartbeat that this answers, and *order* is greater in each election.
+    *asked_ms* repeats that of the answered heartbeat; *order* increases with each election.
     """
 
     life: int
@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a replica that was asked holds."""
+    """The log of a replica that is compared."""
 
     number: int
     life: int

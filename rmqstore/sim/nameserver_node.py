@@ -1,7 +1,7 @@
-"""A nameserver beside a simulated group: production's route table and handlers over the network.
+"""A nameserver for a simulated group: production's route table and handlers over the network.
 
-A node keeps everything in memory. It dies, comes back empty, and is stopped for a while; then what
-arrived meanwhile is handled at once, before the next scan.
+A node has all its state in memory. It dies, restarts empty, and is stopped for some time; then
+requests that arrived meanwhile are handled before the next scan.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ SCAN_MS = 400
 """Between two scans for brokers that expired."""
 
 _LOG = logging.getLogger("rmqstore.sim.nameserver")
-# What a node logs is in the trace of the world, as far as it matters.
+# The trace of the world replaces the node's log.
 _LOG.propagate = False
 _LOG.addHandler(logging.NullHandler())
 
 
 class Observer(Protocol):
-    """Receives what a node does."""
+    """Receives the events of a node."""
 
     def on_request(self, node: NameserverNode, number: int, request: Frame, *, code: int) -> None:
-        """Learn that a request of connection *number* was answered with *code*."""
+        """Called when a request of connection *number* was answered with *code*."""
 
     def on_end(self, node: NameserverNode, number: int) -> None:
-        """Learn that the end of connection *number* was handled."""
+        """Called when the end of connection *number* was handled."""
 
     def on_scan(self, node: NameserverNode) -> None:
-        """Learn that the node looked for brokers that expired."""
+        """Called when the node looked for brokers that expired."""
 
 
 class NameserverNode:
@@ -71,7 +71,7 @@ class NameserverNode:
         self._observer = observer
         self._paused_until_us = 0
         self._put_off: deque[Callable[[], None]] = deque()
-        """What came during a pause, in its order."""
+        """Events that arrived during a pause, in order."""
         self._started_ms = 0
         self._decoders: dict[End, FrameDecoder] = {}
         self.table = RouteTable(self._options)
@@ -102,11 +102,11 @@ class NameserverNode:
         self._decoders.clear()
 
     def pause(self, ms: int) -> None:
-        """Stop the process for a while; its clock goes on."""
+        """Stop the process for some time; its clock goes on."""
         self._paused_until_us = self._timeline.now_us + ms * 1000
 
     def _turn(self, action: Callable[[], None]) -> None:
-        """Do something now, or when the process goes on, unless it dies before."""
+        """Run *action* now, or after a pause, unless the process dies before."""
         if self._timeline.now_us >= self._paused_until_us and not self._put_off:
             action()
             return
@@ -174,7 +174,7 @@ class NameserverNode:
             self._observer.on_end(self, end.number)
 
     def answer(self, end: End | None, request: Frame) -> Frame:
-        """Return the answer to a request; one without an end changes nothing."""
+        """Return the answer to a request; a request without *end* changes nothing."""
         try:
             found = self._handlers[request.code](end, request)
         except RequestRefused as error:
@@ -188,7 +188,7 @@ class NameserverNode:
         answer = self.answer(None, Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
         return TopicRoute.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
 
-    # ---- what the handlers use
+    # ---- the handlers' host
 
     @property
     def age_ms(self) -> int:
@@ -204,7 +204,7 @@ class NameserverNode:
         return connection.number
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
-        """Close connections. Nobody is notified: these nodes have notifications off."""
+        """Close connections. These nodes have notifications off."""
         for effect in effects:
             assert isinstance(effect, CloseConnection), "notifications are off"
             for end in [e for e in self._decoders if self.number_of(e) == effect.connection]:
@@ -217,5 +217,5 @@ class NameserverNode:
         self.kv = change(self.kv)
 
     async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        """Take another configuration, until this life ends."""
+        """Use another configuration, until this life ends."""
         self.config = config

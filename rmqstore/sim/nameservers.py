@@ -1,8 +1,8 @@
-"""Nameservers beside a simulated group, and what goes wrong with them.
+"""Nameservers for a simulated group, and their faults.
 
-Nobody in the group depends on them, and they have a network and random numbers of their own: a
-group goes the same way with and without them. They die, come back empty, are stopped and cut off
-from some replicas or from all. `RouteChecker` looks at their routes at every moment.
+The group does not depend on them, and they have a separate network and separate random numbers:
+the events of a group are equal with and without them. They die, restart empty, are stopped, and are
+cut off from some or all replicas. `RouteChecker` checks their routes after every event.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONG_MS = (4500, 9000)
 
 
 class Nameservers:
-    """The nameservers of one world, none to two."""
+    """The nameservers of one world: zero, one or two."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Nameservers:
         network: Network | None = None,
         announcer: Callable[[Replica, bool], Announcer] | None = None,
     ) -> None:
-        """*network* takes the place of one of their own, and then there is one nameserver at least.
+        """*network* replaces their separate network; then there is at least one nameserver.
         *announcer* returns what a replica registers, by whether a slave may act for the master."""
         self._timeline = timeline
         self._rng = rng
@@ -101,7 +101,7 @@ class Nameservers:
             self._network.listen(node.number, node)
 
     def start(self, *, is_quiet: bool) -> None:
-        """Begin; nothing goes wrong in a quiet world."""
+        """Start; a quiet world has no faults."""
         for node in self.nodes:
             node.start()
         for each in self._all_registrars():
@@ -119,19 +119,19 @@ class Nameservers:
             node.start()
 
     def apart(self, view: View) -> str:
-        """Return what a route does not show yet of a group that came together."""
+        """Return a difference between a route and a group that has converged."""
         found = (self.checker.apart(node, view) for node in self.nodes)
         return next(filter(None, found), "")
 
-    # ---- what replicas do
+    # ---- events of replicas
 
     def died(self, replica: Replica, *, loses_power: bool) -> None:
-        """Take note that a replica's process, or its machine, has ended."""
+        """Record that a replica's process, or its machine, has ended."""
         for each in self._registrars[replica.number]:
             each.died(loses_power=loses_power)
 
     def changed(self, replica: Replica) -> None:
-        """Let a replica register what it has become."""
+        """Let a replica register its new role."""
         for each in self._registrars[replica.number]:
             each.changed()
 
@@ -144,7 +144,7 @@ class Nameservers:
             if node.is_up:
                 self.checker.look(node)
 
-    # ---- what goes wrong
+    # ---- faults
 
     def _plan(self) -> None:
         gap_ms = self._rng.expovariate(1 / self._mean_gap_ms)
@@ -171,8 +171,8 @@ class Nameservers:
         connections = self._network.connections()
         if connections:
             end = self._rng.choice(connections)
-            end.cut(tells=self._rng.random() < 0.7)
-            end.peer.cut(tells=self._rng.random() < 0.7)
+            end.cut(notifies=self._rng.random() < 0.7)
+            end.peer.cut(notifies=self._rng.random() < 0.7)
 
     def _block(self, node: NameserverNode) -> None:
         for number in self._registrars:

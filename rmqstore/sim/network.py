@@ -1,15 +1,16 @@
-"""The network between replicas: connections that behave as TCP's do, and single messages.
+"""The network between replicas: connections that behave like TCP's, and single messages.
 
-The bytes of a connection arrive in order, each once, or not at all: it may be cut behind any byte,
-and a side need not hear of that. Connections know nothing of each other, so bytes of an old one may
-arrive after those of the one that replaced it; that is the only repetition there is. While the way
-between two replicas is blocked, what is under way waits there, as TCP's repetitions make it do.
+The bytes of a connection arrive in order and once, or not at all: the connection may be cut after
+any byte, and a side may not notice the cut. Connections are independent, so bytes of an old
+connection may arrive after bytes of its replacement; there is no other repetition. While the
+network between two replicas is blocked, bytes in transit wait, as they do with TCP's
+retransmissions.
 
-A reader may be slow; then its writer's buffer fills up. A bit may turn on the way, anywhere in what
-either side says: checks find it (csrc/format/ha_frame.h).
+A reader may be slow; then its writer's buffer fills up. Any bit in transit may flip; checks detect
+this (csrc/format/ha_frame.h).
 
-Single messages, to and from controllers and operators, may be lost, doubled, and kept back one by
-one, so that they overtake each other. The bytes of one that arrives are those that were sent.
+Single messages, to and from controllers and operators, may be lost, doubled, and delayed one by
+one, so that they overtake each other. Messages that arrive are unchanged.
 """
 
 from __future__ import annotations
@@ -32,42 +33,42 @@ _LATE_MS = (5, 500, 6000)
 
 
 class Party(Protocol):
-    """Who holds an end of a connection."""
+    """The owner of an end of a connection."""
 
     number: int
-    """Of its machine: ways are blocked between machines."""
+    """The number of its machine; the network is blocked between machines."""
 
     def on_accepted(self, end: End) -> bool:
-        """Take in a connection that somebody opened; False refuses it."""
+        """Accept an incoming connection; False refuses it."""
 
     def on_opened(self, end: End) -> None:
-        """Learn that a connection asked for is there."""
+        """Called when a requested connection is open."""
 
     def on_refused(self, target: int) -> None:
-        """Learn that a connection asked for did not come about."""
+        """Called when a requested connection was refused."""
 
     def on_bytes(self, end: End, data: bytes) -> None:
-        """Take bytes of a connection."""
+        """Receive bytes of a connection."""
 
     def on_writable(self, end: End) -> None:
-        """Learn that all that was written has left."""
+        """Called when all written bytes have left."""
 
     def on_closed(self, end: End) -> None:
-        """Learn that a connection is over."""
+        """Called when a connection has ended."""
 
     def on_message(self, source: int, data: bytes) -> None:
-        """Take the bytes of a single message."""
+        """Receive the bytes of a single message."""
 
 
 @dataclass(slots=True)
 class _Flips:
-    """Bits to turn in what is about to be sent, anywhere."""
+    """Bits to flip in the bytes that are sent next."""
 
     left: int = 0
 
 
 class End:
-    """One end of a connection, and the bytes on their way from it."""
+    """One end of a connection, and the bytes in transit from it."""
 
     __slots__ = (
         "_arrives_us",
@@ -89,13 +90,13 @@ class End:
 
     def __init__(self, network: Network, number: int, party: Party, *, target: int) -> None:
         self.number = number
-        """The same at both ends, and never used again."""
+        """The same number at both ends, never used again."""
         self.target = target
-        """The address that the connection was asked for at."""
+        """The requested address."""
         self.party = party
         self.is_open = True
         self.is_slow = False
-        """Whether the other end takes what arrives a little at a time."""
+        """Whether the other end reads slowly."""
         self._network = network
         self._outbox = bytearray()
         self._flight: deque[bytes | None] = deque()
@@ -107,7 +108,7 @@ class End:
 
     @property
     def has_output(self) -> bool:
-        """Whether something written has not left."""
+        """Whether written bytes have not left."""
         return bool(self._outbox)
 
     def write(self, data: bytes) -> None:
@@ -115,12 +116,12 @@ class End:
         self._outbox += data
 
     def hold(self, until_us: int) -> None:
-        """Let what is written from now on arrive at *until_us* at the earliest."""
+        """Let bytes that are written from now on arrive at *until_us* at the earliest."""
         assert not self._outbox, "bytes written earlier would be held too"
         self._arrives_us = max(self._arrives_us, until_us)
 
     def flush(self) -> bool:
-        """Send what was written; return whether all of it has left."""
+        """Send the written bytes; return whether all of them have left."""
         if not self.is_open:
             self._outbox.clear()
             return True
@@ -131,8 +132,8 @@ class End:
         return not self._outbox
 
     def close(self) -> None:
-        """Close this end; what was flushed may still arrive, in order, before the other end hears
-        of it."""
+        """Close this end; flushed bytes may still arrive, in order, before the other end notices
+        the close."""
         if self.is_open:
             self.is_open = False
             self._outbox.clear()
@@ -141,15 +142,15 @@ class End:
             self.peer._is_dead = True
 
     def vanish(self) -> None:
-        """End without a word, as a machine that lost its power does."""
+        """End silently, like a machine that lost its power."""
         self.is_open = False
         self._outbox.clear()
         self.peer._flight.clear()
         self.peer._is_dead = True
 
-    def cut(self, *, tells: bool) -> None:
-        """Break the connection behind any byte under way from here; the other end may not be
-        told."""
+    def cut(self, *, notifies: bool) -> None:
+        """Break the connection after any byte in transit from here. With *notifies* the other end
+        notices the break."""
         keep = self._network.rng.randrange(sum(len(each or b"") for each in self._flight) + 1)
         kept: deque[bytes | None] = deque()
         for chunk in self._flight:
@@ -163,11 +164,11 @@ class End:
         self._flight.extend([b""] * lost)
         self._outbox.clear()
         self._is_dead = True
-        if tells:
+        if notifies:
             self._launch(None)
 
     def resume(self) -> None:
-        """Let what waited for the way to open arrive."""
+        """Deliver bytes that waited for the end of a block."""
         due, self._due = self._due, 0
         for _ in range(due):
             self._network.timeline.after(self._network.latency_us(), self._arrive)
@@ -180,7 +181,7 @@ class End:
     def _depart(self) -> None:
         capacity = _SLOW_CAPACITY if self.is_slow else _CAPACITY
         if self._is_dead:
-            # The process that was here is gone: its machine answers so.
+            # The process has ended: its machine answers with a reset.
             self._outbox.clear()
             if self.is_open:
                 self._network.timeline.after(self._network.latency_us(), self._reset)
@@ -251,11 +252,11 @@ class Network:
 
         self.latency_ms = (0.1, 1.0)
         self.loss_rate = 0.0
-        """Of single messages; connections lose nothing."""
+        """Share of single messages that are lost; connections lose nothing."""
         self.double_rate = 0.0
-        """Of single messages that arrive twice, the second time up to seconds later."""
+        """Share of single messages that arrive twice, the second time up to seconds later."""
         self.keep_rate = 0.0
-        """Of single messages that arrive seconds later."""
+        """Share of single messages that arrive seconds later."""
         self.split_rate = 0.1
 
         self.waiting: dict[End, None] = {}
@@ -272,31 +273,31 @@ class Network:
         self.receive(party.number, party.on_message)
 
     def listen(self, address: int, party: Party) -> None:
-        """Let others connect to *party*, at an address of its own on its machine. No bit turns on
-        these connections: their protocol has no checks."""
+        """Let others connect to *party*, at a separate address on its machine. No bit flips on
+        these connections, because their protocol has no checks."""
         self._parties[address] = party
         self.unchecked.add(address)
 
     def receive(self, number: int, action: Callable[[int, bytes], None]) -> None:
-        """Let *action* take the single messages to *number*, with who sent them."""
+        """Let *action* receive the single messages to *number*, with their senders."""
         self._receivers[number] = action
 
     def latency_us(self) -> int:
-        """Return how long something takes that is sent at this moment."""
+        """Return the latency of bytes that are sent now."""
         low, high = self.latency_ms
         return int(1000 * (low + (high - low) * self.rng.random()))
 
     def is_blocked(self, source: int, target: int) -> bool:
-        """Tell whether nothing from *source* reaches *target*."""
+        """Return whether nothing from *source* reaches *target*."""
         return (source, target) in self._blocked
 
     def block(self, source: int, target: int) -> None:
-        """Block one direction; each call needs an `unblock` of its own."""
+        """Block one direction; each call needs one `unblock`."""
         way = (source, target)
         self._blocked[way] = self._blocked.get(way, 0) + 1
 
     def unblock(self, source: int, target: int) -> None:
-        """Take one `block` back."""
+        """Undo one `block`."""
         way = (source, target)
         count = self._blocked.pop(way, 0) - 1
         if count > 0:
@@ -304,7 +305,7 @@ class Network:
         self._resume()
 
     def heal(self) -> None:
-        """Open all ways, at the usual speed."""
+        """End all blocks, and restore the usual latency."""
         self._blocked.clear()
         self.latency_ms = (0.1, 1.0)
         self.loss_rate = self.double_rate = self.keep_rate = 0.0
@@ -314,11 +315,11 @@ class Network:
         self._resume()
 
     def connect(self, party: Party, target: int) -> None:
-        """Open a connection; *party* hears of its end, or that there will be none."""
+        """Open a connection; *party* is notified of its opening, end or refusal."""
         self.timeline.after(self.latency_us(), self._accept, party, target)
 
     def send(self, source: int, target: int, data: bytes, *, is_once: bool = False) -> None:
-        """Send a single message, which arrives in a while, twice unless *is_once*, or never."""
+        """Send a single message, which arrives later, perhaps twice unless *is_once*, or never."""
         rng = self.rng
         if rng.random() < self.loss_rate:
             return
@@ -329,7 +330,7 @@ class Network:
             self.timeline.after(late_us + self.latency_us(), self._deliver, source, target, data)
 
     def connections(self) -> list[End]:
-        """Return an end of every connection that both sides take for open."""
+        """Return an end of every connection that both sides consider open."""
         gone = [
             number
             for number, end in self._ends.items()

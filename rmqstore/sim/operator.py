@@ -1,14 +1,14 @@
-"""Operators of groups without a sync-state set, who elect masters as the documentation says.
+"""Operators of groups without a sync-state set, who elect masters by the documented rule.
 
-docs/replication.md, "Which replica to promote": enough replicas are asked, the replication of those
-that are slaves ends before they are compared, the best of them is promoted in a new epoch. A master
-among them goes on where it is the best; otherwise its role ends, and all are asked again.
+docs/replication.md, "Which replica to promote": enough replicas are compared, the replication of
+slaves ends before the comparison, and the best replica is promoted in a new epoch. If a master is
+the best, it continues; otherwise its role ends, and all are compared again.
 
-`Keeper` looks after a group in which one replica is the master for good.
+`Keeper` is the operator of a group in which one replica is always the master.
 
-An operator works on a machine that never dies. Answers and orders may come late, out of order,
-twice, or never. The operator makes mistakes where the faults say so: `err` promotes a second
-replica under the epoch of the first, without asking anybody.
+An operator works on a machine that never dies. Answers and orders may arrive late, out of order,
+twice, or never. The faults include mistakes of the operator: `err` promotes a second replica under
+the epoch of the first, without a comparison.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ _BALLOT_MS = 400
 
 
 class Subject(Protocol):
-    """A replica as an elector knows it."""
+    """A replica in the view of an elector."""
 
     number: int
     is_learner: bool
     is_withheld: bool
-    """Whether it asks not to be elected: it may lack what it acknowledged."""
+    """Whether it must not be elected, because it may lack messages that it acknowledged."""
 
 
 @dataclass(slots=True)
 class _Word:
-    """The last that a replica said."""
+    """The last message of a replica."""
 
     heard_us: int
     life: int
 
 
 class Attendant(ABC):
-    """Knows which replicas are alive, and gives orders; *decided* is called with each decision."""
+    """Observes which replicas are alive, and gives orders; *decided* is called with each
+    decision."""
 
     addresses = (OPERATOR,)
     """Where replicas reach it."""
@@ -74,7 +75,7 @@ class Attendant(ABC):
 
         self._words: dict[int, _Word] = {}
         self._late: dict[int, int] = {}
-        """Until when a replica gets no order."""
+        """End of the time in which a replica gets no order."""
         self._next_late_ms = 0
         self._given: list[View] = []
         self._buried: set[int] = set()
@@ -83,12 +84,12 @@ class Attendant(ABC):
         self._wants_election = False
 
         self.distrusted: Collection[int] = frozenset()
-        """Replicas that lost something they may have acknowledged, as somebody saw who looks after
-        the machines; they are elected only where too few others are left."""
+        """Replicas that lost messages that they may have acknowledged, as the operator noticed.
+        They are elected only if too few others remain."""
         self.view = View(0, 0, frozenset(), 0)
 
     def start(self) -> None:
-        """Begin to look after the group."""
+        """Begin to manage the group."""
         self._network.receive(OPERATOR, lambda source, data: self._receive(decode(data)))
         self._timeline.after(_CHECK_MS * 1000, self._check)
 
@@ -97,7 +98,7 @@ class Attendant(ABC):
         self._hear(message)
 
     def _hear(self, beat: Heartbeat) -> None:
-        """Take a replica's heartbeat, and answer it with what is so."""
+        """Receive a replica's heartbeat, and answer it with the present decision."""
         number, life, asked_ms = beat.number, beat.life, beat.asked_ms
         now_us = self._timeline.now_us
         known = self._words.get(number)
@@ -105,7 +106,7 @@ class Attendant(ABC):
             return
 
         if number == self.view.master and known is not None and known.life != life:
-            # It was away: what it held in memory only, its waiters and its role are gone.
+            # It was restarted: its memory, its waiting puts and its role are lost.
             self._wants_election = True
         self._words[number] = _Word(now_us, life)
 
@@ -117,20 +118,20 @@ class Attendant(ABC):
             asked_ms = -1
 
         if is_master or number != self.view.master or not self._wants_election:
-            # A master that was away never takes office in its former epoch again: it may have lost
-            # what others hold of it, and would write something else there.
+            # A restarted master never becomes master of its former epoch again: it may have lost
+            # records that others hold, and would write different records there.
             self._reply(number, life, asked_ms)
 
     def elect(self) -> None:
-        """Elect a master, again or another, as soon as that is safe."""
+        """Elect a master, the same or another, as soon as that is safe."""
         self._wants_election = True
 
     def reappoint(self, life: int) -> None:
-        """Let the master, which began a new life, go on in a new epoch without asking anybody."""
+        """Let the restarted master continue in a new epoch without a comparison."""
         self._restart(life, epoch=self.view.epoch + 1)
 
     def delay_orders(self, number: int, ms: int) -> None:
-        """Give a replica no order for a while, or an earlier one again, whatever life it lives."""
+        """Give a replica no order for some time, or an earlier order again, in any life."""
         self._late[number] = self._timeline.now_us + ms * 1000
         if self._given and self._rng.random() < 0.5:
             earlier = self._rng.choice(self._given[-3:])
@@ -138,20 +139,20 @@ class Attendant(ABC):
             self._timeline.after(late_us, self._order, number, -1, earlier, -1)
 
     def delay_next_order(self, ms: int) -> None:
-        """Let the replica elected next learn of that late, unlike the others."""
+        """Delay only the order to the replica that is elected next."""
         self._next_late_ms = ms
 
     def bury(self, number: int) -> None:
-        """Take a replica for dead, whatever is still heard of it, until `unbury`."""
+        """Consider a replica dead, in spite of its messages, until `unbury`."""
         self._buried.add(number)
         self._words.pop(number, None)
 
     def unbury(self, number: int) -> None:
-        """Listen to a replica again."""
+        """Accept messages of a replica again."""
         self._buried.discard(number)
 
     def expel(self, number: int) -> bool:
-        """Take a replica for lost; False for the master."""
+        """Consider a replica lost; False for the master."""
         if number == self.view.master:
             return False
         self.bury(number)
@@ -170,7 +171,7 @@ class Attendant(ABC):
 
     @abstractmethod
     def _elect(self) -> None:
-        """Elect a master, or begin to."""
+        """Elect a master, or begin an election."""
 
     def _restart(self, life: int, *, epoch: int) -> None:
         if self.view.master in self._words:
@@ -215,7 +216,7 @@ class Attendant(ABC):
 
 @dataclass(slots=True)
 class _Ballot:
-    """Replicas that are being asked."""
+    """A comparison of replicas in progress."""
 
     epoch: int
     asked: frozenset[int]
@@ -238,12 +239,12 @@ class Operator(Attendant):
         self._voters = [each.number for each in subjects.values() if not each.is_learner]
         self._ballot: _Ballot | None = None
         self._last_ballot = 0
-        """The highest epoch that anybody was asked for; no two are asked for one."""
+        """The highest epoch of a ballot; each ballot has its own epoch."""
         self._twin: View | None = None
         self._misled: frozenset[int] = frozenset()
 
     def err(self) -> int | None:
-        """Promote a second master under the epoch of the first; return which."""
+        """Promote a second master under the epoch of the first; return its number."""
         view, rng = self.view, self._rng
         others = [each for each in self._voters if each != view.master and self._is_alive(each)]
         if view.master == 0 or self._ballot is not None or not others:
@@ -259,8 +260,8 @@ class Operator(Attendant):
         return chosen
 
     def reappoint(self, life: int) -> None:
-        """Let the master, which began a new life, go on without asking anybody, if nobody is being
-        asked."""
+        """Let the restarted master continue without a comparison, unless a ballot is in
+        progress."""
         if self._ballot is None:
             self._last_ballot += 1
             self._restart(life, epoch=self._last_ballot)
@@ -272,7 +273,7 @@ class Operator(Attendant):
             super()._receive(message)
 
     def _take(self, answer: Answer) -> None:
-        """Take the answer of a replica that was asked."""
+        """Receive the answer of a replica to a ballot."""
         number, open_ballot, word = answer.number, self._ballot, self._words.get(answer.number)
         if open_ballot is None or open_ballot.epoch != answer.ballot:
             return
@@ -296,7 +297,7 @@ class Operator(Attendant):
         needed = self._shape.asked_min
 
         if len(fit) < needed:
-            # Where too many have lost something, the best of all is what is left.
+            # If too many have lost something, the best of all replicas remains.
             trusted = [each for each in self._voters if each not in self.distrusted]
             if len(living) < len(self._voters) or len(trusted) >= needed:
                 return
@@ -339,10 +340,10 @@ class Operator(Attendant):
 
 
 class Keeper(Attendant):
-    """Has the first replica be master, again whenever it starts."""
+    """Makes the first replica master, again after each start."""
 
     def expel(self, number: int) -> bool:
-        """Take a replica for lost; False for the master."""
+        """Consider a replica lost; False for the master."""
         return number != min(self._subjects) and super().expel(number)
 
     def _elect(self) -> None:

@@ -1,11 +1,11 @@
 """Puts that were acknowledged with a number of copies, and that not all members of the set hold.
 
-Nothing keeps them but whom one promotes (docs/replication.md, "Which replica to promote"): of those
-who were members since, all but as many as there are other copies have to be asked, and the best of
-them chosen. A put that waited for all members is held by each of them, so any one of them may be
-chosen. Controllers always choose in that way, so the one that they elect holds all of them, but for
-those of which a holder lost its copy. Where an operator asked fewer, those that the chosen one
-lacks are given up.
+The election rule preserves them (docs/replication.md, "Which replica to promote"): of all members
+since the put, all except as many as there are other copies must be compared, and the best is
+chosen. A put that waited for all members is on each member, so any member may be chosen.
+Controllers always follow the rule, so their master holds all promised puts, except puts of which a
+holder lost its copy. If an operator compared fewer replicas, puts that the chosen replica lacks are
+abandoned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Promise", "Promises", "standing"]
 
 @dataclass(slots=True)
 class Promise:
-    """The put *number*, at *start* in the log, and all who were members of the set since."""
+    """The put *number*, at *start* in the log, and all members of the set since then."""
 
     number: int
     start: int
@@ -30,28 +30,28 @@ class Promise:
     copies: int
     electorate: set[int]
     is_of_all: bool = False
-    """Whether all members have it, whatever number of copies it asked for."""
+    """Whether all members have it, independent of its number of copies."""
 
     @property
     def end(self) -> int:
-        """Behind its last byte."""
+        """End offset (exclusive)."""
         return self.start + len(self.data)
 
     def is_in(self, log: ModelLog, losses: Losses) -> bool:
-        """Tell whether *log* holds it, or held it and deleted it by its age."""
+        """Return whether *log* holds it, or retention deleted it there."""
         if log.start_offset > self.start:
             return True
         size = len(self.data)
         return log.whole_end >= self.end and losses.read(log, self.start, size) == self.data
 
     def binds(self, asked: Collection[int]) -> bool:
-        """Tell whether the best of *asked* must hold it."""
+        """Return whether the best of *asked* must hold it."""
         enough = 0 if self.is_of_all else len(self.electorate) - self.copies
         return len(self.electorate.intersection(asked)) > enough
 
 
 class Promises:
-    """Those that nobody has confirmed yet."""
+    """Promises that are not confirmed yet."""
 
     def __init__(self, replicas: Mapping[int, Replica], losses: Losses) -> None:
         self._replicas = replicas
@@ -59,21 +59,21 @@ class Promises:
         self._open: list[Promise] = []
 
     def add(self, promise: Promise) -> None:
-        """Take note of a put that was acknowledged."""
+        """Record a put that was acknowledged."""
         self._open.append(promise)
 
     def let_in(self, members: Collection[int]) -> None:
-        """Take note of who is in the set."""
+        """Record the members of the set."""
         for each in self._open:
             each.electorate.update(members)
 
     def elected(
         self, number: int, *, asked: Collection[int] = (), is_safe: bool = False
     ) -> Promise | None:
-        """Return a promise that the replica elected should hold and does not.
+        """Return a promise that the elected replica should hold but does not.
 
-        *asked* are those of whom it is the best; none where any member was chosen. *is_safe*: it
-        was not elected before enough had been asked.
+        *asked* are the compared replicas; empty if any member could be chosen. *is_safe*: enough
+        replicas were compared.
         """
         chosen = self._replicas[number]
         kept = []
@@ -91,11 +91,11 @@ class Promises:
         return None
 
     def give_up(self, chosen: Replica) -> None:
-        """Let those go that a replica lacks which was elected though it had lost something."""
+        """Drop promises that an elected replica lacks because it had lost something."""
         self._open = [each for each in self._open if each.is_in(chosen.log, self._losses)]
 
     def confirmed(self, truth: bytes | bytearray) -> Promise | None:
-        """Let those go that *truth* reaches; return one in whose place there is another."""
+        """Drop promises that *truth* covers; return a promise whose offset has another put."""
         found = None
         for each in self._open:
             if each.end <= len(truth) and truth[each.start : each.end] != each.data:

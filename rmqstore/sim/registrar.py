@@ -1,9 +1,10 @@
-"""What a replica sends to a nameserver: registrations, heartbeats, and its leave.
+"""A replica's requests to a nameserver: registrations, heartbeats, and unregistration.
 
 A replica registers over one connection to each nameserver, as a broker of RocketMQ 5 does: with
 broker id 0 while it is master, with its own id while it is a slave, and with the epoch as the state
-version of its topics. What is sent and when is production's (`rmqstore.broker.nameserver_calls`);
-this carries it over the network. A connection that is given up may still carry what is under way.
+version of its topics. Production code decides what is sent and when
+(`rmqstore.broker.nameserver_calls`); this module sends it over the network. Bytes in transit on an
+abandoned connection may still arrive.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _READ_AND_WRITE = 6
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a replica registers as."""
+    """The role in a replica's registration."""
 
     epoch: int
     broker_id: int
@@ -62,8 +63,8 @@ def lease_end_ms(replica: Replica) -> int | None:
 
 
 def role_of(replica: Replica) -> Role | None:
-    """Return what a replica registers as; None for one that is down or has no role. A master whose
-    lease is over registers as a slave."""
+    """Return the role that a replica registers; None if it is down or has no role. A master without a
+    lease registers as a slave."""
     if not replica.is_up:
         return None
     if replica.master_node is not None:
@@ -77,14 +78,14 @@ def role_of(replica: Replica) -> Role | None:
 
 
 def place(number: int) -> str:
-    """Return where the broker of a replica listens, in all its lives."""
+    """Return the address of a replica's broker, the same in all its lives."""
     return f"10.0.0.{number}:10911"
 
 
 def announcement_of(
     number: int, broker_id: int, topics: TopicTable, *, acts_as_master: bool
 ) -> Announcement:
-    """Return what nameservers are to know of the broker of a replica."""
+    """Return the registration of a replica's broker."""
     body, version = bodies_of(topics, permission=_READ_AND_WRITE)
     return Announcement(
         cluster_name=CLUSTER,
@@ -100,14 +101,14 @@ def announcement_of(
 
 
 class Announcer(Protocol):
-    """What is registered."""
+    """The source of registrations."""
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know; None while the broker serves no clients."""
+        """Return the registration; None while the broker serves no clients."""
 
 
 class Herald:
-    """Announces a replica with topics that never change. *acts_as_master*: a slave may act for the
+    """Announces a replica with constant topics. *acts_as_master*: a slave may act for the
     master."""
 
     def __init__(self, replica: Replica, *, acts_as_master: bool) -> None:
@@ -117,7 +118,7 @@ class Herald:
         self._last: tuple[Role, Announcement] | None = None
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know now."""
+        """Return the present registration."""
         role = role_of(self._replica)
         if role is None:
             return None
@@ -147,7 +148,7 @@ class Registrar:
         network: Network,
         always_registers: bool,
     ) -> None:
-        """*always_registers*: the nameserver is not asked first what it knows (forceRegister)."""
+        """*always_registers*: register without querying the version first (forceRegister)."""
         self.number = replica.number
         self._replica = replica
         self._announcer = announcer
@@ -161,7 +162,7 @@ class Registrar:
         self._decoder = FrameDecoder()
         self._is_connecting = False
         self._requests: Requests | None = None
-        """The call that is under way."""
+        """The call in progress."""
         self._unsent: Frame | None = None
         """A request that waits for the connection."""
         self._waiting = -1
@@ -169,7 +170,7 @@ class Registrar:
         self._tries = 0
         self._opaque = 0
         self._held_ms = 0
-        """By how much what is written to the connection from now on is late."""
+        """Delay of bytes that are written to the connection from now on."""
         self._look_us: int | None = None
 
     def start(self) -> None:
@@ -190,8 +191,7 @@ class Registrar:
         self._is_connecting = False
 
     def hold(self, ms: int, *, on_next: bool) -> None:
-        """Let what is sent from now on come late, on this connection or on the next one, which
-        replaces it."""
+        """Delay bytes that are sent from now on, on this connection or on its replacement."""
         if on_next and self._end is not None:
             self._end.close()
             self._lost()
@@ -211,7 +211,7 @@ class Registrar:
         return not self._replica.is_up or self._timeline.now_us < self._replica.paused_until_us
 
     def _look(self) -> None:
-        """Call where that is due; look again when it may be."""
+        """Start a due call; plan the next check."""
         if not self._replica.is_up or self._requests is not None:
             return
         if self._is_stopped():
@@ -249,7 +249,7 @@ class Registrar:
     # ---- a call
 
     def _go_on(self, step: Callable[..., Frame], *answer: Frame) -> None:
-        """Take the call that is under way a step on."""
+        """Run the next step of the call in progress."""
         self._waiting = -1
         try:
             request = step(*answer)
@@ -272,7 +272,7 @@ class Registrar:
         if (life, tries) != (self._life, self._tries) or self._requests is None:
             return
         if self._end is not None and self._network.rng.random() < 0.5:
-            # The machine gives the connection up, as TCP does after some repetitions.
+            # The machine drops the connection, as TCP does after some retransmissions.
             self._end.close()
             self._lost()
         else:
@@ -288,7 +288,7 @@ class Registrar:
 
     def _write(self, frame: Frame, *, is_one_way: bool = False) -> None:
         assert self._end is not None, "it is connected"
-        # The number of a request stands for the time when it was sent.
+        # The number of a request encodes its send time.
         self._opaque = max(self._opaque + 1, self._timeline.now_us // 1000)
         if self._held_ms and not self._end.has_output:
             self._end.hold(self._timeline.now_us + self._held_ms * 1000)

@@ -1,6 +1,6 @@
 """One replica: the counterpart of `rmqstore.replication.runtime` over a model disk and network.
 
-It exchanges messages with controllers or an operator, and changes roles; `service` does the rest.
+It exchanges messages with controllers or an operator, and changes roles; `service` has the rest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SLOW = (
     SaveEpochs,
     SaveEpochState,
 )
-"""Steps of a role change after which other things happen before the next one."""
+"""Steps of a role change after which other events may occur before the next step."""
 
 
 class Replica(Service):
@@ -142,7 +142,7 @@ class Replica(Service):
             self._take_set(heard)
 
     def _heed(self, decision: Decision) -> None:
-        """Take a decision of the controllers, and carry out the order that is due."""
+        """Receive a decision of the controllers, and start the due order."""
         process = self._now
         orders, node = process.orders, process.node
         assert orders is not None, "each life begins with them"
@@ -194,12 +194,12 @@ class Replica(Service):
         self._change(change, done, failed=failed)
 
     def _follow_view(self, view: View) -> None:
-        """Take a decision of the operator."""
+        """Receive a decision of the operator."""
         process = self._now
         if view.master == 0 or view.epoch < max(process.roles.known_epoch, self.asked_for):
             return
         if process.change is None:
-            # Otherwise it waits until the operator says it again.
+            # Otherwise it waits until the operator repeats the order.
             self.asked_for = -1
             is_other = (view.epoch, view.master) != (process.epoch, process.master)
             if view.order > process.order and is_other:
@@ -212,7 +212,7 @@ class Replica(Service):
     def _compare(self, ballot: int, ends_masters: bool) -> None:
         process = self._now
         if ballot < self.asked_for or ballot <= process.roles.known_epoch:
-            # The ballot is over; a copy of the question came late.
+            # The ballot has ended; a copy of its request arrived late.
             return
         if process.change is not None:
             process.ballots.append((ballot, ends_masters))
@@ -235,7 +235,7 @@ class Replica(Service):
     # ---- roles
 
     def may_lead_again(self) -> bool:
-        """Tell whether the program, started again without an epoch, becomes master."""
+        """Return whether the program, started again without an epoch, becomes master."""
         try:
             self._now.roles.become_master(None)
         except ArgumentError as error:
@@ -271,7 +271,7 @@ class Replica(Service):
         *,
         failed: Callable[[], None] | None = None,
     ) -> None:
-        """Carry a change of role out, and then do what is to be *done*."""
+        """Run a change of role, then call *done*."""
         self._now.change = change
         self._step(done, failed)
 
@@ -283,7 +283,7 @@ class Replica(Service):
             for effect in process.change:
                 self._take_step(effect)
                 if isinstance(effect, _SLOW):
-                    # Meanwhile the process is not idle.
+                    # Other events of the process come before the next step.
                     delay_us = self._shape.sync_ms * 1000
                     self._timeline.after(delay_us, self._enter, self.life, self._step, done, failed)
                     return

@@ -1,15 +1,17 @@
-"""What must hold of the routes of each nameserver beside a group.
+"""The invariants of the routes of each nameserver.
 
-- A master never takes the place of one of a later epoch that is alive there.
-- A replica that registered and sends signs of life over a connection that is open is shown, unless
-  another has taken its id.
-- A registration that comes late, over an earlier connection than the one in use, changes nothing.
-- A route never shows a replica as writable master that registered as a slave since, or never
-  registered as master.
-- A replica that is no longer master is shown as one for `STALE_MS` at most: after the end of its
-  reign, or after the last request from before that end arrived.
-- Once faults have healed, each nameserver shows the master of the last epoch, writable, and all
-  living members, each under its id.
+- A master never replaces a live master of a later epoch.
+- A route shows every replica that registered and sends signs of life over an open connection,
+unless
+  another replica has taken its id.
+- A late registration, over an earlier connection than the present one, changes nothing.
+- A route never shows a replica as writable master if its last registration was as a slave, or if it
+  never registered as master.
+- A route shows a former master as master for at most `STALE_MS` after the end of its role, or after
+  the arrival of its last request from before that end.
+- Once faults have healed, each nameserver shows the writable master of the last epoch and all
+living
+  members, each with its id.
 """
 
 from __future__ import annotations
@@ -32,23 +34,23 @@ from rmqstore.sim.view import View
 __all__ = ["PAUSE_MS_MAX", "STALE_MS", "RouteChecker"]
 
 PAUSE_MS_MAX = 2000
-"""For which a nameserver is stopped."""
+"""Longest stop of a nameserver."""
 _DRIFT = 1.1
 STALE_MS = int((TIMEOUT_MS + SCAN_MS) * _DRIFT) + PAUSE_MS_MAX
-"""The timeout of a broker, a scan, and a stop of the nameserver, which its clock does not count."""
+"""Sum of a broker's timeout, a scan, and a stop of the nameserver, which its clock skips."""
 
 
 @dataclass(slots=True)
 class _Claim:
-    """The last registration that a nameserver accepted of a replica."""
+    """The last registration of a replica that a nameserver accepted."""
 
     role: Role
     version: DataVersion
     connection: int
     heard_ms: int
-    """When a sign of life arrived last."""
+    """Arrival of the last sign of life."""
     reigned_ms: int
-    """When a request arrived last that was sent while the replica reigned as it registered."""
+    """Arrival of the last request that was sent while the replica had the registered role."""
 
 
 class RouteChecker:
@@ -60,7 +62,7 @@ class RouteChecker:
         self._claims: dict[int, dict[str, _Claim]] = {}
         self._lives: dict[int, int] = {}
         self._ended: dict[tuple[str, int], int] = {}
-        """When the reign of a replica in an epoch was found to have ended."""
+        """Time at which the end of a replica's role in an epoch was noticed."""
         self.registrations = 0
         self.refusals = 0
         """Registrations that were refused."""
@@ -68,7 +70,7 @@ class RouteChecker:
     # ---- what nodes do
 
     def on_request(self, node: NameserverNode, number: int, request: Frame, *, code: int) -> None:
-        """Take note of a request, and look at the route after it."""
+        """Record a request, and check the route after it."""
         address = request.ext_fields.get("brokerAddr")
         if address is None:
             # A client gets a route, which changes nothing.
@@ -93,14 +95,14 @@ class RouteChecker:
         self.look(node)
 
     def on_end(self, node: NameserverNode, number: int) -> None:
-        """Take note of the end of a connection."""
+        """Record the end of a connection."""
         claims = self._claims_at(node)
         for address in [each for each in claims if claims[each].connection == number]:
             del claims[address]
         self.look(node)
 
     def on_scan(self, node: NameserverNode) -> None:
-        """Look at the route after a scan."""
+        """Check the route after a scan."""
         self.look(node)
 
     def _claims_at(self, node: NameserverNode) -> dict[str, _Claim]:
@@ -116,7 +118,7 @@ class RouteChecker:
         return _Claim(role, version, number, self._now_ms(), -1)
 
     def _replaces(self, node: NameserverNode, address: str, former: _Claim, claim: _Claim) -> None:
-        """Look at another registration of the same replica."""
+        """Check another registration of the same replica."""
         is_earlier = claim.connection < former.connection
         if is_earlier and self._is_alive(former) and claim.version.order <= former.version.order:
             raise Violation(
@@ -125,7 +127,7 @@ class RouteChecker:
             )
 
     def _takes_over(self, node: NameserverNode, address: str, claim: _Claim) -> None:
-        """Look at a registration in the place of another replica."""
+        """Check a registration that replaces another replica."""
         claims = self._claims_at(node)
         for other in [each for each in claims if each != address]:
             held = claims[other]
@@ -149,8 +151,8 @@ class RouteChecker:
             claim.reigned_ms = self._now_ms()
 
     def _ended_ms(self, address: str, role: Role) -> int | None:
-        """Return when a reign was found to have ended, None while it lasts; it goes on where the
-        same replica is master in a later epoch."""
+        """Return when the end of a role was noticed, None while it lasts. It continues if the same
+        replica is master in a later epoch."""
         now = role_of(self._replicas[address])
         if now is not None and now.broker_id == role.broker_id and now.epoch >= role.epoch:
             self._ended.pop((address, role.epoch), None)
@@ -160,7 +162,7 @@ class RouteChecker:
     # ---- routes
 
     def look(self, node: NameserverNode) -> None:
-        """Look at the route that *node* shows now."""
+        """Check the present route of *node*."""
         claims, name = self._claims_at(node), f"nameserver {node.number}"
         members = node.table.member_group(CLUSTER, GROUP).addresses
         for address in [each for each in claims if each not in members.values()]:
@@ -184,7 +186,7 @@ class RouteChecker:
             )
 
     def apart(self, node: NameserverNode, view: View) -> str:
-        """Return what *node* does not show yet of a group that came together; empty for nothing."""
+        """Return a difference between *node*'s route and a converged group; empty without one."""
         route = node.route(TOPIC)
         wanted = {
             MASTER_ID if number == view.master else number: place(number)

@@ -1,7 +1,7 @@
 """The part of a replica's process that all roles share, over a model disk and network.
 
-The nodes and machines are the real ones. This carries their effects out, exchanges frames with
-other replicas, and takes puts while the replica is master. `replica` adds the roles.
+The nodes and machines are production code. This module applies their effects, exchanges frames with
+other replicas, and accepts puts while the replica is master. `replica` adds the roles.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Service(Host):
             self._witness.on_error(self, error)
 
     def _go_on(self, moment: str, action: Callable[..., None], *args: Any) -> None:
-        """Do the last thing of a turn, unless the process is stopped before it."""
+        """Run the last action of a turn, unless the process is stopped before it."""
         self._witness.on_moment(self, moment)
         if self._is_stopped():
             self._put_off.append((self.life, action, args))
@@ -242,13 +242,13 @@ class Service(Host):
     # ---- effects of a master
 
     def _change_group(self, change: Callable[[MasterGroup, int], list[GroupEffect]]) -> None:
-        """Change the group, which *change* gets with the time."""
+        """Call *change* with the group and the time."""
         node = self.master_node
         assert node is not None
         self._decide(lambda now_ms: node.apply(change(node.group, now_ms)))
 
     def _decide(self, *steps: Step) -> None:
-        """Let each step be a decision about the board; carry out its effects."""
+        """Run each step as a decision about the board; apply its effects."""
         board, node = self._now.board, self.master_node
         assert board is not None
         assert node is not None
@@ -265,7 +265,7 @@ class Service(Host):
             )
 
     def _follow_board(self, board: VirtualBoard[int]) -> None:
-        """Confirm the board's confirm offset, and answer the puts that the board has resolved."""
+        """Apply the board's confirm offset, and answer the puts that the board has resolved."""
         if board is self._now.board:
             if self.log.is_gated and board.confirm_offset > self.log.confirm_offset:
                 self.log.confirm_offset = board.confirm_offset
@@ -298,7 +298,7 @@ class Service(Host):
             self._timeline.after(0, self._enter, self.life, self._take_set, answer)
 
     def _take_set(self, answer: SetAnswer) -> None:
-        """Take the answer to a proposal of the present role."""
+        """Receive the answer to a proposal of the present role."""
         node = self._now.node
         if not isinstance(node, MasterNode) or answer.epoch != self.epoch:
             return
@@ -311,14 +311,14 @@ class Service(Host):
             self._change_group(lambda group, now_ms: group.lose_proposal(number, now_ms))
 
     def _confirm_set(self, members: frozenset[int], set_epoch: int) -> None:
-        """Take the set that the controllers have decided about."""
+        """Use the set that the controllers have decided."""
         self._change_group(
             lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
         )
         self._set_role(role_with(self._now.role, members, set_epoch))
 
     def admit(self, broker_ids: Collection[int]) -> None:
-        """Let these replicas, and no others, join the set of this master."""
+        """Allow only these replicas to join the set of this master."""
         if self.master_node is not None:
             self._change_group(lambda group, now_ms: group.admit(broker_ids, now_ms))
 
@@ -382,7 +382,7 @@ class Service(Host):
                 link.end.flush()
 
     def _carry_out(self, effects: list[Effect]) -> bool:
-        """Carry a slave's effects out; return whether the log has changed."""
+        """Apply a slave's effects; return whether the log has changed."""
         if not effects:
             return False
         has_changed = False
@@ -407,7 +407,7 @@ class Service(Host):
                         return self._carry_out(failed) or has_changed
                     has_changed |= isinstance(effect, _SETTLED)
 
-        # Not before: where the confirm offset goes back, a cut follows.
+        # Not earlier: when the confirm offset decreases, a cut follows.
         self._witness.on_confirmed(self)
         return has_changed
 
@@ -420,7 +420,7 @@ class Service(Host):
         self._log_moved()
 
     def _log_moved(self) -> None:
-        """Let the board follow the log at once, as that of a store does."""
+        """Let the board follow the log immediately, as a store's board does."""
         board = self._now.board
         if board is not None:
             board.now_ms = self.clock.monotonic_ms()
@@ -430,7 +430,7 @@ class Service(Host):
     # ---- puts
 
     def put(self, puts: list[Put]) -> None:
-        """Take puts where the role allows them; refuse all others."""
+        """Accept puts if the role allows them; otherwise refuse them."""
         node = self._now.node
         if not self.takes_puts:
             for put in puts:
@@ -484,7 +484,7 @@ class Service(Host):
         self, board: VirtualBoard[int], put: Put, admission: Admission, others: list[Put]
     ) -> None:
         assert put.record is not None
-        # The role may have ended since the put was admitted: its board resolves it then at once.
+        # If the role has ended since the admission, the board resolves the put immediately.
         now_ms = board.now_ms = self.clock.monotonic_ms()
         if put.durability is Durability.MEMORY:
             self._answer(put, admission.acknowledge(), 1)
@@ -546,7 +546,7 @@ class Service(Host):
     # ---- upkeep
 
     def expire(self) -> None:
-        """Delete the oldest log file, if it is confirmed and not the last but one."""
+        """Delete the oldest log file, if it is confirmed and not one of the last two."""
         log = self.log
         end = log.file_end(log.start_offset)
         if end + log.file_size > min(log.whole_end, self.visible_end, log.flushed_offset):

@@ -1,4 +1,4 @@
-"""What kind of group a seed makes: how many replicas, what they wait for, how often they look."""
+"""The kind of group that a seed draws: number of replicas, acknowledgements, and intervals."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ __all__ = ["Shape"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The settings of one world; all times are those of a group in a hurry."""
+    """The settings of one world; all times are shorter than in production."""
 
     replicas: int
     learners: int
-    """The last replicas are; they never vote."""
+    """Number of learners, the last replicas; they never vote."""
     mode: Mode
     """SYNC_STATE_SET: controllers keep the set and elect from it. Other modes: an operator
-    elects, as docs/replication.md says ("Which replica to promote")."""
+    elects by the rule of docs/replication.md ("Which replica to promote")."""
     protocol: HaProtocol
-    """In the classic one, one replica is master for good, as without RocketMQ's controller."""
+    """With the classic protocol one replica is always the master, as without a controller."""
     is_gated: bool
-    """Masters confirm what replicas hold; without it their own end, as RocketMQ's by default."""
+    """Masters confirm bytes that replicas hold; otherwise their own end, as RocketMQ by default."""
     quorum: Quorum
     options: HaOptions
     is_durable: bool
-    """Replicas acknowledge, and puts wait for, what is on the disk."""
+    """Replicas acknowledge, and puts wait for, bytes on the disk."""
     lease_ms: int
-    """0: a master needs none."""
+    """Duration of the lease; 0: a master needs no lease."""
     checks_all: bool
-    """The CRC of a record covers all of it, not its body alone."""
+    """The CRC of a record covers the whole record, not only its body."""
     file_size: int
     heartbeat_ms: int
-    """Between two words of a replica to the controllers or the operator."""
+    """Time between two heartbeats of a replica to the controllers or the operator."""
     patience_ms: int
-    """A master that was silent for longer is replaced."""
+    """A master without a heartbeat for this time is replaced."""
     flush_ms: int
-    """Between two flushes that nobody waits for."""
+    """Time between two flushes that no put waits for."""
     sync_ms: int
-    """How long a flush takes that puts wait for."""
+    """Duration of a flush that puts wait for."""
     drift_ppm_max: int
-    """By how much the monotonic clock of a machine runs faster or slower than that of the elector,
-    or than another one where electors have clocks of their own."""
+    """Largest difference in rate between a machine's monotonic clock and that of the elector, or
+    another machine's if electors have separate clocks."""
 
     @property
     def has_set(self) -> bool:
-        """Whether a sync-state set says who may be elected."""
+        """Whether a sync-state set determines the electable replicas."""
         return self.mode is Mode.SYNC_STATE_SET
 
     @property
     def drift_ppm(self) -> int:
-        """By how much a clock is faster or slower than the world. An operator's is not."""
+        """Largest difference in rate between a clock and the world; 0 for an operator's clock."""
         return self.drift_ppm_max // 2 if self.has_set else self.drift_ppm_max
 
     @property
     def is_confirming(self) -> bool:
-        """Whether readers of every replica see confirmed messages alone."""
+        """Whether readers of every replica see only confirmed messages."""
         return self.is_gated and self.protocol == "autoswitch"
 
     @property
     def needed(self) -> int:
-        """The least number of copies of an acknowledged put without a number of its own."""
+        """The least number of copies of an acknowledged put that names no number."""
         quorum = self.quorum
         lowers = self.mode is Mode.ACTING_MASTER and quorum.auto_in_sync
         is_of_all = self.has_set and quorum.all_ack
@@ -73,12 +73,12 @@ class Shape:
 
     @property
     def asked_min(self) -> int:
-        """Of how many replicas the best holds all that was acknowledged and confirmed."""
+        """Number of replicas of which the best holds all acknowledged and confirmed messages."""
         return reports_needed(self.voters, copies=self.needed)
 
     @property
     def voters(self) -> int:
-        """How many replicas are no learners."""
+        """Number of replicas that are not learners."""
         return self.replicas - self.learners
 
     @classmethod
@@ -125,7 +125,7 @@ class Shape:
             quorum=quorum,
             options=options,
             is_durable=is_durable,
-            # Without a lease a former master goes on taking puts that wait for a number of copies.
+            # Without a lease a former master still accepts puts that wait for a number of copies.
             lease_ms=rng.choice((0, 600)) if all_ack else 600,
             checks_all=rng.random() < 0.7,
             file_size=rng.choice((1024, 4096, 16384)),
@@ -163,8 +163,8 @@ class Shape:
         return replace(self, mode=Mode.PLAIN, quorum=quorum)
 
     def acting(self, rng: Random) -> Shape:
-        """Return this shape for a group whose masters know too few replicas when they see them, and
-        refuse puts or need fewer copies then."""
+        """Return this shape for a group whose masters, with too few replicas, refuse puts or need
+        fewer copies."""
         plain = self.without_set(rng)
         quorum = replace(
             plain.quorum,
@@ -175,14 +175,14 @@ class Shape:
         return replace(plain, mode=Mode.ACTING_MASTER, quorum=quorum)
 
     def like_java(self, rng: Random) -> Shape:
-        """Return this shape for masters that confirm their own end, and for frames that carry no
-        checks and name no epochs, as RocketMQ's do."""
+        """Return this shape for masters that confirm their own end, and for frames without checks
+        and epochs, as RocketMQ's."""
         shape = self if rng.random() < 0.5 else self.without_set(rng)
         options = replace(shape.options, checks=False)
         return replace(shape, is_gated=rng.random() < 0.3, options=options)
 
     def classic(self, rng: Random) -> Shape:
-        """Return this shape for a group that speaks the classic protocol."""
+        """Return this shape for a group that uses the classic protocol."""
         shape = replace(self, learners=0).without_set(rng)
         options = replace(shape.options, checks=False)
         return replace(shape, protocol="classic", options=options)

@@ -1,7 +1,7 @@
 """Many seeds, shared among processes.
 
-A run depends on nothing but its arguments, so it goes the same way in any process, and outcomes
-come in the order of their seeds however many processes there are.
+A run depends only on its arguments, so it is equal in any process. Outcomes are in the order of
+their seeds, with any number of processes.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from rmqstore.sim import Outcome, run
 __all__ = ["Workers", "cores"]
 
 _BLOCK = 5
-"""Seeds that a process is given at a time: under a second of work, so that an end comes soon."""
+"""Seeds that a process gets at a time: less than a second of work, so that it can end soon."""
 
 
 def cores() -> int:
-    """Return how many processes this one may run at once."""
+    """Return the number of processes that may run in parallel."""
     return len(os.sched_getaffinity(0))
 
 
 class Workers:
-    """Up to *jobs* processes that run seeds; with 1 the process itself does.
+    """Up to *jobs* processes that run seeds; with 1, this process runs them.
 
-    Leaving the context ends them, once each has finished what it is at. They end, too, when the
-    process that made them does, however that comes about. They begin as new interpreters, so a
-    script that uses them needs its `if __name__ == "__main__":`.
+    Leaving the context ends them, after their present block of seeds. They also end when the parent
+    process ends for any reason. They start as new interpreters, so a script that uses them needs
+    `if __name__ == "__main__":`.
     """
 
     def __init__(self, jobs: int) -> None:
         if jobs < 1:
-            raise ValueError(f"{jobs} processes can run nothing; give 1 or more")
+            raise ValueError(f"{jobs} processes cannot run seeds; give 1 or more")
         self._jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
         if jobs > 1:
@@ -55,7 +55,7 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """End the processes. Twice is harmless."""
+        """End the processes. A second call does nothing."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -67,9 +67,9 @@ class Workers:
         steps: int = 100,
         cluster: bool = False,
     ) -> Iterator[Outcome]:
-        """Yield the outcome of each of *seeds*, in their order; they may be without end.
+        """Yield the outcome of each of *seeds*, in order; *seeds* may be infinite.
 
-        Seeds are taken a few blocks ahead of what was yielded.
+        Seeds are taken a few blocks ahead of the yielded outcomes.
         """
         remaining = iter(seeds)
         if self._pool is None:
@@ -96,7 +96,7 @@ def _run(seeds: list[int], replicas: int, steps: int, cluster: bool) -> list[Out
 
 def _begin() -> None:
     """Prepare a process that runs seeds."""
-    # Ctrl-C goes to all of a terminal's processes; the one that made this one ends it.
+    # Ctrl-C goes to all processes of a terminal; the parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""A decision about a group, as the checker sees it and as replicas take it."""
+"""A decision about a group, for the checker and the replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["View"]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who is master, and the sync-state set."""
+    """The master and the sync-state set."""
 
     epoch: int
     master: int
@@ -17,12 +17,12 @@ class View:
     members: frozenset[int]
     set_epoch: int
     asked_ms: int = -1
-    """When the heartbeat was sent that this renews the lease for; -1 for no renewal."""
+    """Send time of the heartbeat for which this renews the lease; -1 for no renewal."""
     order: int = 0
-    """Greater in each view that names a master, whatever its epoch."""
+    """Number of the view among the views that name a master, ascending."""
     asked: frozenset[int] = frozenset()
-    """Who was compared before *master* was chosen."""
+    """The replicas that were compared before *master* was chosen."""
     asked_min: int = 0
-    """How many of them hold all that was acknowledged."""
+    """Number of compared replicas that is needed to find all acknowledged messages."""
     is_risky: bool = False
-    """Whether an operator accepted that messages are lost."""
+    """Whether an operator accepted a loss of messages."""

@@ -18,7 +18,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 @dataclass(slots=True)
 class Put:
-    """A message somebody wants stored, and what was said to that."""
+    """A message to store, and the answer."""
 
     number: int
     durability: Durability
@@ -28,49 +28,50 @@ class Put:
     record: ModelRecord | None = None
     master: int = 0
     life: int = 0
-    """Of the master that stored it."""
+    """The epoch of the master that stored it."""
     status: PutStatus | None = None
-    """None while nothing was said."""
+    """None until it is answered."""
 
 
 class Witness(Protocol[R_contra]):
-    """Receives what replicas of one type do."""
+    """Receives the events of replicas of one type."""
 
     def on_moment(self, replica: R_contra, what: str) -> None:
-        """Learn that *what* is about to happen. May raise Died."""
+        """Called when *what* is about to happen. May raise Died."""
 
     def on_frame(self, replica: R_contra, frame: Frame, end: End) -> None:
-        """Learn that a replica is about to write *frame*."""
+        """Called when a replica is about to write *frame*."""
 
     def on_change(self, replica: R_contra, effect: Effect) -> None:
-        """Learn that *effect* is about to change the log. May raise Died."""
+        """Called when *effect* is about to change the log. May raise Died."""
 
     def on_confirmed(self, replica: R_contra) -> None:
-        """Learn that the confirm offset, or the durable end, has moved."""
+        """Called when the confirm offset or the durable end has changed."""
 
     def on_cut(self, replica: R_contra, offset: int) -> None:
-        """Learn that the log is about to be cut at *offset*, or given up for one from there on."""
+        """Called when the log is about to be cut at *offset*, or replaced by a log that begins
+        there."""
 
     def on_master(self, replica: R_contra) -> None:
-        """Learn that a replica took office."""
+        """Called when a replica became master."""
 
     def on_obeyed(self, replica: R_contra, epoch: int) -> None:
         """Record that a replica has taken the role that it was ordered to, in *epoch*."""
 
     def on_role(self, replica: R_contra) -> None:
-        """Learn that a replica serves clients by another role, or with another set."""
+        """Called when a replica serves clients in another role, or with another set."""
 
     def on_lease(self, replica: R_contra) -> None:
-        """Learn that a master got a lease that it did not have before."""
+        """Called when a master got a lease that it did not have before."""
 
     def on_answer(self, replica: R_contra, put: Put, copies: int) -> None:
-        """Learn that a put was answered."""
+        """Called when a put was answered."""
 
     def on_death(self, replica: R_contra) -> None:
-        """Learn that the process died in the middle of something."""
+        """Called when the process died during its work."""
 
     def on_error(self, replica: R_contra, error: Exception) -> None:
-        """Learn that the product's code raised what it should not."""
+        """Called when production code raised an unexpected error."""
 
     def say(self, text: str) -> None:
         """Write a line of the trace."""

@@ -1,4 +1,4 @@
-"""What the users of a group do: bursts of puts of every durability, at the presumed master."""
+"""The users of a group: bursts of puts of every durability, at the presumed master."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Workload:
         self.put(number_of_puts)
 
     def put(self, number_of_puts: int) -> list[Put]:
-        """Put at a replica that takes itself for the master; return the puts, answered or not."""
+        """Put at a replica that considers itself master; return the puts, answered or not."""
         masters = [
             each for each in self._ground.replicas.values() if each.is_up and each.takes_puts
         ]
@@ -70,7 +70,7 @@ class Workload:
         self.steps_left -= 1
         self.burst(self._rng.randint(1, _BURST_MAX))
         if self.steps_left > 0:
-            # Now and then a long silence, in which only heartbeats go round.
+            # Sometimes a long pause, in which only heartbeats are sent.
             mean_ms = self._gap_ms if self._rng.random() < 0.97 else 15 * self._gap_ms
             self._timeline.after(int(mean_ms * 2000 * self._rng.random()), self._step)
 

@@ -1,7 +1,7 @@
 """A replica group with its network, disks, clocks, electors and users, in virtual time.
 
 The nodes and machines of `rmqstore.replication` run in it unchanged. Everything else is drawn from
-one seed, so a run is repeated, event by event, by its integer.
+one seed, so its integer repeats a run event by event.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["Outcome", "World"]
 _LOOK_MS = 100
 _RETRY_MS = 200
 _UNRELATED = ("no epoch in common", "no common point is a record's beginning")
-"""How a slave says that its log has nothing in common with its master's."""
+"""Reasons of a slave whose log has nothing in common with its master's."""
 _OPERATE_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended."""
+    """The outcome of a run."""
 
     seed: int
     violation: str | None
-    """What did not hold; None for a run in which all did."""
+    """The violated invariant; None without a violation."""
     trace: tuple[str, ...]
-    """What happened, one line each; empty unless it was asked for."""
+    """The events, one line each; empty unless requested."""
     virtual_ms: int
     events: int
     puts: int
@@ -52,22 +52,22 @@ class Outcome:
     """Messages that readers saw."""
     epochs: int
     is_void: bool
-    """Whether a loss happened that the settings of this group do not survive, so that only its
-    coming together again was checked."""
+    """Whether a loss occurred that the settings of this group do not survive; then only the
+    convergence of the group was checked."""
     digest: int
-    """A number that two equal runs share."""
+    """A checksum of the run; equal runs have equal checksums."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything held."""
+        """Whether there was no violation."""
         return self.violation is None
 
 
 class World:
-    """One run: make it, then `run` it. The parts may be looked at in between and afterwards."""
+    """One run: create it, then call `run`. Its parts may be inspected during and after the run."""
 
     settles_ms = 20_000
-    """Time to come together once faults have healed."""
+    """Time for the group to converge once faults have healed."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class World:
         """Other machines that may be cut off from replicas."""
 
         self._unattended: set[int] = set()
-        """Replicas whose program becomes master again when it starts."""
+        """Replicas whose program becomes master again at its start."""
 
         self._rng = Random(rng.random())
         self._lines: list[str] | None = [] if is_traced else None
@@ -141,7 +141,7 @@ class World:
         return Nameservers(self.timeline, rng, self.shape, self.replicas, self.say)
 
     def run(self) -> Outcome:
-        """Let everything happen, then let the group come to rest, and return how it went."""
+        """Run all events, let the group converge, and return the outcome."""
         violation = None
         try:
             self.say(f"seed {self.seed}: {self.shape}")
@@ -177,10 +177,10 @@ class World:
         if self._lines is not None:
             self._lines.append(f"{self.timeline.now_us / 1000:12.3f}  {text}")
 
-    # ---- what faults do
+    # ---- faults
 
     def kill(self, replica: Replica, *, loses_power: bool) -> None:
-        """End a replica; it starts again after a while."""
+        """End a replica; it restarts after some time."""
         how = "loses power" if loses_power else "dies"
         self.say(f"replica {replica.number} {how}")
         log = replica.log
@@ -205,8 +205,8 @@ class World:
         self.checker.born(replica)
 
     def restart_master(self) -> None:
-        """Take the power of the master's machine; then its program starts as it did before. Without
-        controllers it starts as the master, and asks nobody."""
+        """Cut the power of the master's machine, then restart its program. Without controllers the
+        program becomes master without a comparison."""
         replica = self.replicas.get(self.controller.view.master)
         if replica is None or replica.master_node is None:
             return
@@ -223,8 +223,8 @@ class World:
             self.checker.erred()
 
     def rot(self, replica: Replica) -> None:
-        """Let a replica's machine come back with a bit of its disk turned, where others of the set
-        hold what it held."""
+        """Restart a replica's machine with a flipped bit on its disk, if other members of the set
+        hold the same records."""
         others = [each for each in self.replicas.values() if each is not replica]
         has_copy = any(each.is_up and not each.is_learner for each in others)
         if replica.number == self.controller.view.master or not replica.is_up or not has_copy:
@@ -236,7 +236,7 @@ class World:
             self.controller.bury(replica.number)
             self.checker.rotted(replica, rot)
 
-    # ---- what replicas do
+    # ---- events of replicas
 
     def on_moment(self, replica: Replica, what: str) -> None:
         self.fate.moment(replica, what)
@@ -267,7 +267,7 @@ class World:
         self.nameservers.changed(replica)
 
     def on_role(self, replica: Replica) -> None:
-        """Do nothing: the puts of this world go to any replica that takes them."""
+        """Do nothing: the puts of this world go to any replica that accepts them."""
 
     def on_lease(self, replica: Replica) -> None:
         self.nameservers.changed(replica)
@@ -303,7 +303,7 @@ class World:
         )
         self.checker.decided(view)
 
-    # ---- beginning and end
+    # ---- start and end
 
     def _start(self) -> None:
         for replica in self.replicas.values():
@@ -317,14 +317,14 @@ class World:
             self._operate_again()
 
     def _look_again(self) -> None:
-        """Trust replicas again that caught up, as somebody does who looks after the machines."""
+        """Trust replicas again that have caught up, as an operator does."""
         self.timeline.after(_LOOK_MS * 1000, self._look_again)
         if self.checker.distrusted:
             self.checker.look_again()
             self.controller.distrusted = self.checker.distrusted
 
     def _operate_again(self) -> None:
-        """Empty replicas that halted: this protocol does not cut where logs parted."""
+        """Empty halted replicas: this protocol does not cut forked logs."""
         self.timeline.after(_OPERATE_MS * 1000, self._operate_again)
         if self.controller.view.master:
             self._operate()
@@ -348,8 +348,8 @@ class World:
             self.timeline.after(_RETRY_MS * 1000, self._restart, replica)
 
     def _replace_disk(self, replica: Replica) -> None:
-        """Do what an operator does for a replica whose log is of no use: take it out of the set,
-        then let it begin with nothing."""
+        """Replace a useless log as an operator does: remove the replica from the set, then let it
+        start with an empty log."""
         if not self.controller.expel(replica.number):
             self.timeline.after(_RETRY_MS * 1000, self._replace_disk, replica)
             return
@@ -366,7 +366,7 @@ class World:
         self.timeline.after(away_ms * 1000, self._return, replica)
 
     def _return(self, replica: Replica) -> None:
-        # It keeps its number, so it stays away until no master counts what it once acknowledged.
+        # It keeps its number, so it stays down until no master counts its earlier acknowledgements.
         if any(each.has_link_to(replica.number) for each in self.replicas.values()):
             self._return_later(replica)
             return
@@ -377,7 +377,7 @@ class World:
         self.timeline.run(self.timeline.now_us + ms * 1000)
 
     def _settle(self) -> None:
-        """End all faults. The group has to come together and take a put on all copies."""
+        """End all faults. The group must converge and store a put on all replicas."""
         self.say("-- everything heals")
         self.fate.end()
         self.network.heal()
@@ -412,8 +412,8 @@ class World:
         raise Violation(f"the group does not come together again: {missing}")
 
     def _operate(self) -> None:
-        """Empty a replica that says it cannot come back by itself, and is right: its log parted
-        from the group's, and no epoch that both know tells where."""
+        """Empty a replica that correctly reports that it cannot recover: its log has forked from
+        the group's, and no common epoch names the fork."""
         master = self.replicas.get(self.controller.view.master)
         for replica in self.replicas.values():
             node = replica.slave_node
