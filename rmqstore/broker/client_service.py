@@ -1,4 +1,4 @@
-"""The client service of a broker: its handlers, and what they share from start to close."""
+"""The client service of a broker: its handlers, and their shared state from start to close."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class ClientService:
         self._pulls.held.look_at_all()
 
     def close(self) -> None:
-        """Let held pulls go, end timers; before the store closes. Twice is harmless."""
+        """Drop held pulls and end timers, before the store closes. A second call does nothing."""
         self._pulls.held.close()
         self._client_requests.close()

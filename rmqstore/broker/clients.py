@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group; what the last one said counts for all."""
+    """The members of a consumer group; the last heartbeat's settings apply to all."""
 
     name: str
     consume_type: str

@@ -1,4 +1,4 @@
-"""What the handlers of a broker's requests may use."""
+"""The interface of a broker for its request handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Context(Protocol):
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings, with the host and the name that were found where the file names none."""
+        """The settings, with the detected host and name if the file names none."""
 
     @property
     def log(self) -> IdentityLog:
@@ -51,11 +51,11 @@ class Context(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where clients connect: the store host of records and message ids."""
+        """Address for clients: the store host of records and message ids."""
 
     @property
     def ha_address(self) -> Address | None:
-        """Where slaves connect; None without a replica."""
+        """Address for slaves; None without a replica."""
 
     @property
     def controllers(self) -> ControllerLink | None:
@@ -77,4 +77,4 @@ class Context(Protocol):
         """Register at the nameservers soon: the topics have changed."""
 
     async def registered(self) -> None:
-        """Return when every nameserver that answers has what this broker is now."""
+        """Return when every nameserver that answers has the present state of this broker."""

@@ -4,9 +4,9 @@ A machine without sockets: `beat`, `due` and `propose` return requests, and the 
 answer to `answered`, or reports that there will be none (`failed`).
 
 The answers to heartbeats distinguish two kinds of controllers. One of this library answers
-with the master, the set and a lease. RocketMQ's answers with nothing: such a leader is found by
-GET_METADATA_INFO and asked by GET_REPLICA_INFO. The answer to that renews the lease while it names
-this broker as master.
+with the master, the set and a lease. RocketMQ's answer is empty: such a leader is found by
+GET_METADATA_INFO and queried by GET_REPLICA_INFO. That answer renews the lease while it names this
+broker as master.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from rmqstore.replication.group.sync_state_set import Proposal
 __all__ = ["Call", "ControllerCalls", "Displaced", "Outcome", "SetAnswer", "notified"]
 
 _ALL_EVERY = 4
-"""Of so many heartbeats one goes to all controllers, the others to the leader alone."""
+"""One of this number of heartbeats goes to all controllers, the others only to the leader."""
 _STRANGERS_MAX = 3
-"""So often a broker registers its address again before it gives way to another with its id."""
+"""Number of repeated registrations of its address before a broker yields to another broker with
+its id."""
 _URGED_MAX = 3
-"""So many heartbeats in a row are sent before their time because the answers want another one."""
+"""Largest number of consecutive early heartbeats that answers can request."""
 _UNANSWERED_MAX = 2
-"""A leader that leaves more heartbeats than that without an answer is searched for again."""
+"""Number of heartbeats without an answer after which the leader is searched for again."""
 _NEVER = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -76,7 +77,7 @@ class Outcome(Enum):
 class SetAnswer:
     """The outcome of an attempt at the proposal *number* that was made in *epoch*.
 
-    *now* is the set that is in force, as far as the answer names it.
+    *now* is the present set, if the answer names it.
     """
 
     epoch: int
@@ -111,8 +112,8 @@ class ControllerCalls:
     """The calls of the broker *broker_id*, which serves clients at *address*.
 
     *life* is greater in each process of this broker. *controllers* are the addresses to find a
-    leader at. RocketMQ's leader is asked for the master with every *poll_every*th heartbeat, as a
-    master with every one, and its followers for another leader with every *search_every*th.
+    leader at. RocketMQ's leader is queried for the master with every *poll_every*th heartbeat, by a
+    master with every heartbeat, and its followers for another leader with every *search_every*th.
     *wall_ms* of the methods is the time that controllers with JRaft need in requests.
     """
 
@@ -297,7 +298,7 @@ class ControllerCalls:
     # ---- answers
 
     def answered(self, call: Call, answer: Frame) -> Decision | SetAnswer | Displaced | None:
-        """Return what *answer* to *call* means; None where it does not concern the role."""
+        """Return the meaning of *answer* to *call*; None if it does not affect the role."""
         if call.address == self.leader:
             if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
                 self._lose_leader()

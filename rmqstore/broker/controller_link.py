@@ -1,8 +1,8 @@
 """The link of a broker to its controllers: id, heartbeats, orders and proposals.
 
 `ControllerLink` first gets the id of the broker, from its files or from the controllers. Then it
-opens the replica, and sends what `controller_calls` returns. Controllers may be away or lie silent;
-the broker goes on in its last role then, as long as its lease lasts.
+opens the replica, and sends the requests of `controller_calls`. While controllers are absent or
+silent, the broker continues in its last role, as long as its lease lasts.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ControllerLink:
         self._tasks.start(self._run(kept), name="controllers")
 
     async def close(self) -> None:
-        """Send and take nothing more; the replica keeps its role."""
+        """Send and receive nothing more; the replica keeps its role."""
         await self._tasks.close()
         if self._keeper is not None:
             await self._keeper.close()
@@ -115,7 +115,7 @@ class ControllerLink:
 
     @property
     def leader(self) -> str | None:
-        """The controller that leads, as far as it is known."""
+        """The leading controller, if known."""
         return None if self._calls is None else self._calls.leader
 
     def notified(self, request: Frame) -> None:

@@ -1,4 +1,4 @@
-"""The id of a broker in its group: how a controller assigns it, and the texts that keep it.
+"""The id of a broker in its group: the assignment by a controller, and the texts of its files.
 
     brokerIdentity        cluster#name#ID
     brokerIdentity-temp   cluster#name#ID#address;milliseconds
@@ -7,9 +7,9 @@
 The first two are RocketMQ's. Their texts have no checksum, so a cut text may name another id; the
 third file, which RocketMQ ignores, shows that.
 
-A broker applies for the next id under a code of its own, which it keeps before it sends it. A
-controller that has assigned the id under this code says yes again, so an answer that was lost
-burns no id. RocketMQ's brokers forget the code then, and apply for another id.
+A broker applies for the next id under a unique code, which it saves before it sends it. A
+controller that has assigned the id under this code confirms it again, so a lost answer does not
+waste an id. RocketMQ's brokers drop the code in this case, and apply for another id.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a broker of this library keeps beside its identity."""
+    """Further saved state of a broker of this library."""
 
     broker_id: int
     number: int
-    """Greater in each process of the broker."""
+    """Number of the broker's process, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Kept:
     life: int = 0
     """The life of the last process, 0 where none is known."""
     restored: str = ""
-    """Why the file of the identity has to be written again; empty where it need not."""
+    """The reason why the file of the identity must be written again; else empty."""
 
 
 # ---- texts

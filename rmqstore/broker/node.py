@@ -197,8 +197,8 @@ class Broker:
             await self.controllers.start()
 
     async def close(self) -> None:
-        """Leave the nameservers, answer the requests in hand, close all connections, the replica
-        and the store. Twice is harmless."""
+        """Leave the nameservers, answer the requests in progress, close all connections, the
+        replica and the store. Twice is harmless."""
         if self._is_closing:
             return
         self._is_closing = True

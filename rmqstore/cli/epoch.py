@@ -41,7 +41,7 @@ def epoch(path: StorePath, json: JsonOption = False, config: ConfigOption = None
     chosen = effective(files)
     if chosen is None:
         raise NotFoundError(
-            f"{path} has no {EPOCH_FILE}; only stores from groups with epochs have this file"
+            f"{path} has no {EPOCH_FILE}; only stores that were part of a group with epochs have it"
         )
 
     reigned = list(reigns(chosen.entries, log_end=end))

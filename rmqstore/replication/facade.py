@@ -77,9 +77,9 @@ class ReplicatedStore:
     Of a slave: a learner never counts; with *sync_from_last_file* an empty one begins at its
     master's last log file, as one of the classic protocol always does.
 
-    *on_proposal* hears of changes that a master wishes for its set, to be answered by
-    `set_sync_state_set`, `refuse_proposal` or `lose_proposal`; *on_change* that role, set, a
-    connection or its state is another.
+    *on_proposal* receives the changes of the set that a master proposes, to be answered by
+    `set_sync_state_set`, `refuse_proposal` or `lose_proposal`. *on_change* is called when the role,
+    the set, a connection or its state has changed.
 
     Raises ArgumentError for an address that cannot be had, for a store that is read-only or
     replicated already, CorruptionError when the epoch list cannot be read.
@@ -164,7 +164,7 @@ class ReplicatedStore:
                 self._thread.run(self._replica.close)
         finally:
             self._closing.close()
-            # A call that is under way may still ask how things stand.
+            # A callback in progress may still call `status`.
             self._calls.stop()
             self._thread.stop()
 
@@ -187,12 +187,12 @@ class ReplicatedStore:
         """Become master in *epoch*; return once puts are accepted.
 
         None is the first epoch of a store that has no other replicas, or the epoch of a master
-        whose role ended cleanly (`close`) and that goes on. Anybody else needs an epoch above every
-        one given before. A store that was master and did not close cleanly may lack what other
-        replicas acknowledged: it also needs *others_asked*, by which the caller states that they
-        were asked and that this is the replica to promote, or *members*, by which the keeper of the
-        sync-state set says so. A jump of more than 1,000,000 above the highest known epoch needs
-        *allow_epoch_jump*.
+        whose role ended cleanly (`close`) and that continues. Every other store needs an epoch
+        above every earlier one. A store that was master and did not close cleanly may lack messages
+        that other replicas acknowledged. It also needs *others_asked*, by which the caller states
+        that the replicas were compared and that this is the one to promote, or *members*, the
+        decision of the keeper of the sync-state set. A jump of more than 1,000,000 above the
+        highest known epoch needs *allow_epoch_jump*.
 
         *members*, this store's id among them, is the sync-state set that goes with the election
         and *set_epoch* its version. Again in the same epoch only the set counts; in a later one
@@ -222,8 +222,8 @@ class ReplicatedStore:
         begin_anew: bool = False,
         allow_epoch_jump: bool = False,
     ) -> None:
-        """Follow *master*, "host:port"; return once this store takes no puts and is connecting,
-        which it goes on doing until somebody is there.
+        """Follow *master*, "host:port"; return once this store refuses puts and is connecting. It
+        continues to connect until the master answers.
 
         *epoch* is that of the master where it is known; it is on the disk on return. From then on
         nothing is acknowledged to a master of an older epoch, also after a restart; the classic
@@ -245,18 +245,18 @@ class ReplicatedStore:
     # ---- the sync-state set and the lease
 
     def set_sync_state_set(self, members: Collection[int], set_epoch: int) -> None:
-        """Take the set that the group's authority has confirmed; one that is older than what is
-        known changes nothing.
+        """Use the set that the keeper of the set has confirmed; a set older than the known set
+        changes nothing.
 
         A newer set without this master means that another was elected: the role ends, puts are
-        refused, and `status` says so. Raises ArgumentError on a slave, in a mode without a set,
+        refused, and `status` reports it. Raises ArgumentError on a slave, in a mode without a set,
         and for two sets of one version.
         """
         self._await(lambda: self._replica.set_sync_state_set(members, set_epoch))
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """Changes of the set that this master wishes and nobody has answered."""
+        """Changes of the set that this master has proposed, without an answer yet."""
         return self._call(lambda: self._replica.proposals)
 
     def refuse_proposal(self, number: int) -> None:

@@ -1,9 +1,9 @@
-"""Which entries of the tables changed after a given moment.
+"""The entries of the tables that changed after a given number.
 
-Each change gets the next number. An entry is kept once, at its last change, so the answer to "what
-changed after number n" costs as much as what changed, and memory is bounded by the entries there
-are. Of removed entries only the last REMOVED_MAX are kept; who is further behind takes the whole
-tables.
+Each change gets the next number. An entry is kept once, at its last change, so the cost of the
+changes after a number is proportional to their count, and memory is bounded by the present entries.
+Only the last REMOVED_MAX removed entries are kept; a slave that is further behind requests the
+whole tables.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChangeLog:
 
     def after(self, number: int) -> Iterator[Entry]:
         """Yield the entries that changed after *number*, the last change first."""
-        assert self.floor <= number, "who is behind the floor takes the whole tables"
+        assert self.floor <= number, "a slave below the floor requests the whole tables"
         for entry, changed in reversed(self._changed.items()):
             if changed <= number:
                 return

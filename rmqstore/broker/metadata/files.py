@@ -1,4 +1,4 @@
-"""The metadata files of a broker: when they are written."""
+"""The metadata files of a broker, and their saving."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SavedTable:
                 return
             covered, table = self._requested, self._read()
             if table != self._written:
-                # Nobody else writes below a store that is open.
+                # No other process writes below an open store.
                 is_own = self._written is not None
                 self._written = None
                 await self._work.run(lambda: table.save(self._root, is_file_whole=is_own))
@@ -45,7 +45,8 @@ class SavedTable:
 
 
 class TimerFiles:
-    """timercheck and timermetrics of a master of RocketMQ, kept for the day it takes them back."""
+    """timercheck and timermetrics of a RocketMQ master, kept until RocketMQ uses the store
+    again."""
 
     _CHECKPOINT_SIZE = 56
     _FILE_SIZE = 4096

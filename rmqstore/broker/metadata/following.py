@@ -1,8 +1,8 @@
-"""How a slave takes the tables of its master: its requests, and what follows from the answers.
+"""The way in which a slave copies its master's tables: requests, and effects of the answers.
 
-Between two brokers of this library one request is held by the master until something changes, and
-answered with the changes. A master of RocketMQ answers at once with its topics; the slave then
-takes all tables, again and again.
+A master of this library delays the answer until something changes, and answers with the changes. A
+master of RocketMQ answers immediately with its topics; then the slave requests all tables
+periodically.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Follower:
         """Answers of the master that were taken."""
 
     async def run(self) -> None:
-        """Take the tables again and again."""
+        """Copy the tables repeatedly."""
         changes_id, number, pause_ms = "", 0, _AGAIN_MS
         while True:
             try:

@@ -9,9 +9,9 @@ step of a decision:
 3. The step runs; the group decides.
 4. The board takes the acknowledgements that the step took, and thaws with the group's new rule.
 
-Only then the caller carries the effects out. So nobody is proposed, or closed, while puts still
-resolve by the previous rule. The service runs this over a store, the simulator and the scenarios
-over a model of one.
+Only then the caller applies the effects. So no set is proposed, and no connection closed, while
+puts still resolve by the previous rule. The service runs this over a store, the simulator and the
+scenarios over a model of one.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def known_epoch(log: EpochLog) -> int:
 
 
 def check_epoch(epoch: int, known: int, *, allow_jump: bool) -> None:
-    """Check an epoch that somebody gives, where *known* is the highest one so far.
+    """Check an epoch from a caller; *known* is the highest known epoch.
 
     Raises ArgumentError for an epoch that no list can hold, and for one that is more than
     EPOCH_JUMP_MAX above *known* unless *allow_jump*: after a typing error there might be no later
@@ -122,13 +122,13 @@ def epoch_to_begin(
     """Return the epoch that the replica of *log* begins as master when it is given *epoch*.
 
     *begun_epoch* is the one that this process began before, -1 for none. *others_asked*: the caller
-    states that the other replicas were asked. *place* names the store in messages.
+    states that the other replicas were compared. *place* names the store in messages.
 
     Without an epoch the next one is chosen only where no other replica can have chosen it. A master
-    that ended cleanly goes on in its own epoch, which nobody else can have. One that did not end
-    cleanly may lack what the others acknowledged. Raises Fenced for an epoch that is over,
-    ArgumentError for an epoch that is missing, impossible or too far, or without *others_asked*
-    where that is needed.
+    that ended cleanly continues in its own epoch, which no other replica can have. A master that
+    did not end cleanly may lack messages that the others acknowledged. Raises Fenced for an epoch
+    that is over, ArgumentError for an epoch that is missing, impossible or too far, or without
+    *others_asked* where that is needed.
     """
     state, known = log.epoch_state, known_epoch(log)
     has_begun = known == begun_epoch != -1

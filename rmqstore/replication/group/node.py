@@ -3,10 +3,10 @@
     effects = node.received(connection, frame, now_ms)
 
 The runner of a node (`rmqstore.replication.facade` over sockets, `rmqstore.sim` in virtual time)
-numbers its connections, tells it what happens to them, and carries the effects out in order. What
-concerns one connection comes as `To`; the proposals of the group come between them. A master's
-events are steps of decisions (`rmqstore.replication.group.board`): the board goes by the new rule
-before any effect is carried out.
+numbers its connections, passes their events to it, and applies the effects in order. Effects of one
+connection are wrapped in `To`; the proposals of the group are between them. A master's events are
+steps of decisions (`rmqstore.replication.group.board`): the board uses the new rule before any
+effect is applied.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class SlaveNode:
         """Why the slave stopped for an operator to act, None while it goes on."""
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Tell the machine an event and return what is to be done, in order."""
+        """Pass an event to the machine and return its effects, in order."""
         if isinstance(event, Opened):
             self._opened_ms, self.connect_at_ms = now_ms, None
             self._has_heard = False

@@ -88,7 +88,7 @@ class LockTable:
         return len(self._locks)
 
     def lock(self, client: str, queues: Iterable[QueueId], *, now_ms: int) -> tuple[Grant, ...]:
-        """Lock or renew what nobody else holds; return what was granted."""
+        """Lock or renew queues that no other client holds; return the granted queues."""
         if self._quiet_until_ms is not None and now_ms < self._quiet_until_ms:
             return ()
         granted = []
@@ -106,7 +106,7 @@ class LockTable:
         return tuple(granted)
 
     def unlock(self, client: str, queues: Iterable[QueueId]) -> None:
-        """End the client's own locks on *queues*, as the client asks."""
+        """End the client's own locks on *queues*, at the client's request."""
         for queue in queues:
             lock = self._locks.get(queue)
             if lock is not None and lock.client == client:
@@ -125,7 +125,7 @@ class LockTable:
         return True
 
     def holder(self, queue: QueueId, *, now_ms: int) -> str | None:
-        """Return the client that holds a queue here, None for nobody."""
+        """Return the client that holds a queue here, None without a holder."""
         lock = self._locks.get(queue)
         return None if lock is None or self._is_over(lock, now_ms) else lock.client
 
@@ -179,7 +179,7 @@ class LockRequest:
     ) -> tuple[Release, ...]:
         """Take a broker's answer; return what to give back because it came too late to count.
 
-        Grants of queues nobody asked for are passed over.
+        Grants of queues that were not requested are ignored.
         """
         self._close_at(now_ms)
         if broker_id in self._answered:
@@ -198,7 +198,7 @@ class LockRequest:
         return ()
 
     def failed(self, broker_id: int) -> None:
-        """Take note that a broker did not answer and will not be heard any more.
+        """Record that a broker did not answer, and that a later answer will be ignored.
 
         It may have granted nevertheless; such grants end with their lease.
         """

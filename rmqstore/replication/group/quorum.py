@@ -3,7 +3,7 @@
 `QuorumPolicy` turns the settings and what replicas hold into a `Rule`. The board
 (csrc/replica/ack_board.h) admits puts, confirms the log and resolves waiting puts by that rule:
 
-    PUT_OK                        as many copies exist as were asked for
+    PUT_OK                        as many copies exist as the put requested
     FLUSH_SLAVE_TIMEOUT           stored; the copies did not come in time, or the role or the lease
                                   ended first
     SLAVE_NOT_AVAILABLE           stored; in plain mode, the replicas for the copies are not there
@@ -35,13 +35,13 @@ class Mode(Enum):
     """Where a master learns who its replicas are."""
 
     PLAIN = "plain"
-    """From connections alone: as many copies as in_sync says, without asking first; min_in_sync
-    and auto_in_sync are without effect."""
+    """Based on connections only: a put needs in_sync copies and is not refused in advance;
+    min_in_sync and auto_in_sync have no effect."""
     ACTING_MASTER = "acting master"
-    """From connections and the group's membership: too few replicas within the gap refuse a put,
-    or lower what it needs."""
+    """Based on connections and the group's membership: with too few replicas within the gap a put
+    is refused, or needs fewer copies."""
     SYNC_STATE_SET = "sync-state set"
-    """From a set that a controller, or the application, confirms."""
+    """Based on a set that a controller, or the application, confirms."""
 
     @classmethod
     def from_config(cls, config: ReplicaConfig, *, has_set: bool = True) -> Mode:
@@ -60,7 +60,7 @@ class Quorum:
     """
 
     total: int = same_option(ReplicaConfig, "total_replicas")
-    """How many replicas the group has, the master included; 1 where nobody said."""
+    """Number of replicas of the group, including the master; 1 if not known."""
     in_sync: int = same_option(ReplicaConfig, "in_sync_replicas")
     """How many copies a put waits for that names no number of its own."""
     min_in_sync: int = same_option(ReplicaConfig, "min_in_sync_replicas")
@@ -84,8 +84,8 @@ class Quorum:
         return filled(cls, config, changes)
 
     def is_promise(self, mode: Mode) -> bool:
-        """Tell whether what is confirmed is held by more than the master alone, or by all members
-        of a set: then no election that follows the rules takes it away."""
+        """Return whether confirmed bytes are on other replicas too, or on all members of a set:
+        then no election that follows the rules removes them."""
         if mode is Mode.SYNC_STATE_SET:
             return True
         lowers = mode is Mode.ACTING_MASTER and self.auto_in_sync
@@ -108,8 +108,8 @@ class Standing:
 
     *acks* has the acknowledged offset of every connected replica by broker id, without the master;
     -1 for one that has acknowledged nothing yet. *counted* are the connected replicas whose copies
-    count: no learners, nobody outside the sync-state set. *waited* are the replicas all of which
-    must hold what is confirmed, connected or not; None without a sync-state set.
+    count: no learners, no replicas outside the sync-state set. *waited* are the replicas that must
+    all hold confirmed bytes, connected or not; None without a sync-state set.
     """
 
     end_offset: int
@@ -152,10 +152,10 @@ def elector_wait_ms(lease_ms: int) -> int:
 
 
 class Lease:
-    """The time for which a master may take it that no other was elected.
+    """The time in which a master may assume that no other master was elected.
 
     The elector waits `elector_wait_ms` after the last renewal before it elects another. Time
-    counts from the moment a renewal was asked for, because the granter counts from a later one. A
+    counts from the request of a renewal, because the granter counts from a later moment. A
     *duration_ms* of 0 means no lease: always held, as in RocketMQ.
 
     Every put needs it twice, whatever its durability: before the append, and when the put is
@@ -195,10 +195,10 @@ class Lease:
         return 0 if self._asked_ms is None else self._asked_ms + self.duration_ms
 
     def is_held(self, now_ms: int) -> bool:
-        """Whether nobody else can have been elected yet."""
+        """Whether no other master can have been elected yet."""
         if self.duration_ms == 0:
             return True
-        # A clock that went back says nothing about how much time has passed.
+        # After a clock has gone back, the elapsed time is unknown.
         return self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self.duration_ms
 
 
@@ -252,9 +252,9 @@ class QuorumPolicy:
         )
 
     def needed(self, standing: Standing) -> int:
-        """Return how many copies a put needs that asks for no number of its own.
+        """Return how many copies a put needs that requests no number.
 
-        No downgrade lowers a number that a put asks for; all_ack adds to it.
+        No downgrade lowers a number that a put requests; all_ack adds to it.
         """
         quorum = self.quorum
         if self.mode is Mode.SYNC_STATE_SET and quorum.all_ack:

@@ -217,6 +217,6 @@ class Replicas:
         return replica
 
     def clear(self) -> None:
-        """Forget everybody, when the role ends."""
+        """Remove all replicas, when the role ends."""
         self._by_connection.clear()
         self._by_id.clear()

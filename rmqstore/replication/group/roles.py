@@ -3,7 +3,7 @@
     for effect in roles.become_master(8, others_asked=True):
         carry_out(effect)
 
-A change is a sequence of effects. Each one is carried out before the next one is asked for,
+A change is a sequence of effects. Each effect is applied before the next one is requested,
 because what comes next depends on what the log then holds. When an effect fails, `fail` is the
 change that follows; the replica has no role then, and the same order may be given again. When the
 process dies between two effects, the replica starts again without a role.
@@ -72,7 +72,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Hide from readers what is not confirmed yet, before the log grows by bytes of a master."""
+    """Hide unconfirmed records from readers, before bytes of a master are appended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class RoleMachine(Generic[A]):
 
         self.role: Literal["master", "slave"] | None = None
         self.epoch = -1
-        """The epoch of the present or last role, as far as it is known."""
+        """The epoch of the present or last role, if known."""
         self.master: A | None = None
         """The master of a slave."""
         self.failure: str | None = None

@@ -1,15 +1,15 @@
-"""Who joins and who leaves the sync-state set, and what holds while that is being decided.
+"""Changes of the sync-state set, and the rules while a change has no answer.
 
 The set belongs to the controller (or whatever the application puts in its place). A master only
 proposes; nothing takes effect before the answer. Until then the controller may already have
 decided, and the master cannot know. So it keeps three views of the set:
 
 - *members*: what the controller confirmed last. Proposals start from it.
-- *waited*: everybody who may be in the controller's set at this moment: the members and those of
+- *waited*: every possible member of the controller's present set: the members and the replicas in
   every proposal without an answer. The confirm offset and all-member acknowledgements wait for all
   of them, because any of them may be elected.
-- *counted*: everybody who surely is in it: the members that every such proposal keeps. Only their
-  acknowledgements make up a number of copies.
+- *counted*: the certain members: the members that every such proposal keeps. Only their
+  acknowledgements count as copies.
 
 A member leaves when its connection is gone, when it has not kept up for `lag_ms_max`, when it holds
 less than it had acknowledged before, or when it turns out to be a learner. Another replica joins
@@ -19,15 +19,15 @@ member, which holds all that is confirmed, and else a set that must not be less 
 grow without a put, nor take a put without growing.
 
 A set may wait for admission: a replica that names its epochs then joins only while `admit` named
-it. A broker names those that hold its topics and groups, which do not travel with the log.
+it. A broker names replicas that hold its topics and groups, which are not part of the log.
 
-A proposal whose answer is lost leaves a doubt that only a newer set ends: a member that it leaves
-out does not count, and a replica that it lets in is waited for, there or not. So while nothing else
-is to be changed, the set is asked for again: as the lost proposal has it where that lets nobody in,
-else as the members are. The controller takes that for the next set epoch, in which the lost
-proposal is void, or it says which set it has. The same is done where too many proposals have no
-answer for one more. A replica that is not fit is never proposed again just to end the doubt: it may
-hold less than it did.
+After a lost answer only a newer set resolves the outcome of the proposal. Until then a member that
+the proposal removes does not count, and puts wait for a replica that it adds, connected or not. So
+while no other change is due, the master proposes again: the set of the lost proposal if it adds no
+replica, else the present members. The controller stores this as the next set epoch, which makes the
+lost proposal void, or it returns the set that it has. The same happens if too many proposals have
+no answer. A replica that is not fit is never proposed again only to resolve the outcome: it may
+hold less than before.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _CANDIDATE_LAG_MS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A set the controller is asked to take in place of the one with *set_epoch*.
+    """A set that the controller should store in place of the set with *set_epoch*.
 
-    Where nobody joined or left, a new version of the set as it is, behind which an earlier proposal
-    without an answer can no longer take effect. A later attempt at the same change has the same
+    Without a joining or leaving replica it is a new version of the unchanged set, which makes an
+    earlier proposal without an answer void. A later attempt at the same change has the same
     *number*. The answer is the set that is in force then, of a version above *set_epoch*
     (`ReplicatedStore.set_sync_state_set`), or that it never will be (`refuse_proposal`), or that
     none will come (`lose_proposal`).
@@ -250,7 +250,7 @@ class SyncStateSet:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no proposal is open and nobody is about to join."""
+        """Whether no proposal is open and no replica is about to join."""
         return not self._unanswered and not self._candidates
 
     @property

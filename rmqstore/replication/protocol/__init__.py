@@ -1,1 +1,1 @@
-"""What two replicas say to each other: frames, and the pure machines of either side of a link."""
+"""The protocols between two replicas: frames, and the pure machines of both sides of a link."""

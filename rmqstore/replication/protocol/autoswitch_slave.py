@@ -196,7 +196,7 @@ class AutoSwitchSlave(SlaveMachine):
         self._refusals = 0
         self._is_checked = reply.handshake_crc is not None
         if self._is_checked and reply.handshake_crc != handshake_crc(self._said):
-            return self._close("the master heard another handshake than this slave's")
+            return self._close("the master received another handshake than this slave's")
 
         try:
             theirs = EpochList(reply.entries)
@@ -205,7 +205,7 @@ class AutoSwitchSlave(SlaveMachine):
 
         if reply.end_offset < 0 or reply.epoch != (theirs.last.epoch if theirs.last else -1):
             return self._close(
-                f"the master says that its log ends at {reply.end_offset} and its last epoch is "
+                f"the master reports that its log ends at {reply.end_offset} and its last epoch is "
                 f"{reply.epoch}; its epoch list ends with {theirs.last}"
             )
 

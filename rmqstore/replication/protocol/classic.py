@@ -1,11 +1,11 @@
-"""Classic HA, both sides: a slave reports its log's end, a master sends what follows.
+"""Classic HA, both sides: a slave reports its log's end, a master sends the following bytes.
 
-Rules: those of RocketMQ's DefaultHAConnection and DefaultHAClient. The wire is the same. The
-protocol knows no epochs, so it cannot say where two logs parted: a slave whose tail is not the
-master's, or that is ahead of it, halts, where RocketMQ's reconnects forever or appends bytes from
-the middle of a record. A master closes the connection of a slave that asks for bytes after the end
-of the master's log, without a reason. The slave then asks from further back, until the master
-sends something that can be compared.
+The rules are those of RocketMQ's DefaultHAConnection and DefaultHAClient, with equal bytes on the
+wire. The protocol has no epochs, so it cannot find the fork of two logs. A slave whose tail is not
+the master's, or that is ahead of the master, halts; RocketMQ's slave reconnects forever or appends
+bytes from the middle of a record. A master closes the connection, without a reason, if a slave
+requests bytes after the end of the master's log. Then the slave requests earlier offsets, until the
+master sends bytes that can be compared.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ClassicMaster(MasterMachine):
     """One connection of a classic master.
 
     Slaves have no name in this protocol; *broker_id* is the caller's for this connection. A slave
-    that reports 0 gets the log from its last file on, any other exactly what it lacks. Any 8 bytes
-    are a report, so one that this log cannot have sent closes the connection and counts for nothing
-    (H15, #1155, #3015).
+    that reports 0 gets the log from its last file on, any other exactly the missing bytes. Any 8
+    bytes are a report, so a report that is impossible for this log closes the connection and is
+    ignored (H15, #1155, #3015).
 
-    The first report says where to begin and counts for nothing: the slave has not compared its log
-    yet, and after a loss of power the master may have written other bytes where the slave's are.
-    What counts is a report of bytes that were sent on this connection.
+    The first report only names the start offset and does not count: the slave has not compared its
+    log yet, and after a loss of power the master may have written other bytes at the same offsets.
+    Only a report of bytes that were sent on this connection counts.
     """
 
     _head_bytes = 12

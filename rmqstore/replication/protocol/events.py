@@ -10,7 +10,7 @@ Restart or FlushLog `LogGrew` follows; it may carry out several lists first, so 
 acknowledgement stands for all of them. The FlushLog of a connected slave need not be over before
 other events are handled: LogGrew comes when it is, or a sync of a part of it.
 
-A machine never reads a clock, a file or a socket. `next_tick_ms` says when it wants a `Tick`.
+A machine never reads a clock, a file or a socket. `next_tick_ms` returns when it needs a `Tick`.
 
 With `HaOptions.streams` a machine hands the plain part of a connection over to the pump, which
 takes no decisions (csrc/replica/pump.h), and handles what the pump hands back:
@@ -457,7 +457,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class FlushLog:
-    """Bring the log to the disk; `LogView.flushed_offset` says how far that has come."""
+    """Flush the log to the disk; `LogView.flushed_offset` shows the progress."""
 
 
 @dataclass(frozen=True, slots=True)

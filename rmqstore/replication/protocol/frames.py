@@ -1,4 +1,4 @@
-"""Frames: what two replicas of a log say to each other, typed; bytes as in csrc/format/ha_frame.h.
+"""The frames between two replicas of a log, as types; bytes as in csrc/format/ha_frame.h.
 
     classic, slave to master        Report
     classic, master to slave        ClassicData
@@ -73,7 +73,7 @@ class ClassicData:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The first word of an auto-switch slave: who it is and what it wants."""
+    """The first frame of an auto-switch slave: its identity and its options."""
 
     sync_from_last_file: bool
     is_learner: bool

@@ -2,15 +2,15 @@
 
 A machine serves one connection and ends with it. Rules that hold for both:
 
-- A body lies in one log file and is at most a batch. What was handed out and not yet taken by
-  the connection is bounded by a window; a slave that stops reading is closed.
+- A body is within one log file and is at most a batch. Bytes that the connection has not taken yet
+  are bounded by a window; a slave that stops reading is closed.
 - An offset that the master does not hold is never served and never counted: above the log's end
-  the connection closes (H15, #3015), below its start an empty frame tells where the log begins, and
-  the slave must begin there (case 1-1; RocketMQ answers heartbeats forever, #3388).
-- Acknowledgements never go back and never name what was not sent on this connection.
+  the connection closes (H15, #3015); below its start an empty frame names the start of the log,
+  where the slave must begin (case 1-1; RocketMQ answers heartbeats forever, #3388).
+- Acknowledgements never decrease and never name bytes that were not sent on this connection.
 
-With `HaOptions.streams` the log goes out as a Stream: the machine itself sends only what ends a
-label (`_label_end`), and asks for a stream once all it sent has left.
+With `HaOptions.streams` the log is sent as a Stream: the machine itself sends only the end of a
+label (`_label_end`), and requests a stream once all its bytes have left.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MasterMachine(ABC):
         """Where the present stream ends."""
 
         self.is_streaming = False
-        """Whether a Stream was asked for, and has not ended."""
+        """Whether a Stream was requested and has not ended."""
         self.state = HaState.READY
 
         self.next_offset: int | None = None
@@ -79,7 +79,7 @@ class MasterMachine(ABC):
         """The last epoch that it is known to have stored."""
 
     def on(self, event: Event, now_ms: int) -> list[Effect]:
-        """Return what is to be done about *event*, in order. See `protocol.events`."""
+        """Return the effects of *event*, in order. See `protocol.events`."""
         if self.state is HaState.SHUTDOWN:
             return []
         effects: list[Effect] = []
@@ -113,7 +113,7 @@ class MasterMachine(ABC):
         return effects + more
 
     def next_tick_ms(self) -> int | None:
-        """Return when the machine wants a `Tick` at the latest, None when it needs none."""
+        """Return the latest time of the next `Tick`, None if none is needed."""
         if self.state in (HaState.READY, HaState.SHUTDOWN):
             return None
         options = self._options
@@ -157,7 +157,7 @@ class MasterMachine(ABC):
         """
         if not 0 <= offset <= self._log.end_offset:
             return Close(
-                f"the slave says that its log ends at {offset}, this one ends at "
+                f"the slave reports that its log ends at {offset}, this one ends at "
                 f"{self._log.end_offset}: it is the slave of another log, or ahead"
             )
 

@@ -1,25 +1,25 @@
-"""What the slaves of both HA protocols share: taking the log from a master, and their timers.
+"""The common part of the slaves of both HA protocols: copying the log, and timers.
 
-A machine lives through all connections to one master. Rules that hold for both:
+A machine serves all connections to one master. Rules for both protocols:
 
-- Only whole records that this log really holds are acknowledged (H2, H7), after they were appended
-  (H16) and checked (H23), with `ack_flushed` after they are on the disk (H17). The first word,
-  which says where to begin, goes out at once, not after a heartbeat interval.
-- A slave asks for the last bytes of its own log again and compares them. Logs that parted hold
-  different messages at equal offsets from there on, so the tail tells, whatever epochs say. Two
-  mismatches at one place are a fork, one may be the wire (H23). This finds what no epoch shows:
-  RocketMQ's refused epochs (H1), the lists of 5.5.0 that keep epochs beyond a cut, a log without a
-  list (H6), a diverged classic slave.
-- A master that has bytes after ours and does not send them does not hold those in between (case
-  1-1, H3, #3388). The slave then asks with offset 0, which means "from your first byte". Bytes it
-  holds already are compared, not kept.
-- Where the master's first byte is after the end of a log that holds data, the slave gives this
-  log up only if it was permitted to (`may_begin_anew`) and the master has sent log data of that
-  place. Without the permission it halts. A wrong address, a foreign program or a turned bit also
-  name such an offset.
+- A slave acknowledges only complete records that its log holds (H2, H7), after they were appended
+  (H16) and checked (H23), with `ack_flushed` after they are on the disk (H17). The first frame,
+  which names the start offset, is sent immediately, not after a heartbeat interval.
+- A slave requests the last bytes of its own log again and compares them. Forked logs hold different
+  messages at equal offsets after the fork, so the tail shows a fork, independent of epochs. Two
+  mismatches at one offset are a fork, one may be a transmission error (H23). This finds forks that
+  no epoch shows: RocketMQ's refused epochs (H1), the lists of 5.5.0 that keep epochs beyond a cut,
+  a log without a list (H6), a diverged classic slave.
+- A master that has later bytes and does not send the requested ones does not hold the bytes in
+  between (case 1-1, H3, #3388). Then the slave requests offset 0, which means "from your first
+  byte". Bytes that it holds already are compared, not stored.
+- If the master's first byte is after the end of a log with data, the slave abandons this log only
+  with permission (`may_begin_anew`) and after the master has sent log data of that offset. Without
+  the permission it halts. A wrong address, a foreign program or a flipped bit also name such an
+  offset.
 
-With `HaOptions.streams` a slave whose whole log is known to be the master's asks for a Receive, and
-goes on by itself with what that one hands back.
+With `HaOptions.streams` a slave whose whole log is known to be the master's requests a Receive, and
+handles the frames that the Receive hands back.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SlaveMachine(ABC):
         self._opened_ms = self._heard_ms = self._wrote_ms = self._moved_ms = 0
         # Whether the next frame of log data is the first on this connection.
         self._is_first_frame = self._has_moved = False
-        # How much of its own tail this slave asks for again.
+        # Bytes of its own tail that this slave requests again.
         self._overlap_bytes = options.overlap_bytes
         self._asks_from_start = False
 
@@ -106,7 +106,7 @@ class SlaveMachine(ABC):
 
         self.state = HaState.READY
         self.is_receiving = False
-        """Whether a Receive was asked for, and has not ended."""
+        """Whether a Receive was requested and has not ended."""
         self.reported_offset = -1
         """What was acknowledged last on this connection."""
         self.reported_epoch = -1
@@ -123,7 +123,7 @@ class SlaveMachine(ABC):
         return min(self._same_until, self._log.end_offset)
 
     def on(self, event: Event, now_ms: int) -> list[Effect]:
-        """Return what is to be done about *event*, in order. See `protocol.events`."""
+        """Return the effects of *event*, in order. See `protocol.events`."""
         if self.state in (HaState.SUSPEND, HaState.SHUTDOWN):
             return []
 
@@ -169,7 +169,7 @@ class SlaveMachine(ABC):
         return self._tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
-        """Return when the machine wants a `Tick` at the latest, None when it needs none."""
+        """Return the latest time of the next `Tick`, None if none is needed."""
         if self.state is HaState.HANDSHAKE:
             return self._opened_ms + self._options.handshake_ms + 1
         if self.state is not HaState.TRANSFER:
@@ -189,7 +189,8 @@ class SlaveMachine(ABC):
 
     @abstractmethod
     def _report_frame(self, offset: int, *, first: bool) -> Report | Ack:
-        """Return the frame that says where this log ends; the first one only where to begin."""
+        """Return the frame that reports the end of this log; the first one only requests a
+        start."""
 
     @abstractmethod
     def _forked(self, offset: int) -> list[Effect]:
@@ -205,7 +206,7 @@ class SlaveMachine(ABC):
 
     @abstractmethod
     def _received_confirm(self, offset: int) -> None:
-        """Take the greatest confirm offset that a Receive heard."""
+        """Take the greatest confirm offset that a Receive got."""
 
     @abstractmethod
     def _may_receive(self) -> bool:
@@ -286,7 +287,7 @@ class SlaveMachine(ABC):
             self._same_until = self._next_offset = 0
         else:
             self._same_until = self._next_offset = self._overlap_start()
-        # A master that is asked for bytes which this log holds must hold them too.
+        # A master must hold the requested bytes, which this log holds.
         asks_again = self._next_offset < log.end_offset
         self._master_end = max(master_end, log.end_offset if asks_again else 0)
         self._moved_ms = now_ms
@@ -420,7 +421,7 @@ class SlaveMachine(ABC):
         return [*effects, Append(offset, body)] if body else effects
 
     def _refuse_beginning(self, offset: int) -> list[Effect]:
-        # Once may be the wire, or a master that was too busy to send what it holds.
+        # The first time may be a transmission error, or a master that was too busy to send.
         is_again, self._beginning = offset == self._beginning, offset
         end = self._log.end_offset
         if not is_again:
@@ -527,7 +528,7 @@ class SlaveMachine(ABC):
         return effects
 
     def _name_epoch(self, saved: Sequence[EpochEntry], now_ms: int) -> list[Effect]:
-        """Return what tells the master that the log's epoch list is now *saved*."""
+        """Return the frames that report to the master that the epoch list is *saved*."""
         return []
 
     def _send_report(self, offset: int, now_ms: int, *, first: bool = False) -> Send:

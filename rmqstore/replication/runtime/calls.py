@@ -52,7 +52,7 @@ class Calls:
                 self._news.notify()
 
     def stop(self) -> None:
-        """Call nobody any more; wait for a call that is under way, unless it is the caller."""
+        """End the calls; wait for a call in progress, unless this is called from it."""
         with self._news:
             self._is_over = True
             self._news.notify()
@@ -70,7 +70,7 @@ class Calls:
                 proposals = list(self._proposals)
                 self._proposals.clear()
                 has_changed, self._has_changed = self._has_changed, False
-            # One that raises keeps nobody from hearing of the others.
+            # A callback that raises does not prevent the next calls.
             for proposal in proposals:
                 if self._on_proposal is not None:
                     self._call(partial(self._on_proposal, proposal))
@@ -87,5 +87,5 @@ class Calls:
         try:
             function()
         except BaseException:
-            # SystemExit as well: it would end this thread, and nobody would hear of anything more.
+            # SystemExit too: it would end this thread, and with it all later calls.
             log().exception("a callback of replication raised")

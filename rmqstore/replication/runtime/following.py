@@ -1,7 +1,7 @@
-"""A slave at work: its connection to the master, and what the machine asks of the log.
+"""A slave at work: its connection to the master, and the machine's effects on the log.
 
-Once the log is known to be the master's, the connection is the pump's: it appends, checks and
-acknowledges until it meets what is not for it, and hands the connection back.
+Once the log is known to be the master's, the pump owns the connection: it appends, checks and
+acknowledges until it meets another frame, and hands the connection back.
 
 A change of the log or of a file waits for the disk, and must not block the loop: the thread of the
 replica makes it. Until that is done the side reads neither from its connection nor from its pump;
@@ -112,7 +112,7 @@ class SlaveSide:
         self._awaited: Receive | None = None
         """What begins once all that was sent has left."""
         self._is_flushing = False
-        """The machine waits for the disk; the pump tells when a sync is over."""
+        """The machine waits for the disk; the pump reports the end of a sync."""
         self._is_last = True
         self._state = HaState.READY
         self._master_end = -1
@@ -185,7 +185,7 @@ class SlaveSide:
         self._take(lambda: [*self._progress(), Ordered(epoch)])
 
     def refresh(self) -> None:
-        """Take in what was received by others than this thread."""
+        """Handle bytes that other threads received."""
         if self._pumped is not None and self._is_listening:
             self._take(self._progress)
 
@@ -233,8 +233,8 @@ class SlaveSide:
             self._connecting = None
             self._opened(sock)
         except Exception as error:
-            # Nobody awaits this task. Whatever it was, no thread for the resolver, say, may be
-            # better the next time.
+            # No caller awaits this task, so the error is handled here. The next attempt may
+            # succeed, for example if there was no thread for the resolver.
             if sock is not None:
                 sock.close()
             self._connecting = None
@@ -300,7 +300,7 @@ class SlaveSide:
     # ---- the pump
 
     def _begin_receive(self) -> None:
-        """Hand the connection over where that was asked for, and all that was sent has left."""
+        """Hand the connection over if that was requested and all sent bytes have left."""
         if self._link is None or self._link.unsent_bytes or not self.node.machine.is_receiving:
             return
         receive, self._awaited = self._awaited, None
@@ -532,8 +532,8 @@ class SlaveSide:
                 self._log.carry_out(effect)
 
     def _flush(self) -> None:
-        """Have the log brought to the disk, for which this thread, whom everybody asks how things
-        stand, does not wait."""
+        """Start a flush of the log. This thread does not wait for it, because it serves
+        `status`."""
         end = self._log.end_offset
         self._pump.flush(end)
         self._is_flushing = self._log.flushed_offset < end

@@ -1,13 +1,13 @@
 """The commit log of a store, as the machines of replication see and change it.
 
-Bytes from a master come in pieces that know nothing of records. Here they become whole: `check`
-walks what was appended, CRCs included, and only whole records are ever confirmed, so that neither
-queues nor readers meet a damaged one (docs/defects.md, H23). Messages that a store took itself are
-whole from the start and are not walked.
+Bytes from a master arrive in pieces that ignore record boundaries. `check` walks the appended
+bytes, with their CRCs, and only complete records are confirmed, so that neither queues nor readers
+get a damaged record (docs/defects.md, H23). Messages that were put to this store are complete from
+the start and are not walked.
 
-The epoch list lies in two files under the root of the store, each replaced durably (H12). So is the
-file of what is kept beside the list, and the one that says up to where the log was promised: a
-physical offset in decimal digits, or "confirm" where that is the confirm offset of the checkpoint.
+The epoch list is in two files under the root of the store, each replaced durably (H12). So are the
+file of further epoch state, and the file with the promised offset: a physical offset in decimal
+digits, or "confirm" if it is the confirm offset of the checkpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["StoreLog"]
 
 
 class StoreLog:
-    """A LogView over a store, which changes as effects say; one at a time for a store.
+    """A LogView over a store, changed by effects; one at a time for a store.
 
     *is_gated*: readers see what is below the confirm offset that a master's frames or the replicas'
     acknowledgements name. Without it, as in the classic protocol, a slave's readers see every whole
@@ -185,10 +185,9 @@ class StoreLog:
     # ---- whole records
 
     def check(self) -> int | None:
-        """Walk the records that became whole since the last call; return where damage begins.
+        """Walk the records that became complete since the last call; return the offset of damage.
 
-        None when all is well; `damage` says what was found otherwise. Not while somebody else
-        appends.
+        None without damage; otherwise `damage` describes it. Not to be called during an append.
         """
         border = self.whole_end
         self.damage = None
@@ -199,8 +198,7 @@ class StoreLog:
         return self._checked if self.damage is not None else None
 
     def checked(self, border: int) -> None:
-        """Take the word of somebody else who checked: records below *border*, where one ends, are
-        whole."""
+        """Record that the pump has checked all records below the record boundary *border*."""
         self._checked = max(self._checked, border)
         if not self.is_gated and self._store.confirm_bound >= 0:
             self._raise_confirm(self.whole_end)
@@ -208,17 +206,17 @@ class StoreLog:
     # ---- roles
 
     def gate(self) -> None:
-        """Hold back from readers, from here on, what is not confirmed; before a slave begins.
+        """Hide unconfirmed records from readers from now on; called before a slave begins.
 
-        What is there counts as confirmed, dispatched or not: readers saw it, or were promised it.
-        Nothing to do where something is held back already.
+        Present records count as confirmed, dispatched or not: readers saw them, or may see them.
+        Does nothing if unconfirmed records are hidden already.
         """
         if self._store.confirm_bound < 0:
             self._confirm(self.whole_end)
 
     def settle(self) -> None:
-        """Cut what is no whole record and let puts go on, dispatched or not: before a master begins
-        (H8).
+        """Cut a partial record and let puts continue, dispatched or not; called before a master
+        begins (H8).
 
         Undispatched records keep the queue offsets they took (H24). Without a gate everything is
         shown.
@@ -233,8 +231,8 @@ class StoreLog:
     # ---- effects
 
     def carry_out(self, effect: Effect) -> None:
-        """Change the log as *effect* says: Append, TruncateTo, Restart, FlushLog, SaveEpochs,
-        SaveEpochState, SetConfirm or PromiseConfirm; those that ask for it are durable on return.
+        """Apply *effect* to the log: Append, TruncateTo, Restart, FlushLog, SaveEpochs,
+        SaveEpochState, SetConfirm or PromiseConfirm; durable on return if the effect requires it.
 
         Whole records are copied to `cut/` before they are cut or given up, with a warning: another
         replica may count them as stored here. A lower confirm offset takes effect with the cut that
@@ -285,7 +283,7 @@ class StoreLog:
         self._store.append_raw(offset, data)
 
     def _keep(self, start: int, copy_start: int) -> None:
-        """Copy what is taken off from *start* on, as far as it lies at or after *copy_start*."""
+        """Copy the bytes that are cut from *start* on, if they are at or after *copy_start*."""
         stop = self.whole_end
         if start >= stop:
             return
@@ -381,8 +379,8 @@ class StoreLog:
             ) from error
 
     def _guessed_state(self) -> EpochState:
-        """Return the state of a store that has no file: RocketMQ wrote it last, or nobody has
-        replicated it."""
+        """Return the state of a store without the file: RocketMQ wrote it last, or it was never
+        replicated."""
         last = self._epochs.last
         if last is None:
             return EpochState()

@@ -24,7 +24,7 @@ def now_ms() -> int:
 
 
 class Seldom:
-    """Writes a few warnings a second, however often it is asked to."""
+    """Writes at most a few warnings a second."""
 
     def __init__(self, *, per_second: int = 5) -> None:
         self._per_second = per_second

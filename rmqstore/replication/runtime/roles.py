@@ -1,4 +1,4 @@
-"""The role of a replicated store: carries out what `group.roles` says, and runs the present side.
+"""The role of a replicated store: applies the effects of `group.roles`, and runs the present side.
 
 All of it runs on the loop's thread, except for work that waits for the disk or for threads: such
 work runs on a thread of the replica, in order. A step that fails leaves no role: the store can be
@@ -84,7 +84,7 @@ class Settings:
 
 
 class Roles:
-    """The role of *store*; its changes come one after another."""
+    """The role of *store*; changes run one at a time."""
 
     def __init__(
         self,
@@ -499,7 +499,7 @@ class Roles:
         await self._waits.wait(waiting, timeout, what)
 
     def _refresh(self) -> None:
-        """Look, while somebody waits, at what moves without a word to this thread."""
+        """While callers wait, poll values that change without a notification of this thread."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None

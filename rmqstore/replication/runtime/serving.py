@@ -2,10 +2,10 @@
 
 The board resolves puts and moves the confirm offset by a rule, on whatever thread an
 acknowledgement arrives. Every event on the loop's thread is a decision about that rule
-(`rmqstore.replication.group.board`); its effects are carried out once the new rule is in force.
+(`rmqstore.replication.group.board`); its effects are applied once the new rule is in force.
 
-Where nothing has to be decided a connection is the pump's: it sends the log and hears the
-acknowledgements, until it meets what is not for it and hands the connection back.
+While no decision is needed, the pump owns a connection: it sends the log and receives
+acknowledgements, until it meets another frame and hands the connection back.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class MasterSide:
         self._event(self.node.log_grew)
 
     def refresh(self) -> None:
-        """Take in what was acknowledged to others than this thread."""
+        """Handle acknowledgements that other threads received."""
         self._event(lambda now: [])
 
     def is_in_sync(self, copies: int, end_offset: int) -> bool:
@@ -483,7 +483,7 @@ class MasterSide:
         def step(now: int) -> list[NodeEffect]:
             effects: list[NodeEffect] = []
             for frame in frames:
-                # A stream that was asked for before this frame is asked for again behind it.
+                # A stream that was requested before this frame is requested again after it.
                 effects = [each for each in effects if not _begins_stream(each)]
                 effects += self.node.received(connection, frame, now)
             if fault is not None:
@@ -527,7 +527,7 @@ class MasterSide:
     # ---- status
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Return what there is to say of every connection, in the order they came."""
+        """Return the status of every connection, in the order of their acceptance."""
         return tuple(self._status(number, each) for number, each in self._served.items())
 
     def _status(self, connection: int, served: _Served) -> ReplicaStatus:

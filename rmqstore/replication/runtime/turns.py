@@ -41,7 +41,7 @@ class Turns:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a change is in progress."""
         return self._lock.locked()
 
     async def take(self, change: Callable[[Turn], Coroutine[object, object, T]]) -> T:
