@@ -111,6 +111,7 @@ static void put(struct raft_io_snapshot_put *req, int status)
     struct raft_io_snapshot_put *caller = guarded->caller;
     assert(caller->cb != NULL);
     free(guarded);
+    node->is_storing = false;
     caller->cb(caller, checked(node, "writing a snapshot", status));
 }
 
@@ -130,6 +131,7 @@ static int guarded_snapshot_put(struct raft_io *io, unsigned trailing,
     guarded->put.data = guarded;
     req->cb = cb;
     int status = node->disk.snapshot_put(io, trailing, &guarded->put, snapshot, put);
+    node->is_storing = status == 0;
     return checked(node, "writing a snapshot", status);
 }
 

@@ -61,7 +61,8 @@ struct rmq_raft {
     /* Used by the loop's thread only. */
     bool is_failed; /* a disk operation failed: nothing is acknowledged any more */
     bool is_close_begun;
-    bool is_taking; /* from fsm.snapshot to fsm.snapshot_finalize */
+    bool is_taking;  /* from fsm.snapshot to fsm.snapshot_finalize */
+    bool is_storing; /* libraft's disk has a snapshot to write */
     struct rmq_raft_agreement agreed;
     struct rmq_raft_agreement offered; /* by the message in progress; end 0: no message */
     raft_term barrier_term, leading_term; /* terms in which the barrier was proposed, and done */
@@ -79,6 +80,8 @@ struct rmq_raft {
 
 /* Ends the node and reports the first reason. */
 void rmq_raft_fail(struct rmq_raft *node, const char *act, const char *reason);
+/* Returns whether libraft may be closed now. */
+bool rmq_raft_may_close(const struct rmq_raft *node);
 
 void rmq_raft_add_event(struct rmq_raft *node, struct rmq_raft_event *event);
 

@@ -241,6 +241,13 @@ static void closed(struct raft *raft)
     uv_close((struct uv_handle_s *)&node->wake, NULL);
 }
 
+/* libraft must not get a snapshot while it closes. After a failed write its disk keeps a snapshot
+ * that it has got until it closes. */
+bool rmq_raft_may_close(const struct rmq_raft *node)
+{
+    return !node->is_taking || node->is_storing;
+}
+
 /* Runs before the loop waits, after every callback that may have changed something. */
 static void before_waiting(struct uv_prepare_s *prepare)
 {
@@ -254,8 +261,7 @@ static void before_waiting(struct uv_prepare_s *prepare)
         tell_leadership(node);
         return;
     }
-    /* libraft must not get a snapshot while it closes. */
-    if (!node->is_taking) {
+    if (rmq_raft_may_close(node)) {
         node->is_close_begun = true;
         raft_close(&node->raft, closed);
     }

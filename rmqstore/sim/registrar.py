@@ -63,8 +63,10 @@ def lease_end_ms(replica: Replica) -> int | None:
 
 
 def role_of(replica: Replica) -> Role | None:
-    """Return the role that a replica registers; None if it is down or has no role. A master without a
-    lease registers as a slave."""
+    """Return the role that a replica registers; None if it is down or has no role.
+
+    A master without a lease registers as a slave.
+    """
     if not replica.is_up:
         return None
     if replica.master_node is not None:

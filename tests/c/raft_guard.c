@@ -265,8 +265,13 @@ static void test_failed_snapshot_and_term_end_the_node(void)
     struct rmq_raft *node = new_node();
     struct raft_io_snapshot_put req = {0};
     struct raft_snapshot snapshot = {.n_bufs = 1};
+    node->is_taking = true;
+    check("no end while a snapshot is taken", !rmq_raft_may_close(node));
     check("taken", node->io.snapshot_put(&node->io, 1, &req, &snapshot, log_put) == 0);
+    check("an end while a snapshot is written", rmq_raft_may_close(node));
     below.put->cb(below.put, RAFT_IOERR);
+    check("no end before the snapshot is given up", !rmq_raft_may_close(node));
+    node->is_taking = false;
     check("a failed snapshot is reported", above.put_status == RAFT_IOERR);
     check_ended(node, "writing a snapshot: I/O error");
     free_node(node);
