@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rmqstore import Message
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 
+import typer.main
 from typer.testing import CliRunner
 
 from rmqstore.cli.app import app
@@ -43,6 +45,15 @@ class Told:
 
 
 Run = Callable[..., Told]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_built_once() -> Iterator[None]:
+    """Typer builds all commands whenever one is run, for a twentieth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        kept = functools.cache(typer.main.get_command)
+        patch.setattr("typer.testing._get_command", kept, raising=False)
+        yield
 
 
 @pytest.fixture
