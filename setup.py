@@ -53,8 +53,9 @@ def has_raft() -> bool:
 
 def jdk() -> Path | None:
     """Return the home of a JDK with the headers of JNI, None without one."""
-    javac = os.environ.get("JAVA_HOME", "") + "/bin/javac"
-    found = javac if os.path.exists(javac) else shutil.which("javac")
+    given = os.environ.get("JAVA_HOME")
+    javac = f"{given}/bin/javac"
+    found = javac if given and os.path.exists(javac) else shutil.which("javac")
     home = Path(found).resolve().parents[1] if found else None
     return home if home is not None and (home / "include" / "jni.h").exists() else None
 
@@ -73,7 +74,10 @@ class BuildExtensionsAndJar(build_ext):
     def run(self) -> None:
         super().run()
         home, jars = jdk(), spark_jars()
+        target = Path(JAR if self.inplace else os.path.join(self.build_lib, JAR))
         if home is None or jars is None:
+            # One of other sources would not fit the package.
+            target.unlink(missing_ok=True)
             lacking = "a JDK of 17 or newer" if home is None else "the package pyspark"
             print(
                 f"rmqstore: without the reader in Spark's JVM, which needs {lacking}; "
@@ -81,9 +85,9 @@ class BuildExtensionsAndJar(build_ext):
                 file=sys.stderr,
             )
             return
-        self._build_jar(home, jars)
+        self._build_jar(home, jars, target)
 
-    def _build_jar(self, home: Path, jars: Path) -> None:
+    def _build_jar(self, home: Path, jars: Path, target: Path) -> None:
         work = Path(self.build_temp) / "spark"
         classes = work / "classes"
         shutil.rmtree(classes, ignore_errors=True)
@@ -107,7 +111,6 @@ class BuildExtensionsAndJar(build_ext):
             objects, str(library), extra_postargs=["-pthread", "-Wl,--no-undefined"]
         )
 
-        target = Path(JAR if self.inplace else os.path.join(self.build_lib, JAR))
         target.parent.mkdir(parents=True, exist_ok=True)
         package = "org/rmqstore/spark"
         made = work / target.name

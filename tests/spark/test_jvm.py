@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +15,18 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 
 import rmqstore
 from rmqstore import Message
 from rmqstore import spark as rmq
+from rmqstore.spark.failures import own_error
 from rmqstore.spark.jvm import jar_path
 from tests.golden import NAMES, GoldenCases
 from tests.spark.reading import read, rows_of
 from tests.support.native_store import set_clock
+from tests.support.waiting import spin_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -364,6 +370,27 @@ def test_memory_is_given_back_when_a_limit_or_an_error_ends_a_task(
     assert held(spark) == 0
 
 
+def test_memory_is_given_back_when_a_task_is_killed(root: Path, spark: SparkSession) -> None:
+    slow = load(spark, root, batchBytes=1000).selectExpr(
+        "java_method('java.lang.Thread', 'sleep', 50L)", "body"
+    )
+    context = spark.sparkContext
+    ended = threading.Event()
+
+    def run() -> None:
+        context.setJobGroup("killed", "is cancelled", interruptOnCancel=True)
+        with suppress(Exception):
+            slow.write.format("noop").mode("overwrite").save()
+        ended.set()
+
+    thread = InheritableThread(run)
+    thread.start()
+    spin_until(lambda: held(spark) > 0, "a task reads")
+    context.cancelJobGroup("killed")
+    spin_until(lambda: ended.is_set() and held(spark) == 0, "the task lets go")
+    thread.join()
+
+
 # ---- sums ----
 
 
@@ -421,3 +448,13 @@ def test_damage_is_no_part_of_a_sum(damaged: tuple[Path, int], spark: SparkSessi
     assert load(spark, root, onCorrupt="row").count() == 50
     with pytest.raises(Exception, match="CorruptionError"):
         load(spark, root).count()
+
+
+def test_an_error_of_planning_is_one_of_pyspark_and_of_this_package(
+    root: Path, spark: SparkSession
+) -> None:
+    with pytest.raises(PySparkException) as found:
+        load(spark, root, topic="none").collect()
+    told = own_error(found.value)
+    assert isinstance(told, rmqstore.NotFoundError)
+    assert str(told).endswith("there is no topic none; there are audit, orders, rare")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 
 import rmqstore
 import rmqstore.spark
+from rmqstore import Message
 from rmqstore.spark import files
 from rmqstore.spark.source import RmqStoreDataSource
 from tests.golden import GoldenCase
@@ -176,6 +178,18 @@ def test_kafka_names_without_spark(root: Path) -> None:
         number = int(row["value"].split()[1])
         assert row["key"] == (b"k%d" % number if number % 5 else None)
         assert {"key": "n", "value": b"%d" % number} in row["headers"]
+
+
+def test_messages_of_a_batch_share_the_crc_of_its_record(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "store") as store:
+        store.create_topic("orders", attributes={"queue.type": "BatchCQ"})
+        store.put_batch([Message("orders", b"%d" % number) for number in range(5)])
+        store.put(Message("plain", b"alone"))
+    *batch, alone = read(tmp_path / "store")
+    assert len({row["bodyCrc"] for row in batch}) == 1
+    assert zlib.crc32(batch[0]["body"]) & 0x7FFFFFFF != batch[0]["bodyCrc"]
+    assert zlib.crc32(alone["body"]) & 0x7FFFFFFF == alone["bodyCrc"]
+    assert all(row["bodyCrcOk"] for row in (*batch, alone))
 
 
 def test_several_stores_and_globs_are_one_frame(

@@ -49,7 +49,7 @@ final class Losses {
             throw new StoreException(
                     StoreException.NOT_FOUND,
                     texts.of(
-                            "gone", "path", split.path(), "error", error.getMessage(), "size",
+                            "gone", "path", split.path(), "error", error.text(), "size",
                             split.stop() - split.start(), "start", split.start()));
         }
         gone.add(split.path() + " [" + split.start() + ", " + split.stop() + ")");
