@@ -83,7 +83,7 @@ class _Wait:
         try:
             self.loop.call_soon_threadsafe(self._set, error)
         except RuntimeError:
-            pass  # The loop is closed; nobody waits any more.
+            pass  # The loop is closed; no task waits any more.
 
     def _set(self, error: BaseException | None) -> None:
         if self.future.done():
@@ -255,7 +255,7 @@ class AsyncStore:
             try:
                 loop.call_soon_threadsafe(_stop_inbox, loop, inbox)
             except RuntimeError:
-                inbox.take()  # That loop is closed; nobody waits any more.
+                inbox.take()  # That loop is closed; no task waits any more.
 
     def _close(self) -> None:
         with self._lock:

@@ -192,7 +192,7 @@ class ViewsOpenError(StoreError, BufferError):
 
 
 class StoreTimeout(StoreError, TimeoutError):
-    """A wait (for dispatch, for a flush nobody put) ended before its condition held."""
+    """A wait (for dispatch, for a flush without a put) ended before its condition held."""
 
 
 class MissingExtraError(StoreError, ImportError):

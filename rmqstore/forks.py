@@ -30,7 +30,7 @@ _lock = threading.Lock()
 """Held over a fork, so that the child finds the registry whole."""
 _owners: weakref.WeakKeyDictionary[Any, _Acts] = weakref.WeakKeyDictionary()
 _held: list[tuple[Any, _Acts]] = []
-"""The owners of a fork that is under way."""
+"""The owners during a fork in progress."""
 
 
 def watch(

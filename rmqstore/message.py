@@ -165,7 +165,7 @@ def compression_type(sys_flag: int) -> CompressionType | None:
     """Return how the body of a record with *sys_flag* is compressed, None when it is not.
 
     A compressed body without a type is zlib, as brokers before the type field wrote it.
-    Raises ArgumentError for a type nobody has defined.
+    Raises ArgumentError for an undefined type.
     """
     sys_flag = arguments.integer("sys_flag", sys_flag)
     if not sys_flag & SysFlag.COMPRESSED:

@@ -417,7 +417,7 @@ cdef class LogWatch:
         rmq_wakeup_clear(&self.wakeup)
 
     def close(self):
-        """Let the descriptor go. Twice is harmless."""
+        """Let the descriptor go. A second call does nothing."""
         self.let_go()
 
     def disown(self):

@@ -64,7 +64,7 @@ class HeldPulls:
         self._loop.add_reader(self._watch.fileno(), self._log_moved)
 
     def close(self) -> None:
-        """Let all pulls go without an answer. Before the store closes; twice is harmless."""
+        """Drop all pulls without an answer, before the store closes. A second call does nothing."""
         for timer in (self._round, self._alarm):
             if timer is not None:
                 timer.cancel()

@@ -72,7 +72,7 @@ class Holds:
         return True
 
     def remove(self, hold: Hold) -> None:
-        """End a hold that is answered. Twice is harmless."""
+        """End a hold that is answered. A second call does nothing."""
         if hold.is_over:
             return
         hold.is_over = True

@@ -198,7 +198,7 @@ class Broker:
 
     async def close(self) -> None:
         """Leave the nameservers, answer the requests in progress, close all connections, the
-        replica and the store. Twice is harmless."""
+        replica and the store. A second call does nothing."""
         if self._is_closing:
             return
         self._is_closing = True

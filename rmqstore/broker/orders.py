@@ -1,7 +1,7 @@
 """Orders for a broker: from the decisions of controllers to changes of its role.
 
 A decision may arrive late, twice, or after a later one. Only a later epoch than that of the last
-order makes another order. An order stays due until it is carried out: one that failed half-way is
+order makes another order. An order stays due until it is carried out: a failed order is
 given again for the same epoch. An epoch that the log is beyond is refused and reported; it never
 overrides the log.
 

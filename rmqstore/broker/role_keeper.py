@@ -1,7 +1,7 @@
 """Carries the orders of controllers out on the replica of a broker, one at a time.
 
 An order that fails is given again. A later order ends the one that is being carried out. A broker
-has no role while it changes from one to another, so it serves nobody then.
+has no role while it changes from one to another, so it serves no client then.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class RoleKeeper:
 
     async def give_way(self, reason: str) -> None:
         """End the role for good: another process has the identity of this broker."""
-        self._host.log.error("gives way, and serves nobody until it is started again: %s", reason)
+        self._host.log.error("role ended, no client is served until a restart: %s", reason)
         await self.close()
         self._host.set_role(Role(broker_id=self._broker_id))
         await self._replica.close()

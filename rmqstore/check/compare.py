@@ -133,7 +133,7 @@ def compare(a: Store, b: Store, *, progress: Progress | None = None) -> Comparis
 
     The bytes of both logs are read in windows, from the first offset both have to the nearer end.
     Writers may be at work on both: what they add meanwhile is not compared. *progress* is called
-    now and then with the bytes that are compared, and all there are.
+    periodically with the bytes that are compared, and all there are.
     """
     sides = _side(a), _side(b)
     start = max(sides[0].start, sides[1].start)

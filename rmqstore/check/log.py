@@ -33,7 +33,7 @@ from rmqstore.store.inspection import InspectionView
 __all__ = ["Hole", "LogFile", "LogFiles", "LogWalk", "Progress", "file_size_of", "open_view"]
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the bytes of the log that are done, and all there are."""
+"""Called periodically with the finished and the total bytes of the log."""
 
 _REPORT_EVERY = 4096
 _CHUNK = 1 << 20

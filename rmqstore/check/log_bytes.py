@@ -126,7 +126,7 @@ def differing_windows(
     """Yield the windows of [*start*, *stop*) in which bytes differ: their start and stop, and the
     physical offset of the first byte that differs.
 
-    *report* is called now and then with the offset that is reached.
+    *report* is called periodically with the offset that is reached.
     """
     left, right = bytearray(window_bytes), bytearray(window_bytes)
     for number, at in enumerate(range(start, stop, window_bytes)):

@@ -6,9 +6,9 @@ again from the log. What is overwritten or cut is copied to a folder below `cut/
 taken away is moved there.
 
 Bytes in the middle of the log cannot be taken out, for all that follows would lie elsewhere than
-its queues and ids say. They are overwritten with records of the same size, of a topic that nobody
-reads and of a kind (a transaction rolled back) that enters no queue; where they reach the end of a
-file, with a blank. Both are RocketMQ's own format. Queue offsets of lost messages stay empty.
+its queues and ids say. They are overwritten with records of the same size, of a topic without
+readers and of a kind (a transaction rolled back) that enters no queue; where they reach the end of
+a file, with a blank. Both are RocketMQ's own format. Queue offsets of lost messages stay empty.
 """
 
 from __future__ import annotations
@@ -302,13 +302,13 @@ def _log_actions(report: Report) -> Iterator[Action]:
                 yield Action("blank", path, text, at, file_end)
                 at = file_end
                 continue
-            text = f"fill {at} to {hole.stop} with records that nobody reads (copied to cut/)"
+            text = f"fill {at} to {hole.stop} with records that are never read (copied to cut/)"
             yield Action("fill", path, text, at, hole.stop, timestamp)
             at = hole.stop
     if report.last_byte > report.end and not report.records:
         # A log that is cut to nothing is none.
         stop = max(report.last_byte, report.end + _FILLER_SIZE_MIN + _CRC_PROPERTY_SIZE)
-        text = f"fill {report.end} to {stop} with records that nobody reads (copied to cut/)"
+        text = f"fill {report.end} to {stop} with records that are never read (copied to cut/)"
         now_ms = time.time_ns() // 1_000_000
         yield Action("fill", files.path_of(report.end), text, report.end, stop, now_ms)
     elif report.last_byte > report.end:

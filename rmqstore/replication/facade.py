@@ -264,7 +264,7 @@ class ReplicatedStore:
         self._call(lambda: self._replica.refuse_proposal(number))
 
     def lose_proposal(self, number: int) -> None:
-        """Tell that a proposal's answer will never come; it may have taken effect."""
+        """Report that a proposal's answer will never arrive; it may have taken effect."""
         self._call(lambda: self._replica.lose_proposal(number))
 
     def renew_lease(self, asked_ms: float) -> None:

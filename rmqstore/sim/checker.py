@@ -544,7 +544,7 @@ class Checker:
         log, begin = replica.log, len(self._truth)
         if begin < log.start_offset:
             raise Violation(
-                f"replica {replica.number} confirms bytes from {log.start_offset} on; nobody has "
+                f"replica {replica.number} confirms bytes from {log.start_offset} on; none has "
                 f"confirmed those before, from {begin} on"
             )
 

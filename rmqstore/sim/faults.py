@@ -117,7 +117,7 @@ class Faults:
             kept["blackout"] = 0
 
         if shape.has_set or shape.protocol == "classic":
-            # Epochs are counted, or nobody else is promoted.
+            # Epochs are counted, or no other replica is promoted.
             kept["err"] = 0
 
         if not shape.has_set:

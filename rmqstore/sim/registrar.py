@@ -345,7 +345,7 @@ class Registrar:
             self._lost()
 
     def on_accepted(self, end: End) -> bool:
-        """Refuse: nobody connects to the registrar of a replica."""
+        """Refuse: a registrar accepts no connections."""
         return False
 
     def on_writable(self, end: End) -> None:

@@ -67,10 +67,10 @@ class BoundedQueue(Protocol):
 class ArrowStream(core.ArrowStream):
     """Records about to be read as Arrow batches.
 
-    Nothing is read before somebody asks for `__arrow_c_stream__`, `reader`, `read_all` or an
+    Nothing is read before a caller requests `__arrow_c_stream__`, `reader`, `read_all` or an
     iterator; each of these reads again, in the thread that pulls the batches. The store stays alive
     while a reader does, but must not be closed: a reader of a closed store gets an error. `rows`,
-    `skipped`, `skipped_bytes` and `expired` tell of the reading begun last.
+    `skipped`, `skipped_bytes` and `expired` report on the last reading.
     """
 
     @property

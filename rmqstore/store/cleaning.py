@@ -38,7 +38,7 @@ class Cleaner:
     """
 
     def __init__(self, store: StoreInterface, *, deletes: bool) -> None:
-        # Neither the rounds nor the timer keep a store that nobody else holds.
+        # The rounds and the timer hold the store weakly.
         self._store = weakref.ref(store)
         self._config = store.config
         self._deletes = deletes
@@ -56,7 +56,7 @@ class Cleaner:
         self._timer.start()
 
     def stop(self) -> None:
-        """End the timer, waiting for a round under way. Twice is harmless."""
+        """End the timer, waiting for a round in progress. A second call does nothing."""
         self._timer.stop()
 
     def _round_of_timer(self) -> None:

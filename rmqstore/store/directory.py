@@ -55,7 +55,7 @@ _WRITTEN = frozenset(
 class Directory:
     """The facts about a store's directory.
 
-    A size of None: there is no file to tell it by.
+    A size of None: no file shows it.
     """
 
     path: Path
@@ -251,7 +251,7 @@ def _left_alone(root: Path) -> Iterator[str]:
 
 
 def _index_counts(folder: Path) -> tuple[int, int] | None:
-    """Slot and entry counts of the index files, None when there is none that tells."""
+    """Slot and entry counts of the index files, None if no index file shows them."""
     try:
         files = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.isdecimal())
     except (FileNotFoundError, NotADirectoryError):
@@ -277,7 +277,7 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
         return None
 
     _, _, begin, end, _, next_entry = _INDEX_HEADER.unpack_from(data)
-    # A full file has used every entry but number 0, which nobody uses.
+    # A full file has used every entry but number 0, which is never used.
     full = (size - 40 - 20 * next_entry) / 4
     if (
         next_entry > 1
@@ -312,7 +312,7 @@ def _slots_before(data: bytes, next_entry: int) -> list[int]:
         chunk = words[at : at + step]
         if max(chunk) >= next_entry:
             first = at + next(i for i, word in enumerate(chunk) if word >= next_entry)
-            # Five words are an entry, and nobody uses entry 0.
+            # Five words are an entry, and entry 0 is never used.
             found = (
                 first - field - 5 * number for number in range(1, _SAMPLE) for field in range(5)
             )

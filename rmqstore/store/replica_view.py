@@ -50,7 +50,7 @@ class ReplicaView:
         self.close()
 
     def close(self) -> None:
-        """Let another view take the store. Twice is harmless."""
+        """Let another view take the store. A second call does nothing."""
         if self._store._replica_view is self:
             self._store._replica_view = None
 

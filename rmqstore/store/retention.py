@@ -130,7 +130,7 @@ def decide(
     """
     assert 0 <= hour <= 23
     assert commit_log_disks
-    # A file can be placed on any path, so the emptiest one tells how much room there is.
+    # A file can be placed on any path, so the emptiest one determines the free space.
     commit_log_ratio = min(disk.used_ratio for disk in commit_log_disks)
     pressure = _pressure(policy, commit_log_ratio, queue_disk.used_ratio, share_used_ratio)
 
@@ -212,8 +212,8 @@ class RetentionTimer:
     """Calls a function in its own thread, every *interval_ms* until it is stopped.
 
     An exception of the function goes to *on_error* and the rounds go on: one failed round must not
-    end retention for good. The thread is a daemon, so a store nobody closed does not keep a process
-    alive.
+    end retention for good. The thread is a daemon, so a store that is not closed does not keep a
+    process alive.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class RetentionTimer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, waiting for a round under way. Harmless when called again, or before start."""
+        """End, waiting for a round in progress. May be called again, or before start."""
         self._stopped.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -30,7 +30,7 @@ def search(
     A *key* is one of the keys, or the unique key. *begin_ms* is the first store timestamp wanted,
     *end_ms* the first one no longer wanted. A key within a topic is looked up in the index, a topic
     is read through its queues; anything else walks the whole log, and only then *progress* is
-    called, now and then, with the bytes that are done and all there are.
+    called, periodically, with the finished and the total bytes.
     """
     begin = 0 if begin_ms is None else begin_ms
     end = _MAX_TIME_MS if end_ms is None else end_ms

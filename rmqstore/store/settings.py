@@ -1,7 +1,7 @@
 """From a configuration and the content of a directory to the settings of the native half.
 
 A new store keeps the settings that shape its files in config/rmqstore.properties, as RocketMQ
-itself does not write them down; a store already there tells them by its files.
+itself does not save them; the files of an existing store show them.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def configure(
 
 
 def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:
-    """Return *config* with what the files of a store there tell, except for *named* fields."""
+    """Return *config* with the settings that the files of a store show, except *named* fields."""
     found = {
         "commit_log_file_size_bytes": facts.commit_log_file_size,
         "consume_queue_file_size_bytes": facts.consume_queue_file_size,
@@ -156,7 +156,7 @@ def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreC
         **{
             name: value
             for name, value in found.items()
-            # A file that was cut does not tell how large it was; opening names it.
+            # A truncated file does not show its former size; opening names it.
             if value and value >= (options[name].low or 1) and name not in set(named)
         }
     )

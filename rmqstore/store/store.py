@@ -191,7 +191,7 @@ class Store(StoreInterface):
     def close(self) -> None:
         """Dispatch and flush everything, write the checkpoint, let the directory go.
 
-        Twice is harmless. Raises ViewsOpenError while memoryviews of scanned records live;
+        A second call does nothing. Raises ViewsOpenError while memoryviews of scanned records live;
         DiskError when the last flush failed: the store is closed nevertheless, and its next start
         recovers it. Where queues find no room on the disk, closing tries for a second, warns, and
         leaves the rest to the next start.

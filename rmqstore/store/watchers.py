@@ -35,7 +35,7 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """End the subscription. A call that has begun goes on. Twice is harmless."""
+        """End the subscription. A call that has begun goes on. A second call does nothing."""
         with contextlib.suppress(ValueError):
             self._others.remove(self)
 
@@ -44,7 +44,7 @@ class Watchers:
     """The subscribers to the events of one store. Safe to use from any thread."""
 
     def __init__(self, store: StoreHandle) -> None:
-        # A store that nobody else holds must not be kept by its own subscribers.
+        # Subscribers hold the store weakly, so that they do not keep it alive.
         self._store = weakref.ref(store)
         self._subscriptions: dict[str, list[Subscription]] = {"expired": [], "closed": []}
 

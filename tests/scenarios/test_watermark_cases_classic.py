@@ -205,8 +205,8 @@ def test_case_2_3_in_the_classic_protocol_is_refused_by_a_shorter_master() -> No
     classic_pair(master, slave).connect().expect(
         """
         slave > report 500
-        master: close (the slave reports that its log ends at 500, this one ends at 300: it is the
-            slave of another log, or ahead), again after 0
+        master: close (the slave reports that its log ends at 500, this one ends at 300: it is
+            the slave of another log, or ahead), again after 0
         slave: close (the master closed the connection and had sent nothing: it is not master
             now, or its log ends before byte 500, which this slave asked for), again after 5000
         """

@@ -76,7 +76,7 @@ class ClientRequests:
         self._scan = asyncio.get_running_loop().call_later(_SCAN_S, self._scan_silent)
 
     def close(self) -> None:
-        """End the timers. Twice is harmless."""
+        """End the timers. A second call does nothing."""
         self._is_closed = True
         for timer in (self._scan, self._notice):
             if timer is not None:

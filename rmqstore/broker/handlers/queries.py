@@ -100,7 +100,7 @@ class QueryRequests:
         refuse_without_role(self._context)
         offset = header.physical_offset
         try:
-            # A message that is not confirmed may still be cut: nobody sees it.
+            # An unconfirmed message may still be cut, so readers do not see it.
             is_visible = 0 <= offset < self._context.store.store.confirm_offset
             record = self._view().record_at(offset, True) if is_visible else None
         except (OffsetOutOfRange, CorruptionError, NotFoundError):

@@ -62,7 +62,7 @@ class MetadataLink:
         return 0 if self._follower is None else self._follower.rounds
 
     def take_role(self, role: Role) -> None:
-        """Follow the master of *role*, or nobody."""
+        """Follow the master of *role*, if it names one."""
         wanted = role.followed
         if wanted == self._followed:
             return
@@ -78,6 +78,6 @@ class MetadataLink:
             self._task = self._tasks.start(self._follower.run(), name=f"metadata of {name}")
 
     async def close(self) -> None:
-        """Follow nobody."""
+        """Stop following."""
         self._followed = None
         await self._tasks.close()

@@ -156,7 +156,7 @@ def epoch_to_begin(
 
 
 def _is_resumable(log: EpochLog) -> bool:
-    """Tell whether the log is that of a master whose role ended cleanly, and no later epoch is
+    """Return whether the log is that of a master whose role ended cleanly, and no later epoch is
     known."""
     state = log.epoch_state
     return (
@@ -168,8 +168,8 @@ def _is_resumable(log: EpochLog) -> bool:
 
 
 def _is_interrupted(log: EpochLog) -> bool:
-    """Tell whether the log is that of a master whose role did not end cleanly, and no later master
-    has taken the log over."""
+    """Return whether the log is that of a master whose role did not end cleanly, without a later
+    master."""
     state = log.epoch_state
     last = log.epochs[-1].epoch if log.epochs else -1
     has_ended = 0 <= state.master_end <= log.end_offset

@@ -91,7 +91,7 @@ class MasterGroup:
         voters = self.replicas.countable()
         if not self.has_set:
             return Standing(self.end_offset, acks, voters)
-        # A member without a connection is a copy nobody can count on.
+        # The copy of a member without a connection is not reliable.
         return Standing(
             self.end_offset,
             acks,
@@ -212,7 +212,7 @@ class MasterGroup:
         return self._review(now_ms)
 
     def sent(self, connection: int, now_ms: int) -> None:
-        """Take note that log or a heartbeat went out to a replica."""
+        """Record that log or a heartbeat went out to a replica."""
         replica = self.replicas.on(connection)
         if replica is not None:
             replica.sent(end_offset=self.end_offset, now_ms=now_ms)
@@ -272,7 +272,7 @@ class MasterGroup:
         return self._review(now_ms)
 
     def lose_proposal(self, number: int, now_ms: int) -> list[Effect]:
-        """Take note that a proposal's answer will never come."""
+        """Record that a proposal's answer will never come."""
         self.sync_state_set.lost(number, now_ms=now_ms)
         return []
 

@@ -142,15 +142,15 @@ class MasterNode:
         return self.handle(connection, FrameReceived(frame), now_ms)
 
     def writable(self, connection: int, now_ms: int) -> list[NodeEffect]:
-        """Take note that a connection took all that was sent on it."""
+        """Record that a connection took all that was sent on it."""
         return self.handle(connection, Writable(), now_ms)
 
     def failed(self, connection: int, reason: str, now_ms: int) -> list[NodeEffect]:
-        """Take note that something asked for a connection could not be done."""
+        """Record that something asked for a connection could not be done."""
         return self.handle(connection, Failed(reason), now_ms)
 
     def closed(self, connection: int, now_ms: int) -> list[NodeEffect]:
-        """Take note that a connection has ended by itself."""
+        """Record that a connection has ended by itself."""
         return self.handle(connection, Closed(), now_ms) + self._forget(connection, now_ms)
 
     def close(self, connection: int, reason: str, now_ms: int) -> list[NodeEffect]:
@@ -190,7 +190,7 @@ class MasterNode:
         return min((each for each in times if each is not None), default=None)
 
     def handle(self, connection: int, event: Event, now_ms: int) -> list[NodeEffect]:
-        """Tell the machine of a connection an event and return what follows."""
+        """Pass an event to the machine of a connection and return the effects."""
         machine = self._machines.get(connection)
         if machine is None:
             return []
@@ -327,7 +327,7 @@ class SlaveNode:
         return effects
 
     def refused(self, reason: str, *, retry_after_ms: int, now_ms: int) -> None:
-        """Take note that no connection came about; *retry_after_ms* is the longest delay."""
+        """Record that no connection came about; *retry_after_ms* is the longest delay."""
         self.reason = reason
         delay_ms = _FIRST_DELAY_MS << min(self._refusals, _DOUBLINGS_MAX)
         self._refusals += 1

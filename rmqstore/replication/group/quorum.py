@@ -178,7 +178,7 @@ class Lease:
         self._asked_ms: int | None = None
 
     def renewed(self, *, asked_ms: int) -> None:
-        """Take note of a renewal that was asked for at *asked_ms*; answers may come out of
+        """Record a renewal that was asked for at *asked_ms*; answers may come out of
         order."""
         if self._asked_ms is None or asked_ms > self._asked_ms:
             self._asked_ms = asked_ms

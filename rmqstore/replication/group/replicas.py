@@ -95,7 +95,7 @@ class Replica:
             self._mark, self._next_mark = self._next_mark, None
 
     def has_stored(self, epoch: int) -> bool:
-        """Tell whether it is known to have stored *epoch*."""
+        """Return whether it is known to have stored *epoch*."""
         # An empty log stores no epochs, and has nothing to lose.
         return self.epoch >= epoch or self.ack_offset == 0
 

@@ -155,7 +155,7 @@ class SyncStateSet:
         return True
 
     def refuse(self, number: int, *, now_ms: int) -> None:
-        """Take note that one attempt at a proposal will never take effect.
+        """Record that one attempt at a proposal will never take effect.
 
         Its members stay waited for while another attempt at it has no answer. Unknown numbers are
         of proposals a newer set has voided.
@@ -172,7 +172,7 @@ class SyncStateSet:
         self._settle()
 
     def lost(self, number: int, *, now_ms: int) -> None:
-        """Take note that no answer will come: it may or may not have taken effect.
+        """Record that no answer will come: it may or may not have taken effect.
 
         It stays waited for until `confirm` with a newer set ends the doubt, or `refuse` for every
         attempt once it is certain that none can take effect any more. `review` asks for such a set.

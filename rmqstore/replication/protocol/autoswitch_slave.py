@@ -146,7 +146,7 @@ class AutoSwitchSlave(SlaveMachine):
     # ---- the master's epoch
 
     def _know(self, epoch: int) -> list[Effect]:
-        """Take note of an epoch of the connected master."""
+        """Record an epoch of the connected master."""
         self._master_epoch = epoch if self._master_epoch is None else max(self._master_epoch, epoch)
         if epoch <= known_epoch(self._log):
             return []
@@ -160,7 +160,7 @@ class AutoSwitchSlave(SlaveMachine):
         return self._close(f"ordered to epoch {epoch}; {self._replaced(self._master_epoch)}", 0)
 
     def _is_unlisted(self, epoch: int) -> bool:
-        """Tell whether the master of the ordered epoch may name *epoch*, an older one.
+        """Return whether the master of the ordered epoch may name *epoch*, an older one.
 
         RocketMQ does not list an epoch that begins where its last one did, so a master that was
         elected again before it got a byte names the older one. The order is for this address, and
@@ -298,7 +298,7 @@ class AutoSwitchSlave(SlaveMachine):
         )
 
     def _has_lost(self, point: int, ours: EpochList) -> bool:
-        """Tell whether a cut at *point* would follow a master that lost what was confirmed.
+        """Return whether a cut at *point* would follow a master that lost what was confirmed.
 
         A master never has less than its slaves within one epoch; where another was elected, a later
         epoch begins at the point. What was promised is lost in either case.
@@ -335,7 +335,7 @@ class AutoSwitchSlave(SlaveMachine):
         if log.end_offset > self._reply_end or self._options.overlap_bytes == 0:
             return self._halt(
                 f"this log ends at {log.end_offset}, its master's at {self._reply_end}, and it has "
-                "no epoch list to tell whether they are the same; empty this replica, or give it "
+                "no epoch list to decide whether they are the same; empty this replica, or give it "
                 "back its epochFileCheckpoint"
             )
         self._epochs = EpochList()
@@ -426,7 +426,7 @@ class AutoSwitchSlave(SlaveMachine):
         return self._theirs.trim_before(first.start_offset).restored(log_end=first.start_offset)
 
     def _learn(self, epoch: int, start_offset: int, *, end: int) -> bool:
-        """Take the label of a frame that ends at *end* into the list; tell whether it fits."""
+        """Take the label of a frame that ends at *end* into the list; return whether it fits."""
         if epoch < 0 or not 0 <= start_offset <= max(end, 0):
             return False
         last = self._epochs.last

@@ -15,7 +15,7 @@ A machine never reads a clock, a file or a socket. `next_tick_ms` returns when i
 With `HaOptions.streams` a machine hands the plain part of a connection over to the pump, which
 takes no decisions (csrc/replica/pump.h), and handles what the pump hands back:
 
-    master   Stream, then Streamed now and then, StreamEnded when it is handed back
+    master   Stream, then Streamed periodically, StreamEnded when it is handed back
     slave    Receive, then Received, ReceiveEnded
 
 In between the machine sends nothing; `Heartbeat` and `SetUntil` are for the owner of the
@@ -229,7 +229,7 @@ class LogView(Protocol):
         """Return where the log file that holds *offset* ends, full or not."""
 
     def is_border(self, offset: int) -> bool:
-        """Tell whether a record begins or the log ends at *offset*."""
+        """Return whether a record begins or the log ends at *offset*."""
 
     def read(self, offset: int, size: int) -> Body:
         """Return *size* bytes from *offset* on; all of them are held."""

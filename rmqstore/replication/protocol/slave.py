@@ -210,7 +210,7 @@ class SlaveMachine(ABC):
 
     @abstractmethod
     def _may_receive(self) -> bool:
-        """Tell whether bytes that come next belong where the log's epoch list lays them."""
+        """Return whether bytes that come next belong where the log's epoch list lays them."""
 
     def _ordered(self, epoch: int) -> list[Effect]:
         """Handle an order to follow the master in *epoch*."""
@@ -280,7 +280,7 @@ class SlaveMachine(ABC):
     # ---- beginning
 
     def _follow(self, now_ms: int, *, master_end: int) -> list[Effect]:
-        """Tell the master where to begin."""
+        """Report the start offset to the master."""
         log = self._log
         self.state = HaState.TRANSFER
         if self._asks_from_start or log.end_offset == 0:
@@ -347,7 +347,7 @@ class SlaveMachine(ABC):
         return self._compare_part() if self._holds_part(now_ms) else []
 
     def _holds_part(self, now_ms: int) -> bool:
-        """Tell whether this log ends with a part of a record to which nothing more comes."""
+        """Return whether this log ends with a part of a record to which nothing more comes."""
         return (
             self._log.whole_end < self._log.end_offset == self._next_offset
             and now_ms - self._moved_ms > 2 * self._options.heartbeat_ms
@@ -379,7 +379,7 @@ class SlaveMachine(ABC):
         )
 
     def _shows_beginning(self, offset: int, *, has_body: bool) -> bool:
-        """Tell whether a frame shows that the master's log begins after the end of this one.
+        """Return whether a frame shows that the master's log begins after the end of this one.
 
         A master that is asked for a byte never answers with a later one, except to report its first
         byte: in an empty frame before all others.
@@ -393,7 +393,7 @@ class SlaveMachine(ABC):
         return self._is_first_frame and (self._asks_from_start or not has_body)
 
     def _gives_up(self, *, has_body: bool) -> bool:
-        """Tell whether this log is given up for the beginning that a frame shows."""
+        """Return whether this log is given up for the beginning that a frame shows."""
         log = self._log
         return log.start_offset == log.end_offset or (has_body and self.may_begin_anew)
 
@@ -438,7 +438,7 @@ class SlaveMachine(ABC):
         )
 
     def _is_stalled(self, now_ms: int) -> bool:
-        """Tell, at a heartbeat, whether the master withholds bytes that it must have.
+        """Return, at a heartbeat, whether the master withholds bytes that it must have.
 
         A master without an allowance (`flow`) sends heartbeats and no bytes for a while.
         """

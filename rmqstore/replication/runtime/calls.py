@@ -38,14 +38,14 @@ class Calls:
             self._thread.start()
 
     def proposed(self, proposal: Proposal) -> None:
-        """Tell of a proposal."""
+        """Report a proposal."""
         if self._on_proposal is not None:
             with self._news:
                 self._proposals.append(proposal)
                 self._news.notify()
 
     def changed(self) -> None:
-        """Tell of a change."""
+        """Report a change."""
         if self._on_change is not None:
             with self._news:
                 self._has_changed = True

@@ -368,7 +368,7 @@ class SlaveSide:
 
     def _note(self, report: PumpReport) -> None:
         self._master_end = max(self._master_end, report.next_offset)
-        # Where the store refuses to take note, records are checked again.
+        # If the store refuses to record this, records are checked again.
         with suppress(StoreError):
             self._log.checked(report.border)
 

@@ -172,7 +172,7 @@ class StoreLog:
         return offset - offset % self._file_size + self._file_size
 
     def is_border(self, offset: int) -> bool:
-        """Tell whether a record begins or the log ends at *offset*."""
+        """Return whether a record begins or the log ends at *offset*."""
         return self._store.is_border(offset)
 
     def read(self, offset: int, size: int) -> bytes:

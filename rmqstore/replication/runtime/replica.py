@@ -57,7 +57,7 @@ class Replica:
 
     An async context manager, once: entering it is `open`, leaving it is `close`, which leaves the
     store open. Changes of the role are carried out one after another, in the order of the calls.
-    A call that is cancelled before its change began changes nothing; later, the step under way is
+    A call that is cancelled before its change began changes nothing; later, the present step is
     completed, and the replica has no role then, unless that was the last step. A second
     cancellation does not wait for the step.
 
@@ -207,7 +207,7 @@ class Replica:
         harmless.
 
         The log of a master is brought to the disk, and that its role ended so is saved: only then
-        may this store become master again without an epoch. A change of the role that is under way
+        may this store become master again without an epoch. A change of the role in progress
         is completed first, but no longer waits for queues and index; changes that have not begun
         raise StoreClosedError. Closing goes on where the caller is cancelled.
         """

@@ -188,7 +188,7 @@ class Roles:
         await self._turns.take(change)
 
     async def close(self, *, is_clean: bool) -> None:
-        """End the role, and every wait. A change under way is completed first, but waits for its
+        """End the role, and every wait. A change in progress is completed first, but waits for its
         dispatcher no longer.
 
         *is_clean*: the end of the role of a master is saved; a failure to do so is logged.
