@@ -26,7 +26,7 @@ OF_PEOPLE = re.compile(
     re.IGNORECASE,
 )
 WITHOUT_SPARK = re.compile(r"rmqstore/(?!spark/).+\.pyi?|csrc/raft/.+|docs/.+\.md|README\.md")
-PACKAGE = re.compile(r"rmqstore/(?!replication/runtime/|sim/).+|docs/.+\.md|README\.md")
+PACKAGE = re.compile(r"rmqstore/.+|docs/.+\.md|README\.md")
 THERE_IS = re.compile(r"\bthere (is|are) no\b", re.IGNORECASE)
 # Rows of defects are quoted by the list of mutations; the others are data, or name the phrases.
 OUTSIDE = re.compile(

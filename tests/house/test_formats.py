@@ -148,7 +148,7 @@ def test_epoch_file_of_the_document_is_one() -> None:
 
 
 def test_frames_are_bounded_as_the_document_says() -> None:
-    limits = re.findall(r"A frame has (\d+) MiB at most", tree.text_of("docs/protocols.md"))
+    limits = re.findall(r"A frame has at most (\d+) MiB", tree.text_of("docs/protocols.md"))
     assert [int(each) << 20 for each in limits] == [_defined()["RMQ_HA_FRAME_SIZE_MAX"]]
 
 
@@ -161,7 +161,7 @@ def test_numbers_of_replication_are_those_of_the_code() -> None:
         f"handshake (the epoch list) and {options.window_bytes >> 20} MiB while it catches up",
         f"buffers {defined['RMQ_PUMP_RECEIVE_SIZE'] >> 10} KiB of received bytes",
         f"lacks even the last {options.overlap_bytes >> 10} KiB of it",
-        f"silence of more than `haHousekeepingInterval` ({options.housekeeping_ms // 1000} s)",
+        f"silent for more than `haHousekeepingInterval` ({options.housekeeping_ms // 1000} s)",
         f"every `reconnect_ms` ({options.reconnect_ms // 1000} s)",
         f"(`slaveTimeout`, {Quorum().timeout_ms // 1000} s;",
         f"At most `connections_max` ({connections}) are open",
