@@ -19,7 +19,7 @@ _ROLES = {"master": 2, "slave": 1, None: 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Numbers of a broker at one moment."""
+    """The present numbers of a broker."""
 
     permission: int
     topics: int
@@ -32,7 +32,7 @@ class Counts:
 
 
 class BrokerMetrics:
-    """What a broker counts besides its store and tables."""
+    """The counters of a broker; the store and the tables have the other metrics."""
 
     def __init__(self) -> None:
         self._requests = RequestMetrics(_BOUNDS_MS)
@@ -66,12 +66,12 @@ class BrokerMetrics:
         yield one("rmqstore_connections", "Open connections.", counts.connections)
         yield counter(
             "rmqstore_refused_connections_total",
-            "Connections refused because there were too many.",
+            "Connections refused because too many were open.",
             [(node, counts.refused_connections)],
         )
         yield counter(
             "rmqstore_task_failures_total",
-            "Tasks that ended by an error.",
+            "Tasks that ended with an error.",
             [(node, counts.task_failures)],
         )
         yield histogram(

@@ -3,7 +3,7 @@
     async with Broker.from_file("broker.conf") as broker:
         print(broker.address, broker.role)
 
-Any number of brokers may run on one loop, each with a directory of its own.
+Any number of brokers may run on one loop, each with its own directory.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 _RUNNING_KEYS = frozenset(
     about.key for about in BrokerConfig.options().values() if not about.effect.startswith("start")
 )
-"""Keys that may change while a broker runs; its store and replica keep theirs until a start."""
+"""Keys that may change while a broker runs; keys of its store and replica need a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class BrokerStatus:
     replica: Status | None
     """None in controller mode until the id is known."""
     nameservers: Mapping[str, str]
-    """Why each nameserver does not know this broker, by address; "" for one that does."""
+    """By address of a nameserver, the reason why it does not know this broker; "" if it does."""
     connections: int
     task_failures: tuple[TaskFailure, ...]
 
@@ -90,12 +90,12 @@ class Broker:
     """Serves clients, and slaves, from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to;
-    without it the change ends with the process. *tls* makes the server use TLS in the mode that it
-    names, *client_tls* the requests to nameservers, controllers and other brokers.
+    without it, changes are lost when the process ends. *tls* sets the TLS mode of the server,
+    *client_tls* the TLS of requests to nameservers, controllers and other brokers.
 
-    Without a controller the role is that of brokerRole, and entering returns once it is taken.
-    Entering raises ArgumentError where an address cannot be listened at, ConfigError, and the
-    errors of `rmqstore.open`; nothing is left open then.
+    Without a controller the role is that of brokerRole, and entering returns once the role has
+    begun. Entering raises ArgumentError where an address cannot be used, ConfigError, and the
+    errors of `rmqstore.open`; then nothing stays open.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Broker:
         self.controllers: ControllerLink | None = None
         """The link to the controllers; None without enableControllerMode."""
         self.client_service = ClientService(self)
-        """What serves producers and consumers."""
+        """The service for producers and consumers."""
         self._role = Role()
         self._nameservers: NameserverLink | None = None
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
@@ -164,7 +164,7 @@ class Broker:
         self.log.info("started as %s", self._role.name or "member of a group with a controller")
 
     async def _start(self) -> None:
-        # The address goes into each record, so it is known before the store opens.
+        # The address is part of each record, so it must be known before the store opens.
         server = self._bind()
         self.config = self.config.replace(listen_port=server.address[1])
         self.log.identity = f"broker {self.config.name} {format_address(self.address)}"
@@ -237,7 +237,7 @@ class Broker:
         host, port = self.address
         settings = config.store.replace(store_host_address=host, store_host_port=port)
         if config.is_controlled:
-            # brokerRole counts without a controller only: here every master waits for its replicas.
+            # brokerRole has no effect with a controller: here every master waits for its replicas.
             settings = settings.replace(broker_role=BrokerRole.SYNC_MASTER)
         both = Configuration(store=settings, replica=config.replica)
         return AsyncStore(config=both, retention=True)
@@ -261,7 +261,7 @@ class Broker:
             await self._replica.close()
 
     async def _take_fixed_role(self) -> None:
-        """Take the role that the file names."""
+        """Begin the role that the file names."""
         if self.config.is_slave:
             replica = await self.open_replica(self.config.broker_id)
             self._followed = self.config.replica.ha_master_address or None
@@ -273,13 +273,13 @@ class Broker:
         try:
             await replica.become_master()
         except ArgumentError as error:
-            # The file makes this broker the master for good: no other can have begun an epoch.
+            # The file makes this broker the permanent master: no other can have begun an epoch.
             self.log.warning("leads on after an unclean end: %s", error)
             await replica.become_master(max(replica.epoch, 0) + 1, others_asked=True)
         self.set_role(Role(name="master", broker_id=0, master_address=self.address))
 
     def set_role(self, role: Role) -> None:
-        """Take *role* for the present one: clients are served by it from now on."""
+        """Make *role* the present role: clients are served in it from now on."""
         if role == self._role:
             return
         self._role = role
@@ -291,8 +291,8 @@ class Broker:
         self.registration_due()
 
     async def role_changes(self) -> AsyncIterator[Role]:
-        """Iterate over the roles from the present one on; it ends when the broker closes. Of
-        several changes at once the last one is seen."""
+        """Iterate over the roles from the present one on, until the broker closes. Of several
+        changes in succession, only the last may be returned."""
         seen: Role | None = None
         while not self._is_closing:
             if self._role != seen:
@@ -315,7 +315,7 @@ class Broker:
 
     @property
     def store(self) -> AsyncStore:
-        """The store. Raises StoreClosedError outside of the context."""
+        """The store. Raises StoreClosedError outside the context."""
         if self._store is None:
             raise StoreClosedError("the broker is not started; use `async with`")
         return self._store
@@ -344,8 +344,8 @@ class Broker:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the connections of clients hold: frames that are not complete, not answered,
-        or not read."""
+        """Bytes that the connections of clients hold: frames that are incomplete, not answered, or
+        not read."""
         return 0 if self._server is None else self._server.status().held_bytes
 
     def wall_ms(self) -> int:
@@ -364,13 +364,13 @@ class Broker:
 
     @property
     def possible_members(self) -> frozenset[int]:
-        """Who may be elected in place of this master, under a controller."""
+        """Brokers that may be elected instead of this master, under a controller."""
         if self._replica is None or not self.config.is_controlled:
             return self._role.members
         return self._replica.possible_members
 
     def admit(self, broker_ids: Collection[int]) -> None:
-        """Let these brokers, and no others, join the sync-state set of this master."""
+        """Allow only these brokers to join the sync-state set of this master."""
         is_master = self._replica is not None and self._replica.role == "master"
         if is_master and self._replica is not None and self.config.is_controlled:
             self._replica.admit(broker_ids)
@@ -381,15 +381,15 @@ class Broker:
             self._nameservers.due()
 
     async def registered(self) -> None:
-        """Return when every nameserver that answers has what this broker is now."""
+        """Return when every nameserver that answers has the present state of this broker."""
         if self._nameservers is not None:
             await self._nameservers.registered()
 
     async def configure(self, changes: Mapping[str, str]) -> None:
-        """Change settings by RocketMQ key, in the file first.
+        """Change settings by RocketMQ key, first in the file.
 
-        Raises ConfigError for unknown keys, bad values, and keys that take effect at a start only;
-        DiskError. Nothing has changed then.
+        Raises ConfigError for unknown keys, bad values, and keys that take effect only at a start,
+        and DiskError; then nothing has changed.
         """
         former = parse_properties(self.config.to_properties())
         changed = BrokerConfig.from_properties(format_properties({**former, **changes}))
@@ -398,7 +398,7 @@ class Broker:
             raise ConfigError(
                 [
                     f"{', '.join(at_start)}: a new value takes effect only at a start; change it "
-                    "in the file of the broker and start it again"
+                    "in the broker's file and start the broker again"
                 ]
             )
         async with self._files:
@@ -413,7 +413,7 @@ class Broker:
     # ---- used by the link to the nameservers
 
     def announcement(self) -> Announcement | None:
-        """Return what nameservers are to know; None while the role is not known."""
+        """Return the registration for nameservers; None while the role is not known."""
         config, ha_address, until_ms = self.config, self.ha_address, self.announced_until_ms
         broker_id = announced_id(self._role, lease_end_ms=until_ms, now_ms=self.now_ms())
         if ha_address is None or broker_id is None:
@@ -444,7 +444,7 @@ class Broker:
 
     @property
     def announced_until_ms(self) -> int | None:
-        """When the lease of this master is over unless it is renewed; None without a lease."""
+        """The end of this master's lease unless it is renewed; None without a lease."""
         is_master = self._role.name == "master" and self._replica is not None
         return self._replica.lease_end_ms if is_master and self._replica is not None else None
 

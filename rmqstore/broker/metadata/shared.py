@@ -1,7 +1,7 @@
-"""The tables that a group of brokers shares: changed by the master, and held by its slaves.
+"""The tables that a group of brokers shares: changed by the master, and copied by its slaves.
 
-Coroutines without a loop, a clock or files: those come from the class that is derived from
-`SharedTables`, `keeper.Metadata` for a broker, and one of the simulator.
+The coroutines use no loop, clock or files directly. A subclass of `SharedTables` provides them:
+`keeper.Metadata` for a broker, another class for the simulator.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from rmqstore.store.metadata import FORBIDDEN_READ, GroupConfig, RequestMode, To
 __all__ = ["Broker", "SharedTables"]
 
 _SPREAD_MS = 3000
-"""How long the answer to a change waits for the slaves."""
+"""Longest wait of the answer to a change for the slaves."""
 _OFFSETS_EVERY_MS = 1000
-"""How long a slave may wait for offsets, while no topic or group changes."""
+"""Longest wait of a slave for offsets, while no topic or group changes."""
 _WAIT_MAX_MS = 5000
-"""How long a request of a slave is held; it reports what it holds with the next one."""
+"""Longest delay of the answer to a slave, whose next request is its report."""
 
 
 class Broker(Protocol):
-    """What the tables need of their broker."""
+    """The part of a broker that the tables use."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -60,17 +60,17 @@ class Broker(Protocol):
 
     @property
     def possible_members(self) -> frozenset[int]:
-        """Who may be elected in place of this master, which is among them."""
+        """Brokers that may be elected, including this master."""
 
     def admit(self, broker_ids: Collection[int]) -> None:
-        """Let these brokers, and no others, join the sync-state set of this master."""
+        """Allow only these brokers to join the sync-state set of this master."""
 
 
 class SharedTables(ABC):
     """Topics, groups, offsets and request modes of a broker, from the time when `tables` is set.
 
-    Reads are synchronous. A change is in effect at once; awaiting it returns when it is durable
-    here and, as far as they answer in time, on the members of the sync-state set. Changes raise
+    Reads are synchronous. A change takes effect immediately; awaiting it returns when it is durable
+    here and on the members of the sync-state set that answer in time. Changes raise
     RequestRefused.
     """
 
@@ -91,14 +91,14 @@ class SharedTables(ABC):
         self._led_epoch: int | None = None
         """The epoch that this broker is master of, 0 without a controller."""
         self._admitted: frozenset[int] | None = None
-        """Who may join the sync-state set: brokers that hold all changes."""
+        """Brokers that may join the sync-state set because they hold all changes."""
 
     @property
     def offsets(self) -> Offsets:
         """Commits, and what was committed."""
         return self.tables.offsets
 
-    # -- the surroundings
+    # -- the environment
 
     @abstractmethod
     def _wake(self) -> None:
@@ -110,7 +110,7 @@ class SharedTables(ABC):
 
     @abstractmethod
     def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
-        """Begin to save tables; awaiting it returns when they are durable, or why they are not."""
+        """Start to save tables; awaiting it returns None once they are durable, or the error."""
 
     @abstractmethod
     async def _save(self, *names: str) -> None:
@@ -122,7 +122,7 @@ class SharedTables(ABC):
 
     @abstractmethod
     def _declare_queues(self, topic: TopicConfig) -> None:
-        """Have the store know the kind of a topic's queues."""
+        """Declare the kind of a topic's queues to the store."""
 
     @abstractmethod
     def _log_end(self) -> int:
@@ -147,7 +147,7 @@ class SharedTables(ABC):
             if epoch is not None:
                 self.tables.lead(epoch)
                 self._changes_id = f"{epoch}-{self._broker.wall_ms()}-{self._process}"
-        # The sync-state set may be another one.
+        # The sync-state set may have changed.
         self._wake()
 
     # -- reads
@@ -157,7 +157,7 @@ class SharedTables(ABC):
         return self.tables.topics.get(name)
 
     def group(self, name: str) -> GroupConfig | None:
-        """Return a group, None for an unknown one, which is not made."""
+        """Return a group, None for an unknown group, which is not created."""
         return self.tables.groups.get(name)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
@@ -178,7 +178,7 @@ class SharedTables(ABC):
         queues: int = 8,
         is_unit: bool = False,
     ) -> TopicConfig | None:
-        """Return the topic that a message goes to, made where the rules allow; None otherwise."""
+        """Return the topic of a message, created if the rules allow; None otherwise."""
         known = self.topic(name)
         if known is not None:
             return known
@@ -197,7 +197,7 @@ class SharedTables(ABC):
         return made
 
     async def retry_topic(self, group: str, *, order: bool = False) -> TopicConfig:
-        """Return the retry topic of a group, made where it is missing, with *order* as given."""
+        """Return the retry topic of a group, created with *order* if it is missing."""
         config = self.group(group)
         queues = 1 if config is None else max(config.retry_queue_count, 1)
         wanted = topic_rules.retry_topic(group, queues, order=order)
@@ -208,7 +208,7 @@ class SharedTables(ABC):
         return wanted
 
     async def group_for(self, name: str) -> GroupConfig | None:
-        """Return a group, made where the rules allow; None otherwise."""
+        """Return a group, created if the rules allow; None otherwise."""
         known = self.group(name)
         creates = self._broker.config.create_groups
         if known is not None or not group_rules.may_be_made(name, creates_groups=creates):
@@ -279,7 +279,7 @@ class SharedTables(ABC):
     async def _keep(self, number: int, *names: str) -> Spread:
         """Save tables and wait for the slaves, at the same time."""
         changes_id = self._changes_id
-        # Before the answer: a slave that joins after it holds the change.
+        # Before the answer, so that a slave that joins later holds the change.
         self._admit()
         saving = self._begin_saving(*names)
         self._wake()
@@ -313,15 +313,15 @@ class SharedTables(ABC):
             await self._change_within(deadline_ms - now_ms)
 
     def _admit(self) -> None:
-        """Let those join the sync-state set that hold all changes of topics and groups."""
+        """Admit brokers that hold all changes of topics and groups to the sync-state set."""
         admitted = self._holders.holding(self.tables.log.last_urgent)
         if self._changes_id and admitted != self._admitted:
             self._admitted = admitted
             self._broker.admit(admitted)
 
     async def changes_for(self, poll: ChangesRequestHeader) -> tuple[ChangesResponseHeader, bytes]:
-        """Return the changes that a slave lacks, held while there are none; no body where it must
-        take the whole tables."""
+        """Return the changes that a slave lacks, delayed while there are none; without a body if
+        the slave must request the whole tables."""
         log = self.tables.log
         if not self._changes_id:
             raise RequestRefused(

@@ -1,7 +1,7 @@
-"""What each member of a group holds of the changes of its master.
+"""The changes of a master that each member of its group holds.
 
 A slave that requests the changes after a number holds all changes up to that number. Numbers count
-from a start of the master's rule, which has an id; another id means other numbers.
+from the start of a master's role, which has an id; numbers of different ids are unrelated.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _ASKS_EVERY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """On how many members of the sync-state set a change is, the master among them."""
+    """The number of members of the sync-state set that hold a change, including the master."""
 
     held: int = 1
     members: int = 1
     missing: tuple[int, ...] = ()
-    """Broker ids of the members that are not known to hold it."""
+    """Broker ids of members that have not reported the change."""
 
     @property
     def remark(self) -> str | None:
@@ -46,11 +46,11 @@ class Holders:
         self._held[broker_id] = (number, now_ms)
 
     def forget(self) -> None:
-        """Forget all reports: another id begins."""
+        """Drop all reports, because a new id begins."""
         self._held.clear()
 
     def spread(self, number: int, others: Collection[int]) -> Spread:
-        """Return where the change *number* is, of the members *others* than the master."""
+        """Return the spread of the change *number*; *others* are the members except the master."""
         missing = tuple(
             sorted(each for each in others if self._held.get(each, (-1, 0))[0] < number)
         )

@@ -1,7 +1,7 @@
-"""Whole tables of a master, RocketMQ's or of this library, taken over by a slave.
+"""Whole tables of a master, RocketMQ's or of this library, copied by a slave.
 
-Every table is requested and read before the first one is put in place, so a slave has the tables
-of one master, or its previous ones.
+Every table is requested and read before the first one is replaced, so a slave has either all tables
+of the master or its previous tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PAGES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TakenTables:
-    """The tables of a master. None stands for one that the master does not have."""
+    """The tables of a master. None stands for a table that the master does not have."""
 
     topics: TopicTable
     groups: GroupTable
@@ -56,8 +56,8 @@ class TakenTables:
     timer_metrics: bytes = b""
 
     def put_in_place(self, tables: Tables) -> frozenset[str]:
-        """Have exactly these tables with their versions; return the names of those that differ
-        from before."""
+        """Replace the tables and their versions by these; return the names of the changed
+        tables."""
         changed = set()
         groups = self.groups
         if not self.has_forbidden:
@@ -99,7 +99,7 @@ async def take_tables(call: Call, *, with_timer: bool) -> TakenTables:
     modes = await _read(call, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestModes)
     checkpoint, metrics = b"", b""
     if with_timer:
-        # A master whose timer is off has neither.
+        # A master without a timer has neither.
         checkpoint = await _bytes(call, RequestCode.GET_TIMER_CHECK_POINT)
         metrics = await _bytes(call, RequestCode.GET_TIMER_METRICS)
     return TakenTables(
