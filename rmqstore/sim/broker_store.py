@@ -47,7 +47,8 @@ class BrokerStore:
         self._sends = sends
         self._waiting: dict[int, Resume] = {}
         # Not called by the handlers of a simulated broker.
-        self._put_encoded_batch = self._takes_batches = self._bounds = self._next_offset = None
+        self._put_encoded_batch = self._takes_batches = self._next_offset = None
+        self._known_bounds: tuple[tuple[int, int], dict[int, tuple[int, int]]] | None = None
         self._offset_by_time = self._get_one = self._record_at = self._query = None
 
     @property
@@ -120,6 +121,18 @@ class BrokerStore:
         found = records[offset - low : offset - low + messages_max]
         body = b"".join(_RECORD.pack(*each) for each in found)
         return GetStatus.FOUND, offset + len(found), low, high, len(found), body
+
+    def _bounds(self, topic: str, queue: int) -> tuple[int, int] | None:
+        """Return the first offset that readers see of a queue, and the one after the last."""
+        log = self._replica.log
+        seen = log.start_offset, self._replica.visible_end
+        if self._known_bounds is None or self._known_bounds[0] != seen:
+            bounds: dict[int, tuple[int, int]] = {}
+            for each in log.records(*seen):
+                low, _ = bounds.get(each.queue, (each.queue_offset, 0))
+                bounds[each.queue] = low, each.queue_offset + 1
+            self._known_bounds = seen, bounds
+        return self._known_bounds[1].get(queue)
 
     def _units(self, topic: str, queue: int, offset: int, count: int) -> list[Any]:
         raise AssertionError("the model of a log is in memory")

@@ -37,6 +37,7 @@ from rmqstore.sim.calls import Answer, Caller
 from rmqstore.sim.clock import Timeline
 from rmqstore.sim.controller_client import CLUSTER, GROUP
 from rmqstore.sim.coroutines import Pause, Resume
+from rmqstore.sim.held_pulls import HeldPulls
 from rmqstore.sim.network import End, Network
 from rmqstore.sim.registrar import announcement_of, lease_end_ms
 from rmqstore.sim.replica import Replica
@@ -72,8 +73,14 @@ class _Connection:
     """A client's connection, as handlers see it."""
 
     peer: Address
+    end: End
     proxied_peer: Address | None = None
     is_open: bool = True
+
+    def send(self, answer: Frame) -> None:
+        """Send the answer to a pull that was held."""
+        self.end.write(encode(answer))
+        self.end.flush()
 
 
 class Broker:
@@ -111,6 +118,8 @@ class Broker:
         self._life = 0
         self._caller = Caller(replica.number, timeline=timeline, network=network)
         self._decoders: dict[End, FrameDecoder] = {}
+        self._connections: dict[End, _Connection] = {}
+        self._held: HeldPulls | None = None
         self._handlers: Mapping[int, Handler] = {}
         self._announced: tuple[object, Announcement] | None = None
         self._followed: tuple[Address, int, int] | None = None
@@ -126,10 +135,18 @@ class Broker:
         self.metadata = BrokerTables(self, self.files, process=f"{self.number}.{self._life}")
         self._followed = None
         context: Any = self
+        pulls = PullRequests(context, ClientTable())
+        self._held = pulls.held = HeldPulls(
+            self,
+            look=pulls.look,
+            give_up=pulls.give_up,
+            end_of=pulls.end_of,
+            now_ms=self.now_ms,
+        )
         self._handlers = merged(
             [
                 SendRequests(context),
-                PullRequests(context, ClientTable()),
+                pulls,
                 OffsetRequests(context),
                 TopicRequests(context),
                 GroupRequests(context),
@@ -148,6 +165,8 @@ class Broker:
             else:
                 end.close()
         self._decoders.clear()
+        self._connections.clear()
+        self._held = None
         self._caller.drop(loses_power=loses_power)
         self.store.forget()
 
@@ -171,6 +190,8 @@ class Broker:
         """Serve clients, or follow a master, according to the present role."""
         role = self.role
         self.metadata.take_role(role)
+        if self._held is not None:
+            self._held.look_at_all()
         self._changed()
         if role.followed == self._followed:
             return
@@ -301,6 +322,8 @@ class Broker:
     def on_accepted(self, end: End) -> bool:
         if self.replica.is_up:
             self._decoders[end] = FrameDecoder()
+            peer = f"10.0.1.{end.peer.party.number}", 40_000
+            self._connections[end] = _Connection(peer, end)
         return self.replica.is_up
 
     def on_bytes(self, end: End, data: bytes) -> None:
@@ -308,12 +331,15 @@ class Broker:
 
     def on_closed(self, end: End) -> None:
         self._decoders.pop(end, None)
+        connection = self._connections.pop(end, None)
+        if connection is not None and self._held is not None:
+            self._held.release(connection)
 
     def _receive(self, end: End, data: bytes) -> None:
         decoder = self._decoders.get(end)
         if decoder is None:
             return
-        connection = _Connection((f"10.0.1.{end.peer.party.number}", 40_000))
+        connection = self._connections[end]
         for request in decoder.feed(data):
             self._serve(connection, request, partial(self._respond, end, request))
 

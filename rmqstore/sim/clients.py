@@ -43,6 +43,7 @@ _SEND_MS = 900
 _ROUTE_MS = 300
 _POLL_MS = 2000
 _PULL_MS = 400
+_WAITS_MS = (0, 900, 3000)
 _CHANGE_MS = 4000
 _AT_ONCE = 8
 _READ_AND_WRITE = 6
@@ -198,7 +199,13 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads all queues, from any member of the group, and commits its offsets with the pulls."""
+    """Reads all queues, from any member of the group, and commits its offsets with the pulls.
+
+    Most pulls wait at the end of a queue for the next message.
+    """
+
+    woken = 0
+    """Pulls that were answered with a message after a wait."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -214,24 +221,31 @@ class Consumer(Client):
             return
         port = _port_at(self._rng.choice(sorted(addresses.values())))
         offset = self._next[queue]
+        waits_ms = self._rng.choice(_WAITS_MS)
+        flags = PullFlag.COMMIT_OFFSET | PullFlag.SUBSCRIPTION
         header = PullMessageRequestHeader(
             consumer_group=READERS,
             topic=TOPIC,
             queue_id=queue,
             queue_offset=offset,
             max_messages=16,
-            sys_flag=PullFlag.COMMIT_OFFSET | PullFlag.SUBSCRIPTION,
+            sys_flag=flags | PullFlag.SUSPEND if waits_ms else flags,
             commit_offset=offset,
-            suspend_timeout_ms=0,
+            suspend_timeout_ms=waits_ms,
             subscription="*",
             subscription_version=0,
         )
         request = Frame.request(RequestCode.PULL_MESSAGE, header.to_fields())
-        self._caller.call(port, request, _SEND_MS, lambda answer: self._pulled(queue, answer))
+        began_us = self._timeline.now_us
+        timeout_ms = _SEND_MS + waits_ms
+        self._caller.call(
+            port, request, timeout_ms, lambda answer: self._pulled(queue, answer, began_us)
+        )
 
-    def _pulled(self, queue: int, answer: Answer) -> None:
+    def _pulled(self, queue: int, answer: Answer, began_us: int) -> None:
         if isinstance(answer, Frame):
             if answer.code == ResponseCode.SUCCESS:
+                self.woken += self._timeline.now_us - began_us > _PULL_MS * 1000
                 for queue_offset, number in records_in(answer.body):
                     self._record.read(number, queue=queue, queue_offset=queue_offset)
             if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):

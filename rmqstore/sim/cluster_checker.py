@@ -1,11 +1,10 @@
 """The guarantees for clients of a simulated cluster.
 
 - Every message that was acknowledged to a client is in the final logs, at the acknowledged offset
-and
-  under its key.
-- A consumer always reads the same message at an offset of a queue, at every member of the group,
-and
-  the final logs have this message there. Messages that retention deleted had been confirmed.
+  and under its key.
+- A consumer reads only confirmed messages, and always the same message at an offset of a queue, at
+  every member of the group. The final logs have this message there. Messages that retention deleted
+  had been confirmed.
 - A topic or group whose change was acknowledged without a remark is in the tables of all brokers at
   the end, and of each elected broker.
 - Once faults have healed, the tables of all brokers are equal, and a client's message is
@@ -76,6 +75,11 @@ class ClusterChecker:
         self.reads += 1
         if self._was_warned:
             return
+        if not self._checker.is_confirmed(queue, queue_offset):
+            raise Violation(
+                f"a consumer got put {number} at offset {queue_offset} of queue {queue}, which was "
+                "not confirmed"
+            )
         known = self._read.setdefault((queue, queue_offset), number)
         if known != number:
             raise Violation(

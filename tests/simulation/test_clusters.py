@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from rmqstore import sim
+from rmqstore.broker.handlers.pull import PullRequests
+from rmqstore.broker.holds import Hold
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.message import PutStatus
 from rmqstore.nameserver.routes import RouteTable
@@ -28,6 +31,7 @@ FAILED = (43, 132)
 """Seeds above those that failed once."""
 SABOTAGE_SEEDS = 15
 """A sabotage is found in so many seeds from its first one on."""
+_LOOK = PullRequests.look
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +78,19 @@ def test_a_cluster_is_repeated_by_its_seed() -> None:
 
 def test_what_clients_must_bear_happens_to_them() -> None:
     """Masters change under them, messages are sent again, and topics are made meanwhile."""
-    epochs = acknowledged = changes = again = 0
+    epochs = acknowledged = changes = again = woken = 0
     for seed in range(41, 45):
         world = sim.Cluster(seed)
         epochs += world.run().epochs
         acknowledged += world.clients_checker.acknowledged
         changes += world.clients_checker.changes
         again += world.clients_checker.repeated
+        woken += world.workload.consumer.woken
     assert epochs > 12
     assert acknowledged > 150
     assert changes > 8
     assert again > 0, "a message that was stored twice, since an answer was lost"
+    assert woken > 2, "pulls that waited long for a message, and got it"
 
 
 @dataclass(frozen=True)
@@ -104,14 +110,23 @@ def _acknowledge_anyway(broker: brokers.Broker, put: Put) -> None:
     broker.store.answered(put)
 
 
+def _look_past_the_confirmed(pulls: PullRequests, hold: Hold) -> bool:
+    everything = property(lambda replica: replica.log.whole_end)
+    with mock.patch.object(Replica, "visible_end", everything):
+        return _LOOK(pulls, hold)
+
+
 SABOTAGE = {
+    "a pull that waited gets what is not confirmed": Sabotage(
+        ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
+    ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 73
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 84
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
         "was acknowledged as on all members",
-        9,
+        318,
     ),
     "a master stays registered when its lease has ended": Sabotage(
         ((brokers, "announced_id", lambda role, **_: role.registered_id if role.name else None),),

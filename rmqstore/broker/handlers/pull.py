@@ -11,11 +11,10 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.context import Context
-from rmqstore.broker.held_pulls import HeldPulls
 from rmqstore.broker.holds import Hold, Queue
 from rmqstore.broker.serving import Handler, ViewOf, refuse_without_role
 from rmqstore.errors import RequestRefused, StoreError
@@ -31,7 +30,7 @@ from rmqstore.remoting.headers.pull import (
 )
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
-__all__ = ["PullRequests"]
+__all__ = ["Held", "PullRequests"]
 
 _READ = 4
 _BYTES_MAX = 256 * 1024
@@ -72,20 +71,23 @@ class _Pull:
     bytes_max: int
 
 
+class Held(Protocol):
+    """What holds pulls: `HeldPulls` of a broker."""
+
+    def add(self, hold: Hold) -> bool:
+        """Hold a pull; return False where too many wait already."""
+
+
 class PullRequests:
-    """The handlers of pulls. From `start` to `close`, pulls are held."""
+    """The handlers of pulls, which may be held."""
 
     def __init__(self, context: Context, clients: ClientTable) -> None:
         self._context = context
         self._clients = clients
         self._view = ViewOf(context)
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.held = HeldPulls(
-            look=self._look,
-            give_up=self._give_up,
-            end_of=self._end_of,
-            now_ms=context.now_ms,
-        )
+        self.held: Held | None = None
+        """What holds pulls, by `look`, `give_up` and `end_of`; without it none is held."""
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
@@ -283,7 +285,7 @@ class PullRequests:
             connection,
             pull,
         )
-        if suspend_ms <= 0 or pull.request.is_one_way:
+        if self.held is None or suspend_ms <= 0 or pull.request.is_one_way:
             return self._answer(pull, result)
         if not self.held.add(hold):
             raise RequestRefused(
@@ -292,7 +294,7 @@ class PullRequests:
             )
         return None
 
-    def _look(self, hold: Hold) -> bool:
+    def look(self, hold: Hold) -> bool:
         """Look for messages of a hold again; answer it where there are some."""
         pull: _Pull = hold.pull
         try:
@@ -312,7 +314,7 @@ class PullRequests:
         self._send(hold, answer)
         return True
 
-    def _give_up(self, hold: Hold) -> None:
+    def give_up(self, hold: Hold) -> None:
         """Answer a hold whose time has ended."""
         pull: _Pull = hold.pull
         try:
@@ -326,10 +328,10 @@ class PullRequests:
         return pull.request.respond(code, str(error)[:500])
 
     def _send(self, hold: Hold, answer: Frame) -> None:
-        assert isinstance(hold.connection, RemotingConnection)
-        hold.connection.send(answer)
+        hold.connection.send(answer)  # type: ignore[attr-defined]
 
-    def _end_of(self, queue: Queue) -> int:
+    def end_of(self, queue: Queue) -> int:
+        """Return the end of a queue, 0 for an unknown one."""
         bounds = self._view().bounds(*queue)
         return 0 if bounds is None else bounds[1]
 
