@@ -144,7 +144,7 @@ def test_a_missing_file_is_damage_when_its_copy_is_there(
 def test_a_store_without_epochs_exits_with_1(small: Path, run: Run) -> None:
     answer = run("epoch", small)
     assert (answer.code, answer.out) == (1, "")
-    assert "only stores from groups with epochs" in answer.err
+    assert "part of a group with epochs" in answer.err
 
 
 def test_a_folder_without_a_store_exits_with_3(tmp_path: Path, run: Run) -> None:
