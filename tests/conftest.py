@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.golden import RELEASES, GoldenCase, GoldenCases
-from tests.support import java, spark_classes
+from tests.support import java
 from tests.support.java_store import JavaStore
 from tests.support.spark_session import spark
 
@@ -33,7 +34,10 @@ USES_SPARK = re.compile(r'\bspark: SparkSession|usefixtures\("spark"\)')
 settings.register_profile("rmqstore", deadline=None, print_blob=True)
 settings.load_profile("rmqstore")
 
-spark_classes.set_options()
+# The tests' Spark sessions live for seconds: compiling little takes half of their processor time
+# away. Read by Spark's own scripts, in programs that the tests start as well.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
 # A shell that starts the tests in the background ignores Ctrl-C for them and all they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -88,7 +88,8 @@ def program(name: str) -> Path:
     own = [HERE / source for source in PROGRAMS[name]]
     core: list[Path] = []
     if name == "append":
-        core = sorted(path for path in (ROOT / "csrc").rglob("*.c") if path.parent.name != "raft")
+        others = {"raft", "jni"}  # Parts of other libraries.
+        core = sorted(c for c in (ROOT / "csrc").rglob("*.c") if c.parent.name not in others)
     elif name not in WITHOUT_CORE:
         core = [ROOT / "csrc" / source for source in CORE_ALONE]
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import spark_classes
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -41,7 +39,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             builder = session(master="local[2]", name="rmqstore tests", config=config)
         except MissingExtraError as error:
             pytest.skip(str(error))
-        spark_classes.archive()
         started = builder.getOrCreate()
         yield started
         started.stop()
