@@ -135,6 +135,15 @@ static int guarded_snapshot_put(struct raft_io *io, unsigned trailing,
     return checked(node, "writing a snapshot", status);
 }
 
+/* libraft removes the entries of a failed write, and then wants a snapshot for a peer that has them.
+ * Where the disk has no snapshot yet, libraft takes uninitialized memory for one. */
+static int guarded_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                                raft_io_snapshot_get_cb cb)
+{
+    struct rmq_raft *node = node_of(io);
+    return node->is_failed ? RAFT_IOERR : node->disk.snapshot_get(io, req, cb);
+}
+
 static int guarded_truncate(struct raft_io *io, raft_index index)
 {
     struct rmq_raft *node = node_of(io);
@@ -228,6 +237,7 @@ void rmq_raft_guard_io(struct rmq_raft *node)
     node->io.send = guarded_send;
     node->io.append = guarded_append;
     node->io.snapshot_put = guarded_snapshot_put;
+    node->io.snapshot_get = guarded_snapshot_get;
     node->io.truncate = guarded_truncate;
     node->io.set_term = guarded_set_term;
     node->io.set_vote = guarded_set_vote;

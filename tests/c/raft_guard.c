@@ -61,6 +61,14 @@ static int disk_put(struct raft_io *io, unsigned trailing, struct raft_io_snapsh
     return below.status;
 }
 
+static int disk_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                    raft_io_snapshot_get_cb cb)
+{
+    (void)io, (void)req, (void)cb;
+    ++below.calls;
+    return below.status;
+}
+
 static int disk_call(struct raft_io *io, raft_index number)
 {
     (void)io, (void)number;
@@ -144,6 +152,7 @@ static struct rmq_raft *new_node(void)
     node->io.send = disk_send;
     node->io.append = disk_append;
     node->io.snapshot_put = disk_put;
+    node->io.snapshot_get = disk_get;
     node->io.truncate = disk_call;
     node->io.set_term = disk_call;
     node->io.set_vote = disk_call;
@@ -199,6 +208,8 @@ static void check_ended(struct rmq_raft *node, const char *reason)
     struct raft_io_snapshot_put put_req = {0};
     check("no append", io->append(io, &req, &entry, 1, log_appended) == RAFT_IOERR);
     check("no snapshot", io->snapshot_put(io, 1, &put_req, &snapshot, log_put) == RAFT_IOERR);
+    struct raft_io_snapshot_get get_req = {0};
+    check("no snapshot for a peer", io->snapshot_get(io, &get_req, NULL) == RAFT_IOERR);
     check("no truncation", io->truncate(io, 1) == RAFT_IOERR);
     check("no term", io->set_term(io, 1) == RAFT_IOERR);
     check("no vote", io->set_vote(io, 1) == RAFT_IOERR);
