@@ -105,7 +105,7 @@ class Workload:
     m put three by one call, b put 150 by one call, d put and wait for the disk, f wait for the
     disk, q flush everything, c close and open, k kill (nothing is flushed, the page cache stays)
     and open, t truncate to half of the records, e expire a file, a append bytes of another log in
-    two pieces, x remove the queues of a deleted topic.
+    two pieces, x remove the queues of a deleted topic, y the same with half of the records.
     """
 
     def __init__(self, core: Any, root: Path, **settings: Any) -> None:
@@ -215,9 +215,19 @@ class Workload:
         if self.chain or self.store.end_offset > 0:
             self.store.wait_flushed(self.store.end_offset)
             self.store.wait_dispatched(self.store.end_offset)
-            act.removed_until = self.store.end_offset
-            self.store.remove_queues(act.removed_until)
-            act.flushes = True
+            self._remove_until(act, self.store.end_offset)
+
+    def remove_queues_of_half(self, act: Act) -> None:
+        # The other half are records of a topic that was made again meanwhile.
+        if len(self.chain) > 1:
+            self.store.wait_flushed(self.store.end_offset)
+            self.store.wait_dispatched(self.store.end_offset)
+            self._remove_until(act, self.chain[len(self.chain) // 2].physical_offset)
+
+    def _remove_until(self, act: Act, offset: int) -> None:
+        act.removed_until = offset
+        self.store.remove_queues(offset)
+        act.flushes = True
 
     def append_raw(self, act: Act) -> None:
         # Bytes of another log bring their queue offsets along, and these follow what is dispatched.
@@ -311,6 +321,7 @@ STEPS: dict[str, Callable[[Workload, Act], None]] = {
     "e": Workload.expire,
     "a": Workload.append_raw,
     "x": Workload.remove_queues,
+    "y": Workload.remove_queues_of_half,
 }
 
 
