@@ -66,7 +66,7 @@ static int read_entries(struct rmq_queue_table *table, const uint8_t *data, size
         at += used;
     }
     if (status == RMQ_OK && at != size)
-        return refuse(path, "goes on after its last entry", err);
+        return refuse(path, "has bytes after its last entry", err);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* removed_queues.h -- queues whose topic was deleted: where their numbers go on, and up to where
- * the log's records are in no queue any more.
+/* removed_queues.h -- queues whose topic was deleted: the next queue offset of each, and the log
+ * offset before which its records are in no queue.
  *
  *   at  size  field of `removedQueues` (integers are big-endian)
  *   0   4     magic 0x524D5251
@@ -13,13 +13,13 @@
  *   21  1     size of the topic
  *   22  n     topic
  *
- * The log still holds the records of a deleted topic, and their queue offsets with them. A topic of
- * the same name therefore goes on behind them: were its numbers to begin again at 0, a rebuilt queue
- * would hold the old record of a number in place of the new one. Entries are kept for good, because
- * the log of another replica may begin earlier than this one.
+ * The log still holds the records of a deleted topic with their queue offsets. A topic of the same
+ * name therefore continues after these queue offsets. If it began at 0, a rebuilt queue would hold
+ * the old record of a queue offset instead of the new one. Entries are never removed, because the
+ * log of another replica may begin earlier than this one.
  *
- * The file is of this library: RocketMQ neither reads nor writes it, and begins again at 0. A queue
- * with units goes on behind these, whatever its entry says.
+ * RocketMQ neither reads nor writes this file, and begins at 0. A queue that has units continues
+ * after its last unit; its entry then has no effect on the next queue offset.
  */
 #ifndef RMQ_REMOVED_QUEUES_H
 #define RMQ_REMOVED_QUEUES_H
@@ -38,8 +38,8 @@ int rmq_removed_queues_load(struct rmq_queue_table *table, struct rmq_error *err
  * the old entries stand; or the new ones, and *is_unsure, which may be NULL, is true. */
 int rmq_removed_queues_save(struct rmq_queue_table *table, bool *is_unsure, struct rmq_error *err);
 
-/* Counts a record of the log that calls for unit: before removed_until the numbers go on behind it,
- * from there on not behind it. */
+/* Counts a record of the log that requires unit. Before removed_until, the next queue offset moves
+ * past the unit; from removed_until on, the queue offset of the unit is free again. */
 void rmq_removed_queue_count(struct rmq_queue *queue, const struct rmq_unit *unit);
 
 /* Removes files and folders of the queue, which is in the saved entries. */

@@ -123,10 +123,10 @@ int64_t rmq_store_last_record(struct rmq_store *store);
 int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t size,
                    struct rmq_error *err);
 
-/* A topic is deleted: removes the files of its queues, with the units of records before log_offset;
- * later records, which a topic of the same name has got meanwhile, are entered again. Queue offsets
- * go on behind those of the removed ones (removed_queues.h). A crash leaves all of it done or
- * nothing, but for records after log_offset, which are always entered. Flushes everything first.
+/* Removes the queue files of a deleted topic, with the units of records before log_offset. Later
+ * records, which belong to a new topic of the same name, are dispatched again. Queue offsets
+ * continue after the removed ones (removed_queues.h). After a crash either all or nothing is
+ * removed, and records after log_offset are in the queues. Flushes everything first.
  * RMQ_OUT_OF_RANGE: no record begins at log_offset, and the log does not end there. */
 int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t topic_size,
                             int64_t log_offset, struct rmq_error *err);

@@ -96,8 +96,8 @@ cdef class LogHandle(StoreHandle):
         check(status, &err)
 
     def _remove_queues(self, topic, int64_t log_offset):
-        """Remove the files of the queues of a deleted topic, with the units of records before *log_offset*, where a
-        record begins or the log ends. Queue offsets go on behind those of the removed ones.
+        """Remove the files of the queues of a deleted topic, with the units of records before *log_offset*, a record
+        boundary. Queue offsets continue after the removed ones.
 
         Raises DiskError, OffsetOutOfRange, NotWritable.
         """

@@ -130,7 +130,7 @@ class OffsetRequests:
         return request.respond(ResponseCode.SUCCESS, body=body.encode())
 
     async def _target(self, header: ResetOffsetRequestHeader, number: int) -> int:
-        """Returns where a group goes on in a queue: at the named offset, or at a time."""
+        """Returns the next offset of a group in a queue: the requested one, or that of a time."""
         queue = self._context.store.store.queue(header.topic, number)
         start, end = queue.start, queue.end
         if header.queue_id >= 0 and header.offset is not None and header.offset != -1:

@@ -232,8 +232,8 @@ class PullRequests:
         return self._answer(pull, result)
 
     def _reset_answer(self, pull: _Pull) -> Frame | None:
-        """Returns the answer that sets a consumer to where its group was reset, None where it was
-        not, or was told before."""
+        """Returns the answer that moves a consumer to the offset of a reset, once; None without a
+        reset."""
         header = pull.header
         offset = self._context.metadata.offsets.take_reset(
             header.topic, header.consumer_group, header.queue_id

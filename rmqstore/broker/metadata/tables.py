@@ -55,7 +55,7 @@ class Offsets:
 
     def commit(self, topic: str, group: str, queue: int, offset: int) -> bool:
         """Set the next offset that a group consumes of a queue; return False, and set nothing,
-        where the group was reset and its consumer has not been told yet."""
+        while the consumer of a reset queue has not received its new offset."""
         key = offsets_key(topic, group)
         if (key, queue) in self._resets:
             return False
@@ -64,13 +64,13 @@ class Offsets:
         return True
 
     def reset(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """Set the next offset of a group, whatever its consumer commits before it has been told."""
+        """Set the next offset of a group. Commits of its consumer count again after `take_reset`."""
         self._resets.pop((offsets_key(topic, group), queue), None)
         self.commit(topic, group, queue, offset)
         self._resets[offsets_key(topic, group), queue] = offset
 
     def take_reset(self, topic: str, group: str, queue: int) -> int | None:
-        """Return the offset that the consumer of a queue is to be told, once."""
+        """Return the offset to send to the consumer of a reset queue, once; None otherwise."""
         return self._resets.pop((offsets_key(topic, group), queue), None) if self._resets else None
 
     def query(self, topic: str, group: str, queue: int) -> int | None:

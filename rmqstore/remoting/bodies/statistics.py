@@ -130,7 +130,7 @@ class ConsumeStats:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """Where a group goes on in the queues of one broker."""
+    """Next offsets of a group in the queues of one broker."""
 
     offsets: Mapping[QueueName, int] = field(default_factory=dict)
 
