@@ -64,7 +64,7 @@ class Offsets:
         return True
 
     def reset(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """Set the next offset of a group. Commits of its consumer count again after `take_reset`."""
+        """Set the next offset of a group. Commits of its consumer count after `take_reset`."""
         self._resets.pop((offsets_key(topic, group), queue), None)
         self.commit(topic, group, queue, offset)
         self._resets[offsets_key(topic, group), queue] = offset
