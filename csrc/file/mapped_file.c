@@ -65,6 +65,7 @@ void rmq_mapped_file_set_end(struct rmq_mapped_file *file, int64_t end)
 {
     assert(end >= 0 && end <= file->size);
 
+    file->allocated = end;
     atomic_store_explicit(&file->reserved, end, memory_order_relaxed);
     atomic_store_explicit(&file->flushed, end, memory_order_relaxed);
     atomic_store_explicit(&file->wrote, end, memory_order_release);
@@ -268,6 +269,23 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
     return status;
 }
 
+/* A failure is not reported: what is needed may still fit. */
+static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
+{
+    assert(goal > file->allocated && goal <= file->size);
+
+    int64_t ahead = goal < RMQ_ALLOCATED_AHEAD ? goal : RMQ_ALLOCATED_AHEAD;
+    if (ahead > file->size - goal)
+        ahead = file->size - goal;
+
+    struct rmq_disk_usage usage;
+    if (file->vfs->disk_usage(file->vfs, file->path, &usage, NULL) != RMQ_OK ||
+        usage.free_bytes / RMQ_FREE_TIMES_ALLOCATED < ahead)
+        return;
+    if (reserve_locked(file, file->allocated, goal + ahead - file->allocated, NULL) == RMQ_OK)
+        file->allocated = goal + ahead;
+}
+
 /* With a piece above 0 zeros are written. */
 static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t piece,
                          struct rmq_error *err)
@@ -275,8 +293,16 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
     assert(goal <= file->size && piece >= 0);
 
     int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
-    assert(reserved < goal);
-    int status = reserve_locked(file, reserved, goal - reserved, err);
+    assert(reserved < goal && reserved <= file->allocated);
+
+    int status = RMQ_OK;
+    if (piece > 0 && goal > file->allocated)
+        allocate_ahead_locked(file, goal);
+    if (goal > file->allocated) {
+        status = reserve_locked(file, file->allocated, goal - file->allocated, err);
+        if (status == RMQ_OK)
+            file->allocated = goal;
+    }
     if (status == RMQ_OK && piece > 0)
         status = write_zeros_locked(file, reserved, goal - reserved, piece, err);
     if (status == RMQ_OK)
@@ -495,6 +521,8 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
 
     /* Freed blocks must be reserved again before anything is stored in them. Under the lock: what
      * another thread reserves meanwhile lies behind. */
+    if (status == RMQ_OK && file->allocated > end)
+        file->allocated = end;
     if (status == RMQ_OK && atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
         atomic_store_explicit(&file->reserved, end, memory_order_release);
     close_unless_kept(file);

@@ -35,6 +35,7 @@ struct rmq_mapped_file {
     _Atomic int64_t reserved; /* blocks exist below; a store beyond could fault for want of space */
     _Atomic int64_t pins;
     _Atomic bool unlinked;
+    int64_t allocated;    /* blocks exist below; at least `reserved`. Under `lock` */
     pthread_mutex_t lock; /* mapping and reserving */
 };
 
@@ -78,6 +79,12 @@ int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64
 
 /* The largest piece. */
 #define RMQ_ZEROS_SIZE 262144
+/* Blocks are allocated further ahead than zeros are written, by as much as the file has already and
+ * at most by this: an allocation is a transaction of the file system's journal, and may wait for a
+ * commit that is in progress. */
+#define RMQ_ALLOCATED_AHEAD (64 << 20)
+/* Only while the disk has this many times as much free. */
+#define RMQ_FREE_TIMES_ALLOCATED 16
 /* As rmq_mapped_file_reserve, and writes zeros over what it allocates, `piece` bytes at a time. The
  * page cache keeps what was written at once as one: large pieces take several times less than page
  * faults do, but a sync writes each whole, however little of it was stored to. Once zeros are

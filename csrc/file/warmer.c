@@ -37,6 +37,17 @@ static void sync_file(struct rmq_mapped_file *file)
     }
 }
 
+static void populate(struct rmq_mapped_file *file, int64_t from, int64_t upto)
+{
+    assert(0 <= from && upto <= file->size);
+
+    uint8_t *base = rmq_mapped_file_base(file);
+    assert(base);
+    if (from < upto)
+        (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_POPULATE_WRITE,
+                                NULL);
+}
+
 /* Makes [from, upto) of the file ready to be stored to. Failures are not reported here: the writer
  * meets them itself. */
 static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t from,
@@ -45,24 +56,26 @@ static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, 
     assert(from >= 0 && upto <= file->size);
 
     int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_acquire);
+    bool populates = !atomic_load_explicit(&warmer->syncs_ahead, memory_order_relaxed);
+    if (populates)
+        populate(file, from, smaller(upto, reserved));
 
+    /* A fast writer stores to a piece as soon as it is reserved, and would fault it in itself. */
     int status = RMQ_OK;
     for (int64_t at = reserved; at < upto && status == RMQ_OK;) {
-        at = smaller(upto, at + RMQ_WRITTEN_WINDOW);
-        status = reserve_piece(warmer, file, at, 1, NULL);
+        int64_t next = smaller(upto, at + RMQ_WRITTEN_WINDOW);
+        status = reserve_piece(warmer, file, next, 1, NULL);
+        if (status == RMQ_OK && populates)
+            populate(file, at, next);
+        at = next;
     }
     if (upto <= from || status != RMQ_OK)
         return;
 
-    uint8_t *base = rmq_mapped_file_base(file);
-    assert(base);
-    if (!atomic_load_explicit(&warmer->syncs_ahead, memory_order_relaxed))
-        (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_POPULATE_WRITE,
-                                NULL);
-    else if (reserved < upto)
+    if (!populates && reserved < upto)
         sync_file(file);
     if (lock)
-        (void)file->vfs->advise(file->vfs, base + from, upto - from, RMQ_ADVISE_LOCK, NULL);
+        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from, RMQ_ADVISE_LOCK, NULL);
 }
 
 int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t upto,
@@ -72,6 +85,16 @@ int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, 
 }
 
 /* ---- files ---- */
+
+static bool is_made(struct rmq_warmer *warmer, int64_t start)
+{
+    assert(start > 0);
+
+    pthread_mutex_lock(&warmer->lock);
+    bool is_there = warmer->prepared && warmer->prepared->start == start;
+    pthread_mutex_unlock(&warmer->lock);
+    return is_there;
+}
 
 /* Makes the file behind the last one unless it is there. The caller holds the lock. */
 static void prepare_next(struct rmq_warmer *warmer, int64_t start)
@@ -189,7 +212,11 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     choose_way(warmer, warmth, end);
 
     int64_t wrote = end - last->start;
-    int64_t goal = smaller(last->size, wrote + RMQ_WARM_AHEAD);
+    int64_t next = last->start + last->size;
+    bool makes_next = (wrote > last->size / PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) &&
+                      !is_made(warmer, next);
+    int64_t ahead = makes_next ? RMQ_WARM_BEFORE_A_FILE : RMQ_WARM_AHEAD;
+    int64_t goal = smaller(last->size, wrote + ahead);
     int64_t from = warmth->upto > end && warmth->upto < last->start + last->size
                        ? warmth->upto - last->start
                        : wrote;
@@ -198,12 +225,12 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     warm_range(warmer, last, from, goal, false);
     warmth->upto = last->start + goal;
 
-    if (wrote > last->size / PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) {
+    if (makes_next) {
         pthread_mutex_lock(&warmer->lock);
         /* Files roll and are cut under this lock only. Were they to have moved on meanwhile, the
          * file behind `last` would be one with records in it. */
         if (!warmer->stop && files->last == last)
-            prepare_next(warmer, last->start + last->size);
+            prepare_next(warmer, next);
         pthread_mutex_unlock(&warmer->lock);
     }
     rmq_mapped_file_unpin(last);

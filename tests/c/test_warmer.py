@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import cffi
 import pytest
 
-from tests.c.store_calls import ALLOCATE, FaultyDoor
+from tests.c.store_calls import ALLOCATE, WRITE, FaultyDoor
 from tests.support.waiting import spin_until
 
 MIB = 1 << 20
@@ -71,7 +72,7 @@ def test_writer_that_passes_the_mark_before_the_thread_sleeps_is_not_waited_for(
     )
     spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
 
-    door.hold(ALLOCATE)
+    door.hold(WRITE)
     warmed.move_end(5 * MIB)
     warmed.lib.rmq_warmer_wake(warmed.warmer)
     spin_until(lambda: door.held == 1, "a round with this end")
@@ -90,3 +91,31 @@ def test_every_call_of_a_writer_is_followed(warmed: Warmed) -> None:
         if end > warmed.warmer.wake_at:
             warmed.lib.rmq_warmer_wake(warmed.warmer)
         spin_until(lambda end=end: warmed.reserved >= end + AHEAD // 2, f"pages ahead of {end}")
+
+
+def test_blocks_are_allocated_in_larger_ranges_than_zeros_are_written(
+    warmed: Warmed, door: FaultyDoor
+) -> None:
+    warmed.move_end(20 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
+    assert 0 < door.count(ALLOCATE) <= 10
+    assert door.count(WRITE) >= (20 * MIB + AHEAD) // (256 << 10)
+
+
+def test_disk_without_room_for_larger_ranges_gives_what_is_needed(
+    warmed: Warmed, door: FaultyDoor
+) -> None:
+    spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
+    door.arm(ALLOCATE, 0, errno.ENOSPC)
+    warmed.move_end(20 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
+    assert door.count(ALLOCATE) >= 2, "the larger range was not refused"
+
+
+def test_writer_has_pages_for_the_time_in_which_the_next_file_is_made(warmed: Warmed) -> None:
+    warmed.move_end(40 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    spin_until(lambda: warmed.warmer.prepared != warmed.ffi.NULL, "the next file")
+    assert warmed.reserved >= 40 * MIB + 8 * AHEAD
