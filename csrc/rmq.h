@@ -33,6 +33,7 @@
 
 /* Files. */
 #include "file/mapped_file.h"
+#include "file/unsynced_folders.h"
 #include "file/file_queue.h"
 #include "file/warmer.h"
 #include "file/wakeup.h"

@@ -99,6 +99,9 @@ struct rmq_vfs {
     /* Makes the folder and its parents; one that is there is RMQ_OK. New folders are synced into
      * their parents. */
     int (*make_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
+    /* Makes the one folder and syncs nothing; one that is there is RMQ_OK. RMQ_NOT_FOUND: its
+     * parent is missing. */
+    int (*make_unsynced_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     /* Removes an empty folder. */
     int (*remove_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     /* Names made, renamed or unlinked in the folder are on the device. */

@@ -392,6 +392,21 @@ static bool is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+static int make_unsynced_directory(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
+{
+    (void)vfs;
+    assert(path);
+
+    if (mkdir(path, DIRECTORY_MODE) == 0)
+        return RMQ_OK;
+
+    int os_errno = errno;
+    if (os_errno == EEXIST && is_directory(path))
+        return RMQ_OK;
+    errno = os_errno;
+    return fail_path(err, "make folder", path);
+}
+
 /* Makes the one folder path[0, size), whose parents are there, and syncs it into its parent. */
 static int make_one(struct rmq_vfs *vfs, const char *path, size_t size, struct rmq_error *err)
 {
@@ -550,6 +565,7 @@ struct rmq_vfs *rmq_vfs_posix(void)
         .rename = rename_file,
         .unlink = unlink_file,
         .make_directory = make_directory,
+        .make_unsynced_directory = make_unsynced_directory,
         .remove_directory = remove_directory,
         .sync_directory = sync_directory,
         .list = list_directory,

@@ -313,6 +313,9 @@ int rmq_file_queue_open(struct rmq_file_queue *queue, const struct rmq_file_queu
 
     rmq_file_queue_publish(queue);
     atomic_store_explicit(&queue->flushed_offset, rmq_file_queue_end(queue), memory_order_release);
+    /* A process that died may have made the first file. */
+    queue->is_new = options->unsynced && queue->count == 0;
+    queue->is_last_unsynced = options->unsynced && queue->count == 1;
     if (status != RMQ_OK)
         rmq_file_queue_close(queue);
     return status;
@@ -458,6 +461,32 @@ int rmq_file_queue_hidden_path(const struct rmq_file_queue *queue, char *path,
     return RMQ_OK;
 }
 
+/* Writes the path of the folder that holds `path` to `folder`. */
+static void folder_above(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t size = slash ? (size_t)(slash - path) : 0;
+    assert(size < PATH_MAX);
+
+    snprintf(folder, PATH_MAX, "%.*s", (int)size, path);
+}
+
+int rmq_file_queue_distrust_names(struct rmq_file_queue *queue, struct rmq_error *err)
+{
+    assert(queue->options.unsynced);
+
+    char folder[PATH_MAX], above[PATH_MAX];
+    const char *path = queue->options.directories[0];
+    int status = rmq_unsynced_folders_add(queue->options.unsynced, path, err);
+    folder_above(path, folder);
+    if (status == RMQ_OK)
+        status = rmq_unsynced_folders_add(queue->options.unsynced, folder, err);
+    folder_above(folder, above);
+    if (status == RMQ_OK)
+        status = rmq_unsynced_folders_add(queue->options.unsynced, above, err);
+    return status;
+}
+
 int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     char path[PATH_MAX];
@@ -470,11 +499,49 @@ int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err)
     if (status == RMQ_OK && !queue->last->former_path)
         status = rmq_mapped_file_rename(queue->last, path, err);
 
-    if (status == RMQ_OK)
+    /* Listed once the names are made: a flush in between would take the list without them. */
+    if (status == RMQ_OK && queue->is_new)
+        status = rmq_file_queue_distrust_names(queue, err);
+    else if (status == RMQ_OK)
         status = vfs->sync_directory(vfs, rmq_file_queue_directory(queue, queue->last->start), err);
     if (status == RMQ_OK)
-        queue->is_last_hidden = false;
+        queue->is_last_hidden = queue->is_new = false;
     return status;
+}
+
+/* Makes the folder of a new queue and the one above it, without syncs. */
+static int make_new_folder(struct rmq_file_queue *queue, struct rmq_error *err)
+{
+    assert(queue->is_new);
+
+    struct rmq_vfs *vfs = queue->options.vfs;
+    const char *path = queue->options.directories[0];
+    int status = vfs->make_unsynced_directory(vfs, path, err);
+    if (status != RMQ_NOT_FOUND)
+        return status;
+
+    char folder[PATH_MAX], above[PATH_MAX];
+    folder_above(path, folder);
+    status = vfs->make_unsynced_directory(vfs, folder, err);
+    if (status == RMQ_NOT_FOUND) {
+        folder_above(folder, above);
+        status = vfs->make_directory(vfs, above, err);
+        if (status == RMQ_OK)
+            status = vfs->make_unsynced_directory(vfs, folder, err);
+    }
+    return status == RMQ_OK ? vfs->make_unsynced_directory(vfs, path, err) : status;
+}
+
+static int make_folder(struct rmq_file_queue *queue, int64_t start, struct rmq_error *err)
+{
+    assert(!queue->options.read_only);
+
+    struct rmq_vfs *vfs = queue->options.vfs;
+    if (!queue->options.makes_folder_late)
+        return RMQ_OK;
+    if (queue->is_new)
+        return make_new_folder(queue, err);
+    return vfs->make_directory(vfs, rmq_file_queue_directory(queue, start), err);
 }
 
 int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
@@ -488,8 +555,8 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
     struct rmq_vfs *vfs = queue->options.vfs;
     int status = queue->options.shows_files_late ? rmq_file_queue_hidden_path(queue, path, err)
                                                  : path_of(queue, start, path, err);
-    if (status == RMQ_OK && queue->options.makes_folder_late)
-        status = vfs->make_directory(vfs, directory, err);
+    if (status == RMQ_OK)
+        status = make_folder(queue, start, err);
     if (status != RMQ_OK)
         return status;
 
@@ -499,7 +566,8 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
                                               .start = start,
                                               .size = queue->options.file_size,
                                               .writable = true,
-                                              .keep_descriptor = queue->options.keep_descriptor};
+                                              .keep_descriptor = queue->options.keep_descriptor,
+                                              .is_unsynced = queue->is_new};
 
     status = rmq_mapped_file_create(path, &options, file, err);
     if (status == RMQ_OK && !queue->options.shows_files_late) {
@@ -558,6 +626,9 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
     int status = rmq_file_queue_show(queue, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_drop_ahead(queue, err);
+    /* Otherwise a crash may leave a file of no size before the next one. */
+    if (status == RMQ_OK && queue->is_last_unsynced && queue->last)
+        status = rmq_mapped_file_sync(queue->last, err);
     if (status != RMQ_OK)
         return status;
 
@@ -586,6 +657,7 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
 
     assert(queue->last == file);
     queue->is_last_hidden = queue->options.shows_files_late;
+    queue->is_last_unsynced = queue->is_new;
     if (is_first)
         atomic_store_explicit(&queue->flushed_offset, start, memory_order_release);
     return RMQ_OK;

@@ -14,6 +14,7 @@
 #include <assert.h>
 
 #include "file/mapped_file.h"
+#include "file/unsynced_folders.h"
 
 #define RMQ_FILE_NAME_SIZE 21 /* 20 digits and a NUL */
 
@@ -31,6 +32,10 @@ struct rmq_file_queue_options {
     bool allow_gaps;        /* for inspection: a missing file in the middle is not an error */
     bool makes_folder_late; /* with the first file, not when it is opened */
     bool shows_files_late;  /* a new file has another name until rmq_file_queue_show */
+    /* Not NULL: the folder of a queue without files, the folder above it, and the first file are
+     * made without syncs, and the folders in which names were made are listed here. What the queue
+     * holds is durable once it is flushed and these folders are synced. */
+    struct rmq_unsynced_folders *unsynced;
 };
 
 struct rmq_file_queue {
@@ -39,7 +44,9 @@ struct rmq_file_queue {
     struct rmq_mapped_file **files;        /* by start */
     size_t count, capacity;
     size_t ahead; /* files after `count` in the array: of a rewound queue, or of zero length */
+    bool is_new;                  /* had no file yet, and makes the first one without syncs */
     bool is_last_hidden;          /* see rmq_file_queue_show */
+    bool is_last_unsynced;        /* its size may not be on the device yet; of the writer alone */
     struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */
     _Atomic int64_t start_offset; /* first byte kept; -1 when there is no file */
     _Atomic int64_t end_offset;   /* behind the last byte written; 0 when there is no file */
@@ -70,11 +77,13 @@ int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq
                           struct rmq_error *err);
 
 /* Appends the next file: after the last one, or, when there is none, the one that holds `offset`.
- * Its name is on the device when this returns. ready, when not NULL, is a file made ahead with
+ * Its name is on the device when this returns, unless the queue is new and `unsynced` is set. Files
+ * before it have their size on the device. ready, when not NULL, is a file made ahead with
  * rmq_file_queue_prepare; it is taken when it is the right one. */
 int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file *ready,
                         struct rmq_error *err);
-/* Gives the last file its name, on the device when this returns. RocketMQ takes an empty file of a
+/* Gives the last file its name, on the device when this returns unless the queue is new and
+ * `unsynced` is set. RocketMQ takes an empty file of a
  * queue for one with a unit, or an empty batch queue by it; so with shows_files_late a new file
  * gets its first unit before its name. Until then it is the queue's folder with ".new" added, which
  * RocketMQ passes over, and of which a crash leaves no more than that one file. */
@@ -117,6 +126,9 @@ int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
  * leaves a queue that ends at or behind offset. At a start above 0 the first file stays, empty, so
  * that the place is kept; below it every file goes. Beyond the end of files: nothing to do. */
 int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err);
+
+/* Lists the folders of a queue whose files another process may have made without syncs. */
+int rmq_file_queue_distrust_names(struct rmq_file_queue *queue, struct rmq_error *err);
 
 /* Moves the end back to offset and leaves all bytes as they are, for a writer that is about to
  * store most of them again. The first file stays; rmq_file_queue_roll takes later ones as they are,

@@ -164,7 +164,7 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     if (status == RMQ_OK) {
         status = vfs->resize(vfs, file->fd, options->size, err);
         /* Otherwise a crash may leave a file of no size before one of the right size. */
-        if (status == RMQ_OK)
+        if (status == RMQ_OK && !options->is_unsynced)
             status = vfs->sync(vfs, file->fd, err);
         if (status == RMQ_OK)
             status = map_locked(file, err);
@@ -178,6 +178,19 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     }
     *out = file;
     return RMQ_OK;
+}
+
+int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    assert(file->writable);
+
+    pthread_mutex_lock(&file->lock);
+    int status = open_descriptor(file, err);
+    if (status == RMQ_OK)
+        status = file->vfs->sync(file->vfs, file->fd, err);
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+    return status;
 }
 
 /* Names the file and, where it can be known, how much room its disk has. */

@@ -46,6 +46,7 @@ struct rmq_mapped_file_options {
     uint64_t identity; /* of a file that is there, as the caller saw it */
     bool writable;
     bool keep_descriptor;
+    bool is_unsynced; /* of a file to be made: its size is not on the device on return */
 };
 
 /* A file that is there and has the right size (the caller looked). wrote = flushed = reserved =
@@ -57,6 +58,9 @@ int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options 
  * behind. The name is not synced into its folder: see rmq_file_queue. One pin, the caller's. */
 int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
                            struct rmq_mapped_file **file, struct rmq_error *err);
+
+/* The size of the file, and what was written, are on the device. */
+int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err);
 
 /* Maps the file unless it is mapped. */
 int rmq_mapped_file_map(struct rmq_mapped_file *file, struct rmq_error *err);

@@ -99,7 +99,7 @@ static void set_bounds(struct rmq_batch_consume_queue *queue, int64_t min, int64
 
 int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
                                  const char *directory, int64_t file_size, bool read_only,
-                                 struct rmq_error *err)
+                                 struct rmq_unsynced_folders *unsynced, struct rmq_error *err)
 {
     assert(vfs && directory);
 
@@ -116,7 +116,8 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
                                              .window = file_size < WINDOW ? file_size : WINDOW,
                                              .read_only = read_only,
                                              .makes_folder_late = true,
-                                             .shows_files_late = true};
+                                             .shows_files_late = true,
+                                             .unsynced = unsynced};
 
     queue->is_rewound = false;
     int status = rmq_file_queue_open(&queue->files, &options, err);

@@ -146,7 +146,7 @@ int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue)
 
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
-                           struct rmq_error *err)
+                           struct rmq_unsynced_folders *unsynced, struct rmq_error *err)
 {
     assert(vfs && directory);
 
@@ -164,7 +164,8 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .window = size < WINDOW ? size : WINDOW,
                                              .read_only = read_only,
                                              .makes_folder_late = true,
-                                             .shows_files_late = true};
+                                             .shows_files_late = true,
+                                             .unsynced = unsynced};
 
     queue->is_rewound = false;
     queue->stale_end = 0;

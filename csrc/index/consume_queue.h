@@ -69,10 +69,11 @@ struct rmq_consume_queue {
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
- * those of the files until rmq_consume_queue_recover says better. */
+ * those of the files until rmq_consume_queue_recover says better. unsynced: see
+ * rmq_file_queue_options. */
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
-                           struct rmq_error *err);
+                           struct rmq_unsynced_folders *unsynced, struct rmq_error *err);
 void rmq_consume_queue_close(struct rmq_consume_queue *queue);
 
 /* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and

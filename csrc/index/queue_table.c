@@ -50,6 +50,7 @@ int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_o
     atomic_init(&table->buckets, buckets);
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->open_lock, NULL);
+    rmq_unsynced_folders_init(&table->unsynced);
     return RMQ_OK;
 }
 
@@ -91,6 +92,7 @@ void rmq_queue_table_close(struct rmq_queue_table *table)
     free((char *)table->options.root);
     pthread_mutex_destroy(&table->lock);
     pthread_mutex_destroy(&table->open_lock);
+    rmq_unsynced_folders_destroy(&table->unsynced);
 }
 
 static uint64_t hash_queue(const char *topic, size_t size, int32_t queue_id)
@@ -249,6 +251,7 @@ static int open_files(struct rmq_queue_table *table, struct rmq_queue *queue, st
     assert(!atomic_load(&queue->is_open));
 
     const struct rmq_queue_options *options = &table->options;
+    struct rmq_unsynced_folders *unsynced = options->read_only ? NULL : &table->unsynced;
     char path[PATH_MAX];
     int status = directory_of(table, queue, queue->is_batch ? "batchconsumequeue" : "consumequeue",
                               path, err);
@@ -257,10 +260,11 @@ static int open_files(struct rmq_queue_table *table, struct rmq_queue *queue, st
 
     if (queue->is_batch)
         return rmq_batch_consume_queue_open(&queue->batch, options->vfs, path,
-                                            options->batch_file_size, options->read_only, err);
+                                            options->batch_file_size, options->read_only, unsynced,
+                                            err);
 
     status = rmq_consume_queue_open(&queue->simple, options->vfs, path, options->queue_file_size,
-                                    options->read_only, err);
+                                    options->read_only, unsynced, err);
 
     if (status == RMQ_OK && options->enable_ext) {
         status = directory_of(table, queue, "consumequeue_ext", path, err);
@@ -485,6 +489,17 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
     return status;
 }
 
+/* Of a queue that holds nothing from before a crash the process that died may have made the files,
+ * and nothing of them may be on the device. */
+static int distrust_names(struct rmq_queue *queue, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = queue->is_batch ? &queue->batch.files : &queue->simple.files;
+    assert(is_ready(queue));
+    return files->last && rmq_queue_physical_end(queue) < 0
+               ? rmq_file_queue_distrust_names(files, err)
+               : RMQ_OK;
+}
+
 int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
                      struct rmq_error *err)
 {
@@ -492,10 +507,11 @@ int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end
 
     if (!is_ready(queue))
         return RMQ_OK;
-    if (queue->is_batch)
-        return rmq_batch_consume_queue_rewind(&queue->batch, log_end, err);
 
-    int status = rmq_consume_queue_rewind(&queue->simple, log_end, err);
+    int status = queue->is_batch ? rmq_batch_consume_queue_rewind(&queue->batch, log_end, err)
+                                 : rmq_consume_queue_rewind(&queue->simple, log_end, err);
+    if (status == RMQ_OK)
+        status = distrust_names(queue, err);
     if (status != RMQ_OK || !queue->has_ext)
         return status;
 
@@ -699,4 +715,10 @@ int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err)
 
     int status = queue->has_ext ? rmq_consume_queue_ext_flush(&queue->ext, err) : RMQ_OK;
     return status == RMQ_OK ? rmq_consume_queue_flush(&queue->simple, err) : status;
+}
+
+int rmq_queue_table_sync_names(struct rmq_queue_table *table, struct rmq_error *err)
+{
+    assert(!table->options.read_only);
+    return rmq_unsynced_folders_sync(&table->unsynced, table->options.vfs, err);
 }

@@ -55,6 +55,7 @@ struct rmq_queue_table {
     _Atomic(struct rmq_bucket_array *) buckets;
     _Atomic(struct rmq_queue *) newest;
     _Atomic size_t count;
+    struct rmq_unsynced_folders unsynced;
 };
 
 int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_options *options,
@@ -119,6 +120,8 @@ int rmq_queue_units(struct rmq_queue *queue, int64_t from, int64_t upto, struct 
 /* Ends a read-only queue before the unit of that number. */
 int rmq_queue_end_at(struct rmq_queue *queue, int64_t end, struct rmq_error *err);
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
+/* The names of all queues that were flushed before are on the device. */
+int rmq_queue_table_sync_names(struct rmq_queue_table *table, struct rmq_error *err);
 /* Bytes written and not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);
 /* Of a queue without units 0, or where the queue was when its topic was deleted. */

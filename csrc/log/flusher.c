@@ -255,6 +255,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
 
     if (least_pages > 0)
         return status;
+    if (status == RMQ_OK)
+        status = rmq_queue_table_sync_names(flusher->queues, err);
     if (status == RMQ_OK && flusher->dispatcher->index)
         status = rmq_index_flush(flusher->dispatcher->index, err);
     if (status == RMQ_OK) {

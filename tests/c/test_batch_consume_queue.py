@@ -30,7 +30,13 @@ class Queue:
         self.error = self.ffi.new("struct rmq_error *")
         self.check(
             self.lib.rmq_batch_consume_queue_open(
-                self.queue, self.lib.rmq_vfs_posix(), bytes(path), file_size, read_only, self.error
+                self.queue,
+                self.lib.rmq_vfs_posix(),
+                bytes(path),
+                file_size,
+                read_only,
+                self.ffi.NULL,
+                self.error,
             )
         )
 

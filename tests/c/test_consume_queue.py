@@ -34,7 +34,7 @@ class Queue:
         read_only = options.get("read_only", False)
         self.check(
             self.lib.rmq_consume_queue_open(
-                self.queue, vfs, bytes(path), file_size, read_only, self.error
+                self.queue, vfs, bytes(path), file_size, read_only, self.ffi.NULL, self.error
             )
         )
 

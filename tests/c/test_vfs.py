@@ -286,6 +286,15 @@ def test_folders_are_made_with_their_parents(door: Door, tmp_path: Path) -> None
     assert (tmp_path / "a" / "d").is_dir()
 
 
+def test_folder_without_a_sync_needs_its_parent(door: Door, tmp_path: Path) -> None:
+    made = tmp_path / "a" / "b"
+    assert door.call("make_unsynced_directory", made) == door.lib.RMQ_NOT_FOUND
+    door.check("make_unsynced_directory", made.parent)
+    door.check("make_unsynced_directory", made)
+    door.check("make_unsynced_directory", made)
+    assert made.is_dir()
+
+
 def test_relative_folders_are_made(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,8 +306,9 @@ def test_relative_folders_are_made(
 @pytest.mark.parametrize("below", ["f", "f/g"])
 def test_folder_in_place_of_a_file_is_refused(door: Door, tmp_path: Path, below: str) -> None:
     (tmp_path / "f").write_bytes(b"")
-    assert door.call("make_directory", tmp_path / below) == door.lib.RMQ_IO
-    assert door.error.os_errno in (errno.EEXIST, errno.ENOTDIR)
+    for call in ("make_directory", "make_unsynced_directory"):
+        assert door.call(call, tmp_path / below) == door.lib.RMQ_IO
+        assert door.error.os_errno in (errno.EEXIST, errno.ENOTDIR)
 
 
 def test_too_long_a_folder_name_is_refused(door: Door) -> None:

@@ -34,6 +34,7 @@ def door(core: Any, tmp_path: Path) -> Iterator[RecordingDoor]:
 
 def test_effects_are_kept_in_their_order(door: RecordingDoor, tmp_path: Path) -> None:
     door.check("make_directory", tmp_path / "d" / "e")
+    door.check("make_unsynced_directory", tmp_path / "d" / "u")
     fd = door.open(tmp_path / "d" / "f")
     door.check("resize", fd, 1000)
     door.check("write", fd, b"abc", 3, 7)
@@ -47,6 +48,7 @@ def test_effects_are_kept_in_their_order(door: RecordingDoor, tmp_path: Path) ->
 
     assert door.taken() == [
         Effect(Kind.MAKE_DIRECTORY, path="d/e"),
+        Effect(Kind.MAKE_UNSYNCED_DIRECTORY, path="d/u"),
         Effect(Kind.CREATE, 0, path="d/f"),
         Effect(Kind.RESIZE, 0, size=1000),
         Effect(Kind.STORE, 0, at=7, size=3, data=b"abc"),

@@ -88,6 +88,16 @@ def test_made_folders_are_there_at_once() -> None:
     ]
 
 
+def test_a_folder_made_without_syncs_may_be_missing_with_all_it_holds() -> None:
+    made = Effect(Kind.MAKE_UNSYNCED_DIRECTORY, path="a")
+    synced = [Effect(Kind.SYNC_DIRECTORY, path="a"), Effect(Kind.SYNC, 0, size=1)]
+    assert states(made, create(0, "a/f"), store(0, 0, b"x"), *synced) == [
+        {},
+        {"a": None, "a/f": b"x"},
+    ]
+    assert states(made, made, Effect(Kind.SYNC_DIRECTORY)) == [{"a": None}]
+
+
 def test_many_states_are_chosen_from_with_the_extremes_among_them() -> None:
     before: State = {"f": bytes(40 * BLOCK)}
     disk = Disk(before)

@@ -180,6 +180,11 @@ def test_files_of_many_pages_survive_power_loss(number: int, bench: Bench) -> No
         pytest.param(
             "y", {"before": 8 * "m" + "q"}, id="a topic that is made again before its queues go"
         ),
+        pytest.param("pkq", {}, id="a queue whose names a killed process had not synced"),
+        pytest.param("pkbq", {}, id="a queue that a killed process made, and its second file"),
+        pytest.param("bkf", {}, id="several files of a new queue that was never flushed"),
+        pytest.param("xptpq", {}, id="a new queue that is cut to nothing and made again"),
+        pytest.param("mqxmkmq", {}, id="a queue that is made again after its topic was deleted"),
     ],
 )
 def test_power_loss_costs_nothing_durable_with(

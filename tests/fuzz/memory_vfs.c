@@ -452,6 +452,13 @@ static int make_directory(struct rmq_vfs *door, const char *path, struct rmq_err
     return leave(vfs, make_folders(vfs, path, err));
 }
 
+static int make_unsynced_directory(struct rmq_vfs *door, const char *path, struct rmq_error *err)
+{
+    struct memory_vfs *vfs = enter(door);
+    int status = look_above(vfs, path, err);
+    return leave(vfs, status == RMQ_OK ? make_folders(vfs, path, err) : status);
+}
+
 /* The name right below the folder that path leads through, copied to name; false when it does
  * not. */
 static bool name_below(const char *folder, const char *path, char name[256])
@@ -560,6 +567,7 @@ struct memory_vfs *memory_vfs_new(void)
         .rename = rename_file,
         .unlink = unlink_file,
         .make_directory = make_directory,
+        .make_unsynced_directory = make_unsynced_directory,
         .remove_directory = remove_directory,
         .sync_directory = sync_directory,
         .list = list_directory,

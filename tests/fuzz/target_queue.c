@@ -137,7 +137,7 @@ static int open_simple(struct rmq_consume_queue *queue, const struct shape *shap
                        struct rmq_error *err)
 {
     int status = rmq_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                        shape->file_size, shape->read_only, err);
+                                        shape->file_size, shape->read_only, NULL, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_consume_queue_recover(queue, log_end, err);
@@ -277,7 +277,7 @@ static int open_batch(struct rmq_batch_consume_queue *queue, const struct shape 
                       int64_t log_end, struct rmq_error *err)
 {
     int status = rmq_batch_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                              shape->file_size, shape->read_only, err);
+                                              shape->file_size, shape->read_only, NULL, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_batch_consume_queue_recover(queue, log_end, err);

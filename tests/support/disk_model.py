@@ -8,7 +8,8 @@ The file system of the model promises as little as POSIX does:
 - Names made, renamed or removed in a folder reach the disk in their order, or not at all before
   that folder is synced. Other folders and the bytes of files do not wait for them: a file renamed
   into another folder may have both names, or none.
-- Folders made by the door are synced into their parents one by one, as the door promises.
+- Folders made by the door are synced into their parents one by one, as the door promises. A folder
+  made without syncs is a name like any other.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Kind(enum.IntEnum):
     MAKE_DIRECTORY = 8
     REMOVE_DIRECTORY = 9
     SYNC_DIRECTORY = 10
-    MARK = 11
+    MAKE_UNSYNCED_DIRECTORY = 11
+    MARK = 12
 
 
 class Effect(NamedTuple):
@@ -247,6 +249,10 @@ class Disk:
             self._files[effect.file] = node
         elif kind is Kind.MAKE_DIRECTORY:
             self._make_directory(effect.path)
+        elif kind is Kind.MAKE_UNSYNCED_DIRECTORY:
+            parent, name = self._find(effect.path)
+            if name not in parent.names():
+                parent.pending.append({name: Folder()})
         elif kind in (Kind.UNLINK, Kind.REMOVE_DIRECTORY):
             parent, name = self._find(effect.path)
             assert name in parent.names(), effect

@@ -187,6 +187,12 @@ static int fault_make_directory(struct rmq_vfs *vfs, const char *path, struct rm
     COUNTED(RMQ_CALL_DIRECTORY, make_directory, path);
 }
 
+static int fault_make_unsynced_directory(struct rmq_vfs *vfs, const char *path,
+                                         struct rmq_error *err)
+{
+    COUNTED(RMQ_CALL_DIRECTORY, make_unsynced_directory, path);
+}
+
 static int fault_remove_directory(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_DIRECTORY, remove_directory, path);
@@ -239,6 +245,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
         .rename = fault_rename,
         .unlink = fault_unlink,
         .make_directory = fault_make_directory,
+        .make_unsynced_directory = fault_make_unsynced_directory,
         .remove_directory = fault_remove_directory,
         .sync_directory = fault_sync_directory,
         .list = fault_list,

@@ -397,6 +397,12 @@ static int record_make_directory(struct rmq_vfs *vfs, const char *path, struct r
     NAMED(RMQ_EFFECT_MAKE_DIRECTORY, make_directory);
 }
 
+static int record_make_unsynced_directory(struct rmq_vfs *vfs, const char *path,
+                                          struct rmq_error *err)
+{
+    NAMED(RMQ_EFFECT_MAKE_UNSYNCED_DIRECTORY, make_unsynced_directory);
+}
+
 static int record_remove_directory(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
 {
     NAMED(RMQ_EFFECT_REMOVE_DIRECTORY, remove_directory);
@@ -494,6 +500,7 @@ struct rmq_vfs *rmq_vfs_record_new(struct rmq_vfs *inner)
         .rename = record_rename,
         .unlink = record_unlink,
         .make_directory = record_make_directory,
+        .make_unsynced_directory = record_make_unsynced_directory,
         .remove_directory = record_remove_directory,
         .sync_directory = record_sync_directory,
         .list = record_list,

@@ -20,7 +20,8 @@ enum rmq_effect_kind {
     RMQ_EFFECT_MAKE_DIRECTORY, /* with its parents, each synced into its own */
     RMQ_EFFECT_REMOVE_DIRECTORY,
     RMQ_EFFECT_SYNC_DIRECTORY,
-    RMQ_EFFECT_MARK, /* rmq_vfs_record_mark; at is its number */
+    RMQ_EFFECT_MAKE_UNSYNCED_DIRECTORY, /* may be there already */
+    RMQ_EFFECT_MARK,                    /* rmq_vfs_record_mark; at is its number */
 };
 
 /* One effect. Pointers live as long as the recorder. */

@@ -1,0 +1,123 @@
+#include "file/unsynced_folders.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A new queue lists its folder and two above it, which other queues list as well. */
+#define RMQ_LAST_FOLDERS 3
+
+void rmq_unsynced_folders_init(struct rmq_unsynced_folders *folders)
+{
+    memset(folders, 0, sizeof *folders);
+    pthread_mutex_init(&folders->lock, NULL);
+}
+
+static void free_paths(char **paths, size_t count)
+{
+    assert(paths || count == 0);
+
+    for (size_t i = 0; i < count; ++i)
+        free(paths[i]);
+    free(paths);
+}
+
+void rmq_unsynced_folders_destroy(struct rmq_unsynced_folders *folders)
+{
+    free_paths(folders->paths, folders->count);
+    folders->paths = NULL;
+    folders->count = folders->capacity = 0;
+    pthread_mutex_destroy(&folders->lock);
+}
+
+/* ---- the list; the caller holds the lock ---- */
+
+static bool is_among_last(const struct rmq_unsynced_folders *folders, const char *path)
+{
+    assert(path);
+
+    size_t last = folders->count < RMQ_LAST_FOLDERS ? 0 : folders->count - RMQ_LAST_FOLDERS;
+    for (size_t i = folders->count; i > last; --i)
+        if (strcmp(folders->paths[i - 1], path) == 0)
+            return true;
+    return false;
+}
+
+static int make_room(struct rmq_unsynced_folders *folders, struct rmq_error *err)
+{
+    assert(folders->count <= folders->capacity);
+
+    if (folders->count < folders->capacity)
+        return RMQ_OK;
+
+    size_t capacity = folders->capacity ? folders->capacity * 2 : 16;
+    char **paths = realloc(folders->paths, capacity * sizeof *paths);
+    if (!paths)
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for the names of %zu folders", capacity);
+
+    folders->paths = paths;
+    folders->capacity = capacity;
+    return RMQ_OK;
+}
+
+int rmq_unsynced_folders_add(struct rmq_unsynced_folders *folders, const char *path,
+                             struct rmq_error *err)
+{
+    assert(path);
+
+    int status = RMQ_OK;
+
+    pthread_mutex_lock(&folders->lock);
+    if (!is_among_last(folders, path)) {
+        status = make_room(folders, err);
+        char *copy = status == RMQ_OK ? strdup(path) : NULL;
+        if (copy)
+            folders->paths[folders->count++] = copy;
+        else if (status == RMQ_OK)
+            status = rmq_fail(err, RMQ_NO_MEMORY, -1, "%s: no memory for its name", path);
+    }
+    pthread_mutex_unlock(&folders->lock);
+    return status;
+}
+
+/* ---- syncing ---- */
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int sync_each(char **paths, size_t count, struct rmq_vfs *vfs, struct rmq_error *err)
+{
+    assert(paths || count == 0);
+
+    int status = RMQ_OK;
+    for (size_t i = 0; i < count && status == RMQ_OK; ++i) {
+        if (i > 0 && strcmp(paths[i], paths[i - 1]) == 0)
+            continue;
+        status = vfs->sync_directory(vfs, paths[i], err);
+        if (status == RMQ_NOT_FOUND)
+            status = RMQ_OK;
+    }
+    return status;
+}
+
+int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_vfs *vfs,
+                              struct rmq_error *err)
+{
+    assert(vfs);
+
+    /* The writer of a queue does not wait for these syncs. */
+    pthread_mutex_lock(&folders->lock);
+    char **paths = folders->paths;
+    size_t count = folders->count;
+    folders->paths = NULL;
+    folders->count = folders->capacity = 0;
+    pthread_mutex_unlock(&folders->lock);
+
+    if (count > 0)
+        qsort(paths, count, sizeof *paths, compare_paths);
+    int status = sync_each(paths, count, vfs, err);
+    free_paths(paths, count);
+    return status;
+}

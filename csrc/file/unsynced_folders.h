@@ -1,0 +1,31 @@
+/* unsynced_folders.h -- folders in which names were made that may not be on the device yet.
+ *
+ * The writer of a queue makes a name in a folder, lists the folder, and only then shows what it
+ * wrote. Whoever claims that what is shown is durable syncs the list first.
+ */
+#ifndef RMQ_UNSYNCED_FOLDERS_H
+#define RMQ_UNSYNCED_FOLDERS_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "base/vfs.h"
+
+struct rmq_unsynced_folders {
+    pthread_mutex_t lock;
+    char **paths; /* one may be there several times */
+    size_t count, capacity;
+};
+
+void rmq_unsynced_folders_init(struct rmq_unsynced_folders *folders);
+void rmq_unsynced_folders_destroy(struct rmq_unsynced_folders *folders);
+
+int rmq_unsynced_folders_add(struct rmq_unsynced_folders *folders, const char *path,
+                             struct rmq_error *err);
+
+/* Every name made in a folder listed before the call is on the device, or removed since. A folder that
+ * is gone is left out. After a failure the list still holds every folder. */
+int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_vfs *vfs,
+                              struct rmq_error *err);
+
+#endif

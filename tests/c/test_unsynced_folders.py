@@ -1,0 +1,83 @@
+"""Folders in which names were made without syncs, and the syncs that make these names durable."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.disk_model import Effect, Kind, Recorder
+
+
+class Folders:
+    """One struct rmq_unsynced_folders."""
+
+    def __init__(self, core: Any) -> None:
+        self.ffi, self.lib = core
+        self.error = self.ffi.new("struct rmq_error *")
+        self.folders = self.ffi.new("struct rmq_unsynced_folders *")
+        self.lib.rmq_unsynced_folders_init(self.folders)
+
+    def add(self, path: Path) -> None:
+        added = self.lib.rmq_unsynced_folders_add(self.folders, bytes(path), self.error)
+        assert added == self.lib.RMQ_OK
+
+    def sync(self, vfs: Any) -> int:
+        return int(self.lib.rmq_unsynced_folders_sync(self.folders, vfs, self.error))
+
+
+@pytest.fixture
+def folders(core: Any) -> Iterator[Folders]:
+    made = Folders(core)
+    yield made
+    made.lib.rmq_unsynced_folders_destroy(made.folders)
+
+
+@pytest.fixture
+def recorder(core: Any, tmp_path: Path) -> Iterator[Recorder]:
+    made = Recorder(core, tmp_path)
+    yield made
+    made.free()
+
+
+def test_each_listed_folder_is_synced_once(
+    folders: Folders, recorder: Recorder, tmp_path: Path
+) -> None:
+    for topic in "ab":
+        for queue in "01":
+            path = tmp_path / topic / queue
+            path.mkdir(parents=True)
+            for each in (path, path.parent, tmp_path):
+                folders.add(each)
+
+    assert folders.sync(recorder.vfs) == folders.lib.RMQ_OK
+    assert recorder.effects() == [
+        Effect(Kind.SYNC_DIRECTORY, path=path)
+        for path in ("", "a", "a/0", "a/1", "b", "b/0", "b/1")
+    ]
+    assert folders.sync(recorder.vfs) == folders.lib.RMQ_OK
+    assert len(recorder.effects()) == 7, "nothing was listed since"
+
+
+def test_folder_that_is_gone_needs_no_sync(
+    folders: Folders, recorder: Recorder, tmp_path: Path
+) -> None:
+    folders.add(tmp_path / "gone")
+    folders.add(tmp_path)
+    assert folders.sync(recorder.vfs) == folders.lib.RMQ_OK
+    assert recorder.effects() == [Effect(Kind.SYNC_DIRECTORY)]
+
+
+def test_failing_sync_of_a_folder_is_reported(folders: Folders, tmp_path: Path) -> None:
+    lib = folders.lib
+    vfs = lib.rmq_vfs_fault_new()
+    try:
+        folders.add(tmp_path)
+        lib.rmq_vfs_fault_arm(vfs, lib.RMQ_CALL_DIRECTORY, 0, 1, errno.EIO, 0)
+        assert folders.sync(vfs) == lib.RMQ_IO
+        assert folders.error.os_errno == errno.EIO
+    finally:
+        lib.rmq_vfs_fault_free(vfs)
