@@ -1,6 +1,6 @@
 """An embeddable message store, byte for byte compatible with Apache RocketMQ 5.x on disk."""
 
-from rmqstore._native.core import LogScan, Receipt, Record
+from rmqstore._native.core import LogScan, PutHandle, Receipt, Record
 from rmqstore.compression import compress, decompress
 from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
 from rmqstore.errors import (
@@ -70,6 +70,7 @@ __all__ = [
     "OffsetOutOfRange",
     "PageCacheBusy",
     "PutError",
+    "PutHandle",
     "PutStatus",
     "Queue",
     "Receipt",

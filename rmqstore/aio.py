@@ -1,8 +1,8 @@
 """The store for asyncio: the same verbs, awaited.
 
 An append takes well under a microsecond, so it happens inline; what is awaited is the
-acknowledgement. For each store one thread waits for flushes and one for new records, on behalf of
-all tasks; of copies that replicas hold the loop is notified by a descriptor.
+acknowledgement. A descriptor notifies the loop of syncs and of the copies that replicas hold, once
+for all tasks. For each store one thread waits for new records on behalf of all tasks.
 
     async with rmqstore.aio.open("orders.store") as store:
         await store.put("orders", b"paid", durability=Durability.DISK)
@@ -16,18 +16,18 @@ import asyncio
 import contextlib
 import os
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from rmqstore import arguments
 from rmqstore._native.core import (
     AckInbox,
     AckWait,
     Admission,
+    PutHandle,
     Receipt,
     Record,
 )
@@ -35,14 +35,12 @@ from rmqstore.arguments import absolute_path
 from rmqstore.errors import (
     ArgumentError,
     DiskError,
-    FlushTimeout,
     NotWritable,
-    PutError,
     StoreClosedError,
     StoreError,
     ViewsOpenError,
 )
-from rmqstore.message import Durability, Message, PutStatus, asked_durability
+from rmqstore.message import Durability, Message, asked_durability
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 from rmqstore.store.async_view import AsyncView
@@ -50,10 +48,13 @@ from rmqstore.store.places import past_the_end
 from rmqstore.store.queue import follow_start
 from rmqstore.store.settings import ConfigLike
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 __all__ = ["AsyncQueue", "AsyncStore"]
 
 # Looking a member of an Enum up takes half as long as an append.
-_MEMORY, _REPLICATED = Durability.MEMORY, Durability.REPLICATED
+_MEMORY = Durability.MEMORY
 _SLICE_MS = 100
 _FOLLOW_BATCH = 256
 _Receipts = TypeVar("_Receipts", Receipt, list[Receipt])
@@ -73,7 +74,7 @@ def open(
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A task that waits: until the log is flushed (or dispatched) below an offset."""
+    """A task that waits until the log is dispatched below an offset."""
 
     offset: int
     loop: asyncio.AbstractEventLoop
@@ -95,20 +96,19 @@ class _Wait:
 
 
 class _Waiter:
-    """A thread that waits for one position of the store on behalf of tasks."""
+    """A thread that waits for the dispatcher on behalf of tasks."""
 
-    def __init__(self, store: Store, kind: Literal["flushed", "dispatched"]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._view = AsyncView(store)
-        self._kind = kind
         self._waits: list[_Wait] = []
         self._changed = threading.Condition()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=f"rmqstore-{kind}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rmqstore-dispatched", daemon=True)
         self._thread.start()
 
     def until(self, offset: int) -> asyncio.Future[None]:
-        """Return a future of the running loop that is done when the position is at or after
+        """Return a future of the running loop that is done when the log is dispatched below
         *offset*."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -137,25 +137,13 @@ class _Waiter:
                 if self._stopped:
                     return
                 lowest = min(wait.offset for wait in self._waits)
-                highest = max(wait.offset for wait in self._waits)
             try:
-                position = self._advance(lowest, highest)
+                self._view.wait_dispatched_beyond(lowest - 1, _SLICE_MS)
+                position = self._store.dispatched_offset
             except StoreError as error:
                 self._settle(lambda wait: True, error)
             else:
                 self._settle(lambda wait, position=position: wait.offset <= position, None)
-
-    def _advance(self, lowest: int, highest: int) -> int:
-        """Waits a little for the position to move; returns where it is."""
-        if self._kind == "dispatched":
-            self._view.wait_dispatched_beyond(lowest - 1, _SLICE_MS)
-            return self._store.dispatched_offset
-        # One sync serves all that wait.
-        try:
-            self._store.wait_flushed(highest, timeout=_SLICE_MS / 1000)
-        except FlushTimeout:
-            pass  # The tasks have time limits of their own.
-        return self._store.flushed_offset
 
     def _settle(self, chosen: Any, error: BaseException | None) -> None:
         with self._changed:
@@ -196,8 +184,8 @@ class AsyncStore:
         """Of the open store; opening sets it."""
 
         self._lock = threading.Lock()
-        """Held while waiters and inboxes are made or taken away."""
-        self._waiters: dict[str, _Waiter] = {}
+        """Held while the waiter and inboxes are made or taken away."""
+        self._waiter: _Waiter | None = None
         self._inboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AckInbox] = (
             weakref.WeakKeyDictionary()
         )
@@ -259,18 +247,18 @@ class AsyncStore:
 
     def _close(self) -> None:
         with self._lock:
-            waiters, self._waiters = self._waiters, {}
-        for waiter in waiters.values():
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None:
             waiter.stop()
         self.store.close()
 
-    def _until(self, kind: Literal["flushed", "dispatched"], offset: int) -> asyncio.Future[None]:
+    def _until_dispatched(self, offset: int) -> asyncio.Future[None]:
         with self._lock:
             if self._is_closing:
                 raise StoreClosedError(f"store {self.store.path} is closed")
-            waiter = self._waiters.get(kind)
-            if waiter is None:
-                waiter = self._waiters[kind] = _Waiter(self.store, kind)
+            if self._waiter is None:
+                self._waiter = _Waiter(self.store)
+            waiter = self._waiter
         return waiter.until(offset)
 
     async def put(
@@ -316,7 +304,7 @@ class AsyncStore:
 
         if admission is None:
             return receipt
-        return await self._acknowledged_put(admission, receipt, wanted, timeout)
+        return await self._acknowledged_put(admission, receipt, timeout)
 
     def append(
         self, put: Callable[[], _Receipts], durability: Durability | None = None
@@ -332,7 +320,7 @@ class AsyncStore:
         if wanted is _MEMORY:
             return put()
         admission = self._view.admit(None, wanted)
-        return self._acknowledged_put(admission, put(), wanted, None)
+        return self._acknowledged_put(admission, put(), None)
 
     async def put_many(
         self,
@@ -358,48 +346,52 @@ class AsyncStore:
 
         if admission is None or not receipts:
             return receipts
-        return await self._acknowledged_put(admission, receipts, wanted, timeout)
+        return await self._acknowledged_put(admission, receipts, timeout)
 
     async def _acknowledged_put(
-        self,
-        admission: Admission,
-        receipts: _Receipts,
-        wanted: Durability,
-        timeout: float | None,
+        self, admission: Admission, receipts: _Receipts, timeout: float | None
     ) -> _Receipts:
-        """Waits for the durability of what was appended; returns receipts that have it."""
+        """Waits for the durability of what was appended; its receipts then say so."""
         made: Any = receipts
-        if admission.is_flushed:
-            last: Receipt = made[-1] if isinstance(made, list) else made
-            timeout = await self._flushed(last.end_offset, timeout, made)
-        if wanted is _REPLICATED:
-            await self._replicated(admission, made, timeout)
-        elif isinstance(made, list):
-            made = [AsyncView.with_durability(receipt, wanted) for receipt in made]
-        else:
-            made = AsyncView.with_durability(made, wanted)
-
-        admission.check(made)
-        return cast(_Receipts, made)
-
-    async def _replicated(
-        self, admission: Admission, receipt: Receipt | list[Receipt], timeout: float | None
-    ) -> None:
-        """Waits for the copies that were admitted; the receipts then say so."""
-        waiting = self._expect(admission, receipt, timeout)
+        waiting = self._expect(admission, made, timeout)
         try:
             await waiting.token
         except BaseException:
             waiting.withdraw()
             raise
 
-    async def _flushed(
-        self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]
-    ) -> float | None:
-        """Waits for the disk; returns what is left of the caller's time, None for the rule's."""
-        began = time.monotonic()
-        await self._acknowledged(offset, timeout, receipt)
-        return None if timeout is None else timeout - (time.monotonic() - began)
+        admission.check(made)
+        return receipts
+
+    def put_async(
+        self, topic: str | Message, body: Buffer | None = None, **arguments: Any
+    ) -> PutHandle:
+        """Store one message and return a handle for `wait`; not a coroutine. See
+        Store.put_async."""
+        return self.store.put_async(topic, body, **arguments)
+
+    async def wait(
+        self, handles: Iterable[PutHandle], *, timeout: float | None = None
+    ) -> list[Receipt]:
+        """Return the Receipts of *handles* once all are as durable as asked; see Store.wait.
+
+        A cancelled wait leaves the handles pending.
+        """
+        if timeout is not None:
+            timeout = arguments.seconds("timeout", timeout)
+        given = list(arguments.items("handles", handles, "an iterable of handles"))
+        waits = [
+            self._expect(admission, receipt, timeout)
+            for admission, receipt in self._view.deciding(given)
+        ]
+        try:
+            # Each handle has its own outcome, whatever became of those that decide.
+            await asyncio.gather(*(each.token for each in waits), return_exceptions=True)
+        except BaseException:
+            for each in waits:
+                each.withdraw()
+            raise
+        return self._view.outcomes(given)
 
     def _expect(
         self,
@@ -428,23 +420,6 @@ class AsyncStore:
             self._latest = weakref.ref(loop), inbox
         return inbox
 
-    async def _acknowledged(
-        self, offset: int, timeout: float | None, receipt: Receipt | list[Receipt]
-    ) -> None:
-        limit = self.store.config.sync_flush_timeout_ms / 1000 if timeout is None else timeout
-        try:
-            async with asyncio.timeout(limit):
-                await self._until("flushed", offset)
-        except TimeoutError as error:
-            raise FlushTimeout(
-                f"not flushed in {limit} s (syncFlushTimeout)", receipt=receipt
-            ) from error
-        except PutError as error:
-            # All waiting calls got the same error.
-            failed = type(error)(str(error), status=PutStatus.FLUSH_DISK_TIMEOUT, receipt=receipt)
-            failed.stored = None  # Its sync failed: the bytes may be on the disk or not.
-            raise failed from error
-
     async def flush(self) -> None:
         """Bring everything to the disk; see Store.flush."""
         await asyncio.to_thread(self.store.flush)
@@ -457,7 +432,7 @@ class AsyncStore:
             end = arguments.integer("offset", offset, low=0)
         goal = min(end, self.store.confirm_offset)
         if self.store.dispatched_offset < goal:
-            await self._until("dispatched", goal)
+            await self._until_dispatched(goal)
 
     async def _settle(self) -> None:
         """Waits until what was put can be read.
@@ -571,6 +546,6 @@ class AsyncQueue:
                 offset = found.next_offset
                 continue
             try:
-                await self._owner._until("dispatched", seen + 1)
+                await self._owner._until_dispatched(seen + 1)
             except StoreClosedError:
                 return

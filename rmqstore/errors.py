@@ -470,6 +470,16 @@ def put_not_flushed(error: StoreError, receipt: object, *, is_unknown: bool) -> 
     return error
 
 
+def put_was_cut(path: str, receipt: object) -> PutError:
+    """Return the error of a put whose message a later cut of the log may have removed."""
+    return PutError(
+        f"store {path}: the log was cut after the message was appended; look whether it is still "
+        "there, and put it again if not",
+        status=FlushTimeout.status,
+        receipt=receipt,
+    )
+
+
 def replica_timeout(
     path: str, status: str, receipt: object, *, copies: int, needed: int, needs_all: bool
 ) -> ReplicaTimeout:

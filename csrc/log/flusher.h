@@ -134,7 +134,8 @@ int rmq_flusher_sync(struct rmq_flusher *flusher, int64_t offset, struct rmq_err
 /* Has the log made durable below offset, and waits for nothing. Where it is not yet, watch->fd is
  * written to once the next sync of the log is over, by any leader and with any outcome: then look
  * at rmq_file_queue_flushed, and ask again for the rest. RMQ_NOT_WRITABLE: a sync failed, as in
- * rmq_flusher_wait. RMQ_IO: no thread for the first who asks. */
+ * rmq_flusher_wait. RMQ_OUT_OF_RANGE: the log ends before offset. RMQ_IO: no thread for the first
+ * who asks. */
 int rmq_flusher_ask(struct rmq_flusher *flusher, struct rmq_flush_watch *watch, int64_t offset,
                     struct rmq_error *err);
 /* On return nobody writes to watch->fd, or ever will. */

@@ -144,6 +144,20 @@ static int queue_up(struct rmq_flusher *flusher, int64_t offset, int64_t timeout
                                "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
 }
 
+/* Whether a sync can make the log durable below offset; the caller holds the lock. */
+static int check_reachable(struct rmq_flusher *flusher, int64_t offset, struct rmq_error *err)
+{
+    assert(flusher->failure);
+
+    int64_t end = rmq_file_queue_end(&flusher->log->files);
+    int status = rmq_failure_check(flusher->failure, err);
+    if (status == RMQ_OK && end < offset)
+        status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
+                          "offset %lld was cut from the log, which ends at %lld",
+                          (long long)offset, (long long)end);
+    return status;
+}
+
 static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
                  struct rmq_error *err)
 {
@@ -159,12 +173,7 @@ static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms
     while (leads || rmq_file_queue_flushed(files) < offset) {
         if (!leads) {
             pthread_mutex_lock(&flusher->lock);
-            status = rmq_failure_check(flusher->failure, err);
-            if (status == RMQ_OK && rmq_file_queue_end(files) < offset)
-                status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
-                                  "offset %lld was cut from the log, which ends at %lld",
-                                  (long long)offset, (long long)rmq_file_queue_end(files));
-
+            status = check_reachable(flusher, offset, err);
             leads = status == RMQ_OK && !flusher->syncing;
             flusher->syncing = flusher->syncing || leads;
             if (status == RMQ_OK && !leads)
@@ -256,7 +265,7 @@ int rmq_flusher_ask(struct rmq_flusher *flusher, struct rmq_flush_watch *watch, 
     pthread_mutex_lock(&flusher->lock);
     /* Under the lock, which the thread that ends a sync takes afterwards. */
     if (rmq_file_queue_flushed(&flusher->log->files) < offset) {
-        status = rmq_failure_check(flusher->failure, err);
+        status = check_reachable(flusher, offset, err);
         if (status == RMQ_OK)
             status = start_syncer(flusher, err);
         if (status == RMQ_OK && !watch->is_listed) {

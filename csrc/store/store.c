@@ -230,7 +230,7 @@ int rmq_store_flush(struct rmq_store *store, struct rmq_error *err)
 bool rmq_store_keeps_bytes(struct rmq_store *store)
 {
     atomic_thread_fence(memory_order_acquire);
-    return !store->read_only && !atomic_load(&store->was_cut);
+    return !store->read_only && atomic_load(&store->cuts) == 0;
 }
 
 bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_t *copy, const uint8_t *data,

@@ -285,7 +285,7 @@ static int cut_at(struct rmq_store *store, int64_t offset, struct rmq_error *err
     if (status != RMQ_OK)
         return status;
 
-    atomic_store(&store->was_cut, true);
+    atomic_fetch_add(&store->cuts, 1);
     if (rmq_dispatcher_is_bound(&store->dispatcher))
         lower(&store->dispatcher.confirm_offset, offset);
 
@@ -423,7 +423,7 @@ int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error 
         if (status == RMQ_OK)
             status = check_new_beginning(store, offset, err);
         if (status == RMQ_OK) {
-            atomic_store(&store->was_cut, true);
+            atomic_fetch_add(&store->cuts, 1);
             status = give_up(store, offset, err);
             if (status != RMQ_OK)
                 rmq_failure_set(&store->failure, err);

@@ -30,7 +30,7 @@ struct rmq_store {
     _Atomic int64_t
         raw_end; /* end of bytes appended raw: messages wait until they are dispatched */
     _Atomic unsigned refusals; /* RMQ_REFUSE_... that are in force */
-    _Atomic bool was_cut; /* set before the first cut: from then on what was copied out of the log
+    _Atomic int64_t cuts; /* raised before each cut: after the first, what was copied out of the log
                              is compared with it once more */
     struct rmq_wakeups wakeups; /* of threads that follow the log */
     _Atomic int32_t streams; /* links of pumps that send or append (replica/pump.h): the log is not

@@ -44,6 +44,11 @@ int64_t rmq_store_raw_end(const struct rmq_store *store)
     return atomic_load(&store->raw_end);
 }
 
+int64_t rmq_store_cuts(const struct rmq_store *store)
+{
+    return atomic_load(&store->cuts);
+}
+
 int64_t rmq_store_log_file_size(const struct rmq_store *store)
 {
     return store->log.files.options.file_size;

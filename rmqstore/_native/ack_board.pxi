@@ -271,7 +271,9 @@ cdef class AckBoard:
         cdef int status = rmq_ack_board_admit(board, is_replicated, validate_copies(copies), &admission.need)
         if status != RMQ_PUT_OK:
             raise refusal_of(self.store, self, status, &admission.need)
-        admission.board = self
+        admission.board, admission.store, admission.is_replicated = self, self.store, is_replicated
+        if self.store is not None:
+            admission.cuts = rmq_store_cuts(self.store.handle)
         return admission
 
     def begin(self, AckInbox inbox not None, Admission admission not None, int64_t end_offset, token):
@@ -324,7 +326,10 @@ cdef class Admission:
 
     cdef rmq_ack_need need
     cdef readonly AckBoard board  # None: the store is not a master
-    cdef readonly bint is_flushed  # the put also waits for this store's own disk
+    cdef StoreHandle store         # None: the board has a model of a log
+    cdef int64_t cuts              # of its log when the put was admitted
+    cdef bint is_flushed           # the put also waits for this store's own disk
+    cdef bint is_replicated        # and for copies
 
     def __init__(self, *args, **kwargs):
         raise TypeError("an Admission comes from a store, which admits a put")
@@ -337,12 +342,19 @@ cdef class Admission:
         the lease under which it was admitted has ended."""
         return PUT_STATUSES[self.outcome()]
 
+    cdef bint was_cut(self) noexcept:
+        """Whether the log was cut since: its offsets may belong to other messages by now."""
+        return self.store is not None and self.store.handle != NULL and rmq_store_cuts(self.store.handle) != self.cuts
+
     def check(self, receipts):
-        """Raise ReplicaTimeout with *receipts* where `acknowledge` does not return PUT_OK."""
+        """Raise the error of the appended put, with *receipts*, that has all that it waited for and must not be
+        acknowledged: ReplicaTimeout where `acknowledge` does not return PUT_OK, PutError after a cut of the log."""
         cdef int status = self.outcome()
         if status != RMQ_PUT_OK:
-            raise replica_timeout(self.board.store.path, PUT_STATUSES[status], receipts, copies=self.need.copies,
+            raise replica_timeout(self.store.path, PUT_STATUSES[status], receipts, copies=self.need.copies,
                                   needed=self.need.copies, needs_all=False)
+        if self.was_cut():
+            raise put_was_cut(self.store.path, receipts)
 
     @property
     def copies(self):

@@ -9,18 +9,20 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from rmqstore._native.csrc cimport *
 
 import os
+from weakref import WeakSet
 
 import rmqstore.arguments as arguments
 from rmqstore.errors import (
     ArgumentError,
     ArgumentTypeError,
     CorruptionError,
+    FlushTimeout,
     MessageRejected,
     OffsetOutOfRange,
     StoreClosedError,
@@ -31,6 +33,7 @@ from rmqstore.errors import (
     not_replicated,
     put_not_flushed,
     put_refused,
+    put_was_cut,
     replica_timeout,
 )
 from rmqstore.message import (
@@ -87,6 +90,7 @@ include "log.pxi"
 include "message.pxi"
 include "durability.pxi"
 include "put.pxi"
+include "put_handle.pxi"
 include "place.pxi"
 include "read.pxi"
 include "scan.pxi"

@@ -1,6 +1,6 @@
 # C declarations of the core, in the reading order of csrc/rmq.h.
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "base/status.h" nogil:
@@ -368,6 +368,7 @@ cdef extern from "store/store.h" nogil:
     int64_t RMQ_RAW_WAIT_MS
     int rmq_store_wait_dispatched(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
     bint rmq_store_ends_in_part(rmq_store *store, int64_t offset)
+    int rmq_store_may_change(rmq_store *store, rmq_error *err)
     int rmq_store_check_health(rmq_store *store, rmq_error *err)
     int rmq_store_flush(rmq_store *store, rmq_error *err)
     int rmq_store_truncate(rmq_store *store, int64_t offset, rmq_error *err)
@@ -393,6 +394,7 @@ cdef extern from "store/store_view.h" nogil:
     int64_t rmq_store_end(const rmq_store *store)
     int64_t rmq_store_flushed(const rmq_store *store)
     int64_t rmq_store_raw_end(const rmq_store *store)
+    int64_t rmq_store_cuts(const rmq_store *store)
     int rmq_store_pin(rmq_store *store, int64_t offset, rmq_mapped_file **file, rmq_error *err)
     int rmq_store_pin_at(rmq_store *store, size_t index, rmq_mapped_file **file, rmq_error *err)
     void rmq_store_scan(rmq_store *store, rmq_scan *scan, int64_t from_, int64_t limit, unsigned checks)
@@ -415,6 +417,10 @@ cdef extern from "store/store_view.h" nogil:
 
     int rmq_store_wait_flushed(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
     int64_t rmq_store_sync_ms(rmq_store *store)
+    struct rmq_flush_watch:
+        int fd
+    int rmq_store_ask_flush(rmq_store *store, rmq_flush_watch *watch, int64_t offset, rmq_error *err)
+    void rmq_store_forget_flush(rmq_store *store, rmq_flush_watch *watch)
     const rmq_checkpoint *rmq_store_checkpoint(const rmq_store *store)
 
     int rmq_store_replace_file(rmq_store *store, const char *name, const void *data, size_t size, rmq_error *err)
@@ -514,6 +520,7 @@ cdef extern from "replica/ack_board.h" nogil:
         int64_t timeout_ms
 
     struct rmq_ack_need:
+        uint64_t term
         int32_t copies
         bint needs_all
 

@@ -112,6 +112,40 @@ cdef class StoreWriter(LogHandle):
         finally:
             self.leave()
 
+    def put_async(self, topic, body=None, *, queue=0, tags=None, keys=None, properties=None, unique_key=None, flag=0,
+                  born_timestamp=None, durability=None, copies=None):
+        # Documented in rmqstore/store/store.py, as is wait.
+        cdef Admission admission = None
+        if durability is None and copies is None and is_message(topic) and not topic.wait_store_ok:
+            durability = MEMORY
+        durability = asked_durability(self.default_durability, durability, copies)
+        if durability is not MEMORY:
+            admission = self._admit(copies, durability)  # Leave to append has to come before the append.
+        receipt = self.put(topic, body, queue=queue, tags=tags, keys=keys, properties=properties, unique_key=unique_key,
+                           flag=flag, born_timestamp=born_timestamp, durability=MEMORY)
+        return new_handle(self, admission, receipt, durability)
+
+    def wait(self, handles, *, timeout=None):
+        return wait_for_handles(self, handles, timeout)
+
+    def _deciding(self, handles):
+        """Return (Admission, Receipt) for each put that has to be waited for, so that none of *handles* is late."""
+        cdef list pending = pending_of(handles_of(self, handles))
+        if pending:
+            self.alive()
+        return deciding(pending)
+
+    def _outcomes(self, handles):
+        """Return the receipts of *handles*, or raise the error of the first that has none, without waiting."""
+        cdef list found = handles_of(self, handles), pending = pending_of(found)
+        if pending:
+            self.enter()
+            try:
+                look_at(self, pending)
+            finally:
+                self.leave()
+        return outcomes_of(found)
+
     def _admit(self, copies=None, durability=REPLICATED):
         """Return leave to append a message that is to be on the disk or to have copies, for a caller that waits for that
         itself.
@@ -123,7 +157,9 @@ cdef class StoreWriter(LogHandle):
         cdef Waited waited
         self.alive()
         admit(self, board, durability, validate_copies(copies), None, &waited)
+        admission.store, admission.cuts = self, rmq_store_cuts(self.handle)
         admission.is_flushed = durability is DISK or self.flushes_each_put
+        admission.is_replicated = durability is REPLICATED
         if board is not None:
             admission.board, admission.need = board, waited.need
             if durability is REPLICATED and rmq_ack_board_is_flushed(board.board):

@@ -53,19 +53,9 @@ cdef class Receipt:
         """The physical offset behind the record."""
         return self.physical_offset + self.size
 
-    def _with_durability(self, durability, int copies=1):
-        """The same receipt after more has happened to the message."""
-        cdef Receipt receipt = Receipt.__new__(Receipt)
-        receipt.topic, receipt.queue, receipt.queue_offset = self.topic, self.queue, self.queue_offset
-        receipt.physical_offset, receipt.size = self.physical_offset, self.size
-        receipt.store_timestamp, receipt.host = self.store_timestamp, self.host
-        receipt.durability = durability
-        receipt.copies = copies
-        return receipt
-
     def _of_batch(self, int number):
         """The receipt of one message of an inner batch, whose first message has this one."""
-        cdef Receipt receipt = self._with_durability(self.durability, self.copies)
+        cdef Receipt receipt = receipt_with(self, self.durability, self.copies)
         receipt.queue_offset += number
         return receipt
 
@@ -88,6 +78,17 @@ cdef Receipt make_receipt(str topic, const rmq_message *message, const rmq_recei
     receipt.durability = durability
     receipt.copies = copies
     receipt.host = message.store_host
+    return receipt
+
+
+cdef Receipt receipt_with(Receipt known, object durability, int copies):
+    """A copy of a receipt, after more has happened to the message."""
+    cdef Receipt receipt = Receipt.__new__(Receipt)
+    receipt.topic, receipt.queue, receipt.queue_offset = known.topic, known.queue, known.queue_offset
+    receipt.physical_offset, receipt.size = known.physical_offset, known.size
+    receipt.store_timestamp, receipt.host = known.store_timestamp, known.host
+    receipt.durability = durability
+    receipt.copies = copies
     return receipt
 
 

@@ -2,6 +2,7 @@
 
 
 cdef class AckBoard
+cdef class AckInbox
 
 
 cdef class StoreHandle:
@@ -22,11 +23,13 @@ cdef class StoreHandle:
     cdef readonly bint read_only
     cdef public object _master_hint  # where messages are taken, while the role refuses them here
     cdef public AckBoard _board      # of the replicas, while the store is master
+    cdef object inboxes              # weak: those of loops whose puts wait for the disk
     cdef dict __dict__
 
     def __cinit__(self):
         self.handle = NULL
         self.background = []
+        self.inboxes = WeakSet()
         self.gate = rmq_gate_create()
         if self.gate == NULL:
             raise MemoryError
@@ -162,8 +165,7 @@ cdef class StoreHandle:
                 if is_main:
                     PyErr_CheckSignals()
 
-            handle = self.handle
-            self.handle = NULL
+            handle = self.let_go()
             status = close_store(handle, is_main, &err)
         finally:
             self.closing = False
@@ -176,7 +178,7 @@ cdef class StoreHandle:
         self.detach_board()
         while has_background(self):
             (<_Task>self.background[0]).is_over(SLICE_MS)
-        self.handle = NULL
+        self.let_go()
         with nogil:
             rmq_gate_close(self.gate)
             rmq_store_abandon(handle)
@@ -188,6 +190,17 @@ cdef class StoreHandle:
         if board is not None and not self.is_forked():
             rmq_ack_board_detach(board.board)
         return 0
+
+    cdef rmq_store *let_go(self) except NULL:
+        """Take the handle from all calls and loops, whose puts then fail, and return it."""
+        cdef rmq_store *handle = self.handle
+        cdef list inboxes = list(self.inboxes)
+        for inbox in inboxes:
+            (<AckInbox>inbox).forget_disk()
+        self.handle = NULL
+        for inbox in inboxes:
+            (<AckInbox>inbox).wake()
+        return handle
 
     @property
     def closed(self):

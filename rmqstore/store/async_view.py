@@ -6,7 +6,6 @@ acknowledgement are separate calls, and threads wait for offsets on behalf of ta
 
 from __future__ import annotations
 
-from rmqstore._native.core import Receipt
 from rmqstore.store.store import Store
 
 __all__ = ["AsyncView"]
@@ -19,15 +18,18 @@ class AsyncView:
     be called from any thread, and raise StoreClosedError once the store is closed.
     """
 
-    __slots__ = ("admit", "wait_dispatched_beyond")
-
-    with_durability = staticmethod(Receipt._with_durability)
-    """Returns a copy of a receipt with another durability."""
+    __slots__ = ("admit", "deciding", "outcomes", "wait_dispatched_beyond")
 
     def __init__(self, store: Store) -> None:
         self.admit = store._admit
         """Returns the Admission of a put that the caller appends next, and whose acknowledgement it
         awaits itself. Arguments: copies, durability. Raises as Store.put when it refuses one."""
+        self.deciding = store._deciding
+        """Returns (Admission, Receipt) of the puts that decide when all of an iterable of handles
+        are as durable as asked."""
+        self.outcomes = store._outcomes
+        """Returns the receipts of an iterable of handles, or raises as Store.wait; does not
+        wait."""
         self.wait_dispatched_beyond = store._wait_progress
         """Returns whether the dispatched offset is above an offset, after a number of milliseconds
         at most."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rmqstore import arguments, forks
 from rmqstore._native import core
-from rmqstore._native.core import LogScan, Receipt, Record
+from rmqstore._native.core import LogScan, PutHandle, Receipt, Record
 from rmqstore.config import BrokerRole
 from rmqstore.errors import (
     ArgumentError,
@@ -267,6 +267,43 @@ class Store(StoreInterface):
         Raises MessageRejected (too large, out of range, reserved characters), ArgumentError,
         NotWritable, PageCacheBusy, InSyncReplicasNotEnough; FlushTimeout and ReplicaTimeout
         (stored).
+        """
+
+    @native(core.StoreReader.put_async)
+    def put_async(  # type: ignore[empty-body]
+        self,
+        topic: str | Message,
+        body: Buffer | None = None,
+        *,
+        queue: int = 0,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        unique_key: str | None = None,
+        flag: int = 0,
+        born_timestamp: int | None = None,
+        durability: Durability | None = None,
+        copies: int | None = None,
+    ) -> PutHandle:
+        """Store one message and return a handle to wait with, later and for many at once.
+
+        The message is in the log on return: `handle.receipt` has its offsets. `wait` gives it the
+        durability that was asked for; nothing is acknowledged before. Arguments as put, which also
+        describes the errors. A handle may be dropped: its message stays.
+        """
+
+    @native(core.StoreReader.wait)
+    def wait(  # type: ignore[empty-body]
+        self, handles: Iterable[PutHandle], *, timeout: float | None = None
+    ) -> list[Receipt]:
+        """Return the Receipts of *handles*, in their order, once all are as durable as asked.
+
+        One sync, and one wait for copies, serves all of them. Raises the error of the first handle
+        that has one; each handle keeps its own outcome, `done`, `status` and `result`. After
+        FlushTimeout and ReplicaTimeout the handle is still pending and may be waited for again. A
+        failed sync raises NotWritable, a cut of the log after the put PutError, for good. *timeout*
+        is in seconds; None stands for syncFlushTimeout, then for the limit of copies. Raises
+        StoreClosedError where a handle was pending when the store closed.
         """
 
     def put_many(

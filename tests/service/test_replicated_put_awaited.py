@@ -8,22 +8,23 @@ import errno
 import gc
 import math
 import socket
+import time
 import weakref
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
-from rmqstore import Durability, NotWritable, Receipt, ReplicaTimeout, aio
+from rmqstore import Durability, FlushTimeout, NotWritable, Receipt, ReplicaTimeout, aio
 from rmqstore._native.core import AckBoard
 from rmqstore.config import FlushDiskType
 from rmqstore.replication.protocol.frames import Ack, MasterFrameParser, Transfer, encode
 from tests.service.pumps import EPOCH, Bench, bench
 from tests.support.agreement import FILES
 from tests.support.boards import LIMIT_S, Follower, board_of
+from tests.support.native_store import held_syncs
+from tests.support.waiting import until
 
 __all__ = ["bench"]
 
@@ -178,19 +179,19 @@ def test_loop_that_cannot_listen_at_first_hears_of_the_next_put(
 
 
 def test_time_that_the_disk_takes_is_not_taken_from_the_replicas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    clock = count(step=1000)
-    monkeypatch.setattr(aio, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-
     async def act(store: aio.AsyncStore) -> None:
-        board, slots = board_of(store.store, timeout_ms=LIMIT_S * 1000)
-        patient = asyncio.create_task(store.put("t", b"x", copies=2))
-        await until_awaited(board)
-        with pytest.raises(ReplicaTimeout):
-            await store.put("t", b"x", copies=2, timeout=LIMIT_S)
-        assert not patient.done()
-        board.ack(slots[0], store.store.end_offset)
+        rule_ms = 50
+        board, slots = board_of(store.store, timeout_ms=rule_ms)
+        with held_syncs(store.store):
+            patient = asyncio.create_task(store.put("t", b"x", copies=2))
+            began = time.monotonic()
+            with pytest.raises(FlushTimeout):
+                await store.put("t", b"x", copies=2, timeout=0.001)
+            await until(lambda: time.monotonic() > began + rule_ms / 500, "the rule's time passes")
+            assert not patient.done()
+            board.ack(slots[0], store.store.end_offset)
         assert (await patient).copies == 2
 
     run(tmp_path, act, flush_disk_type=FlushDiskType.SYNC_FLUSH)

@@ -15,12 +15,10 @@ from rmqstore import (
     FlushTimeout,
     InSyncReplicasNotEnough,
     Message,
-    NotWritable,
     StoreClosedError,
     ViewsOpenError,
     aio,
 )
-from rmqstore.message import PutStatus
 from tests.support.agreement import FILES
 
 T = TypeVar("T")
@@ -90,31 +88,6 @@ def test_put_that_cannot_wait_raises_and_tells_where_the_message_lies(tmp_path: 
     run(tmp_path, act)
 
 
-def test_each_put_that_a_failed_sync_ends_is_told_of_its_own_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def act(store: aio.AsyncStore) -> None:
-        both_wait = threading.Event()
-
-        def fail(*_: object) -> None:
-            assert both_wait.wait(LIMIT_S)
-            raise NotWritable("a sync failed")
-
-        monkeypatch.setattr(store.store, "_wait_flushed", fail)
-        puts = [
-            asyncio.create_task(store.put("t", b"x", durability=Durability.DISK)) for _ in range(2)
-        ]
-        await asyncio.sleep(0)  # their turn
-        both_wait.set()
-        found = await asyncio.gather(*puts, return_exceptions=True)
-        errors = [each for each in found if isinstance(each, NotWritable)]
-        assert [getattr(each.receipt, "queue_offset", None) for each in errors] == [0, 1]
-        assert {each.stored for each in errors} == {None}
-        assert {each.status for each in errors} == {PutStatus.FLUSH_DISK_TIMEOUT.value}
-
-    run(tmp_path, act)
-
-
 def test_no_thread_that_waits_for_tasks_outlives_its_store(tmp_path: Path) -> None:
     async def act(store: aio.AsyncStore) -> None:
         together = threading.Barrier(4)
@@ -122,12 +95,13 @@ def test_no_thread_that_waits_for_tasks_outlives_its_store(tmp_path: Path) -> No
         async def put() -> None:
             together.wait(LIMIT_S)
             await store.put("t", b"x", durability=Durability.DISK)
+            await store.wait_dispatched()
 
         await asyncio.gather(*(asyncio.to_thread(lambda: asyncio.run(put())) for _ in range(4)))
 
     for number in range(5):
         run(tmp_path / str(number), act)
-    assert "rmqstore-flushed" not in {each.name for each in threading.enumerate()}
+    assert "rmqstore-dispatched" not in {each.name for each in threading.enumerate()}
 
 
 def test_follower_sees_what_was_there_and_what_comes(tmp_path: Path) -> None:

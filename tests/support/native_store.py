@@ -1,5 +1,5 @@
 """The struct rmq_store of an open store, for what no public call does: a clock that stands still,
-and messages in their stored form.
+messages in their stored form, and syncs that are held.
 
 The product gives no way to it. A Store begins with the fields of the binding's StoreHandle, whose
 first one is the pointer; the structs are declared by csrc's own headers, as for the tests of C.
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
 import rmqstore
 from tests.c import library
+from tests.support.waiting import spin_until
 
-__all__ = ["StoredForm", "put_stored_forms", "set_clock"]
+__all__ = ["StoredForm", "held_syncs", "put_stored_forms", "set_clock", "waiting_for_sync"]
 
 _POINTER_AT = object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
 """Of the pointer in a StoreHandle: Cython's table of methods stands before the fields."""
@@ -46,6 +48,30 @@ def set_clock(store: rmqstore.Store, now_ms: int) -> None:
     """Make the time of *store* stand still at *now_ms*; 0 lets it run."""
     assert now_ms >= 0
     _native(store).clock.fixed_ms = now_ms
+
+
+@contextmanager
+def held_syncs(store: rmqstore.Store) -> Iterator[None]:
+    """Hold the syncs of the log: whoever needs one waits as for a leader that is slow."""
+    flusher = _native(store).flusher
+    spin_until(lambda: not flusher.syncing, "the sync under way ends")
+    flusher.syncing = True
+    try:
+        yield
+    finally:
+        flusher.syncing = False
+        # Leads the sync that ends the waits, even where all is flushed.
+        if not store.closed:
+            store.put("syncs", b"")
+            store.wait_flushed(timeout=60)
+
+
+def waiting_for_sync(store: rmqstore.Store) -> int:
+    """Return how many threads wait for a leader."""
+    count, waiter = 0, _native(store).flusher.waiters
+    while waiter != _core()[0].NULL:
+        count, waiter = count + 1, waiter.next
+    return count
 
 
 def put_stored_forms(

@@ -22,7 +22,7 @@ class StalledDisk:
         source = Path(__file__).with_name("stalled_disk.c")
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
         subprocess.run([*COMPILER, *flags, "-o", str(self._library), str(source)], check=True)
-        self._path.write_bytes(bytes(4))
+        self._path.write_bytes(bytes(8))
         self._lock = ExitStack()
 
     @property
@@ -37,10 +37,16 @@ class StalledDisk:
     @property
     def waiting(self) -> int:
         """How many syncs wait."""
-        return int(struct.unpack("=i", self._path.read_bytes())[0])
+        return int(struct.unpack_from("=i", self._path.read_bytes())[0])
 
     def stall(self) -> None:
         fcntl.flock(self._lock.enter_context(self._path.open("rb")), fcntl.LOCK_EX)
+
+    def fail(self, error: int) -> None:
+        """Let the syncs fail from now on, those that are held as well."""
+        with self._path.open("r+b") as file:
+            file.seek(4)
+            file.write(struct.pack("=i", error))
 
     def go_on(self) -> None:
         """Let the syncs go on, if they are held."""
