@@ -53,17 +53,20 @@ def set_clock(store: rmqstore.Store, now_ms: int) -> None:
 @contextmanager
 def held_syncs(store: rmqstore.Store) -> Iterator[None]:
     """Hold the syncs of the log: whoever needs one waits as for a leader that is slow."""
-    flusher = _native(store).flusher
+    ffi, lib = _core()
+    native = _native(store)
+    flusher = native.flusher
     spin_until(lambda: not flusher.syncing, "the sync under way ends")
     flusher.syncing = True
     try:
         yield
     finally:
-        flusher.syncing = False
-        # Leads the sync that ends the waits, even where all is flushed.
+        # A sync has to end the waits, even where all is flushed. A store that is being closed waits
+        # for its threads, which wait for that sync.
         if not store.closed:
             store.put("syncs", b"")
-            store.wait_flushed(timeout=60)
+        flusher.syncing = False
+        lib.rmq_flusher_sync(ffi.addressof(flusher), lib.rmq_store_end(native), ffi.NULL)
 
 
 def waiting_for_sync(store: rmqstore.Store) -> int:
