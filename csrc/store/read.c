@@ -11,8 +11,10 @@
 
 /* Units copied out of a queue at a time. */
 #define RMQ_UNIT_CHUNK 256
-/* How many units ahead records are fetched into the cache. */
-#define RMQ_UNIT_PREFETCH 3
+/* How many units ahead records are fetched into the cache, and at most how many bytes of each: the
+ * records of a queue are not neighbours in the log, so that the processor guesses wrong. */
+#define RMQ_UNIT_PREFETCH 2
+#define RMQ_UNIT_PREFETCH_SIZE 2048
 /* Offsets asked of the index in one query, whatever the caller wants. */
 #define RMQ_QUERY_MAX 65536
 
@@ -23,23 +25,8 @@ void rmq_found_release(struct rmq_found *found, size_t count)
     assert(found || count == 0);
 
     for (size_t i = 0; i < count; ++i)
-        rmq_mapped_file_unpin(found[i].file);
-}
-
-/* Pins the file of offset, taking over *held when that is the one. */
-static int pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file **held,
-               struct rmq_error *err)
-{
-    assert(held);
-
-    struct rmq_mapped_file *file = *held;
-    if (file && offset >= file->start && offset < file->start + file->size)
-        return RMQ_OK;
-
-    if (file)
-        rmq_mapped_file_unpin(file);
-    *held = NULL;
-    return rmq_file_queue_pin(&store->log.files, offset, held, err);
+        if (found[i].owns_pin)
+            rmq_mapped_file_unpin(found[i].file);
 }
 
 static int decode(struct rmq_store *store, struct rmq_mapped_file *file, int64_t offset,
@@ -65,7 +52,7 @@ int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct
     assert(found);
 
     struct rmq_mapped_file *file = NULL;
-    struct rmq_record record;
+    struct rmq_record *record = &found->record;
     int status = rmq_store_check(store, err);
     if (status != RMQ_OK)
         return status;
@@ -77,21 +64,23 @@ int rmq_store_at(struct rmq_store *store, int64_t offset, bool check_crc, struct
                         "offset %" PRId64 " is outside of the log, %" PRId64 " to %" PRId64, offset,
                         start, end);
 
-    status = pin(store, offset, &file, err);
+    status = rmq_file_queue_pin(&store->log.files, offset, &file, err);
     if (status == RMQ_OK)
-        status = decode(store, file, offset, check_crc, &record, err);
+        status = decode(store, file, offset, check_crc, record, err);
 
     if (status == RMQ_OK) {
-        assert(record.physical_offset == offset);
-        *found = (struct rmq_found){
-            file, record.data, offset, record.queue_offset, record.total_size, 1};
+        assert(record->physical_offset == offset);
+        found->file = file;
+        found->owns_pin = true;
+        found->queue_offset = record->queue_offset;
+        found->batch_size = 1;
         return RMQ_OK;
     }
 
     if (file)
         rmq_mapped_file_unpin(file);
     if (status == RMQ_END)
-        return rmq_fail(err, record.total_size == RMQ_BLANK_SIZE ? RMQ_NOT_FOUND : RMQ_CORRUPT,
+        return rmq_fail(err, record->total_size == RMQ_BLANK_SIZE ? RMQ_NOT_FOUND : RMQ_CORRUPT,
                         offset, "no record begins at offset %" PRId64, offset);
     return status;
 }
@@ -105,10 +94,55 @@ struct getting {
     struct rmq_found *found;
     struct rmq_get_result *result;
     struct rmq_mapped_file *file; /* held between units */
+    bool is_pin_found;            /* the pin of file belongs to an entry of found */
     int64_t bytes;
     size_t messages;
     int64_t removed_until; /* commit log offset below which units are passed over */
 };
+
+static void leave_file(struct getting *getting)
+{
+    assert(getting->file || !getting->is_pin_found);
+
+    if (getting->file && !getting->is_pin_found)
+        rmq_mapped_file_unpin(getting->file);
+    getting->file = NULL;
+    getting->is_pin_found = false;
+}
+
+/* Units say where records lie before anything looks at them. No address faults here. */
+static inline void prefetch_unit(const struct getting *getting, const struct rmq_unit *unit)
+{
+    struct rmq_mapped_file *file = getting->file;
+    if (!file || unit->size <= 0 || unit->physical_offset < file->start ||
+        unit->physical_offset - file->start >= file->size)
+        return;
+
+    uintptr_t head =
+        (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
+    uintptr_t size = unit->size < RMQ_UNIT_PREFETCH_SIZE ? (uintptr_t)unit->size
+                                                         : RMQ_UNIT_PREFETCH_SIZE;
+
+    for (uintptr_t at = 0; at < size; at += 64)
+        __builtin_prefetch((const void *)(head + at));
+    __builtin_prefetch((const void *)(head + (uintptr_t)unit->size - 1));
+}
+
+static int enter_file(struct getting *getting, const struct rmq_unit *unit, struct rmq_error *err)
+{
+    int64_t offset = unit->physical_offset;
+    struct rmq_mapped_file *file = getting->file;
+    if (file && offset >= file->start && offset - file->start < file->size)
+        return RMQ_OK;
+
+    leave_file(getting);
+    int status =
+        rmq_file_queue_pin(&getting->store->log.files, offset, &getting->file, err);
+    assert(status == RMQ_OK || !getting->file);
+
+    prefetch_unit(getting, unit); /* not done ahead: the file was not known */
+    return status;
+}
 
 static bool tag_code_wanted(const struct rmq_get_request *request, int64_t code)
 {
@@ -216,7 +250,6 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
                      struct rmq_error *err)
 {
     const struct rmq_get_request *request = getting->request;
-    struct rmq_record record;
 
     *take = PASSED;
     if (rmq_unit_is_fill(unit) || unit->physical_offset < getting->removed_until)
@@ -231,7 +264,8 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
         return RMQ_OK;
     }
 
-    int status = pin(getting->store, unit->physical_offset, &getting->file, err);
+    struct rmq_found *found = &getting->found[count];
+    int status = enter_file(getting, unit, err);
     if (status == RMQ_NOT_FOUND &&
         unit->physical_offset < rmq_file_queue_start(&getting->store->log.files)) {
         /* Expired: its whole file is gone, and the units that point into it with it. */
@@ -244,7 +278,7 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
 
     if (status == RMQ_OK)
         status = decode(getting->store, getting->file, unit->physical_offset, request->check_crc,
-                        &record, err);
+                        &found->record, err);
     if (status == RMQ_END || status == RMQ_NOT_FOUND || status == RMQ_OUT_OF_RANGE)
         status = rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                           "consume queue %.*s/%d: unit %" PRId64 " points at physical offset "
@@ -252,7 +286,7 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
                           (int)request->topic_size, request->topic, request->queue_id,
                           unit->queue_offset, unit->physical_offset);
     if (status == RMQ_OK)
-        status = check_owner(getting, unit, &record, err);
+        status = check_owner(getting, unit, &found->record, err);
 
     /* Where the log is being cut, the queue's end went before it. */
     if (status == RMQ_CORRUPT && unit->queue_offset >= rmq_queue_max(getting->queue)) {
@@ -260,37 +294,20 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
         return RMQ_OK;
     }
 
-    if (status != RMQ_OK || !tag_wanted(request, &record))
+    if (status != RMQ_OK || !tag_wanted(request, &found->record))
         return status;
 
-    rmq_mapped_file_pin(getting->file);
-    getting->found[count] =
-        (struct rmq_found){getting->file,      record.data, unit->physical_offset,
-                           unit->queue_offset, unit->size,  unit->batch_size};
+    found->file = getting->file;
+    found->owns_pin = !getting->is_pin_found;
+    found->queue_offset = unit->queue_offset;
+    found->batch_size = unit->batch_size;
+    getting->is_pin_found = true;
 
     ++getting->result->count;
     getting->messages += (size_t)unit->batch_size;
     getting->bytes += unit->size;
     *take = TAKEN;
     return RMQ_OK;
-}
-
-/* Units say where records lie before anything looks at them. No address faults here. */
-static inline void prefetch_unit(const struct getting *getting, const struct rmq_unit *unit)
-{
-    struct rmq_mapped_file *file = getting->file;
-    if (!file || unit->physical_offset < file->start ||
-        unit->physical_offset - file->start >= file->size)
-        return;
-
-    uintptr_t head =
-        (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
-    uintptr_t end = head + (uintptr_t)unit->size;
-
-    __builtin_prefetch((const void *)head);
-    __builtin_prefetch((const void *)(head + 64));
-    __builtin_prefetch((const void *)(end - 64));
-    __builtin_prefetch((const void *)(end - 1));
 }
 
 static int take_units(struct getting *getting, struct rmq_error *err)
@@ -382,8 +399,7 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
     struct getting getting = {
         .store = store, .queue = queue, .request = request, .found = found, .result = result};
     status = take_units(&getting, err);
-    if (getting.file)
-        rmq_mapped_file_unpin(getting.file);
+    leave_file(&getting);
 
     assert(result->count <= request->max_count);
     if (result->count > 0)
@@ -409,7 +425,8 @@ static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t s
 
         int status = rmq_queue_read(queue, *at, &unit, 1, &count, err);
         if (status == RMQ_OK && count == 1 && !rmq_unit_is_fill(&unit))
-            status = pin(store, unit.physical_offset, &file, err);
+            status =
+                rmq_file_queue_pin(&store->log.files, unit.physical_offset, &file, err);
 
         if (file) {
             status = decode(store, file, unit.physical_offset, false, &record, NULL);
@@ -503,8 +520,8 @@ static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, st
 
 static int ascending(const void *a, const void *b)
 {
-    int64_t x = ((const struct rmq_found *)a)->physical_offset,
-            y = ((const struct rmq_found *)b)->physical_offset;
+    int64_t x = ((const struct rmq_found *)a)->record.physical_offset,
+            y = ((const struct rmq_found *)b)->record.physical_offset;
     return (x > y) - (x < y);
 }
 
@@ -518,10 +535,9 @@ static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t of
 
     size_t kept = 0;
     for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
-        struct rmq_record record;
         bool seen = false;
         for (size_t j = kept; j-- > 0 && !seen;)
-            seen = found[j].physical_offset == offsets[i];
+            seen = found[j].record.physical_offset == offsets[i];
         if (seen)
             continue;
 
@@ -533,9 +549,7 @@ static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t of
             return status;
         }
 
-        status = rmq_record_decode(found[kept].data, (size_t)found[kept].size, offsets[i], 0,
-                                   &record, NULL);
-        if (status == RMQ_OK && is_meant(&record, topic, key, tag))
+        if (is_meant(&found[kept].record, topic, key, tag))
             ++kept;
         else
             rmq_found_release(&found[kept], 1);

@@ -1,8 +1,8 @@
 /* read.h -- finding records: by queue offset, physical offset, key and time.
  *
- * A record found is a pointer into a pinned mapped file. The pin is the caller's:
- * rmq_found_release. Every record handed out was checked in form, place and, when asked, body CRC,
- * and against what pointed at it.
+ * A record found is decoded and points into a mapped file that is pinned until rmq_found_release.
+ * Every record handed out was checked in form, place and, when asked, body CRC, and against what
+ * pointed at it.
  */
 #ifndef RMQ_READ_H
 #define RMQ_READ_H
@@ -24,12 +24,11 @@ enum rmq_get_status {
 };
 
 struct rmq_found {
-    struct rmq_mapped_file *file; /* pinned */
-    const uint8_t *data;
-    int64_t physical_offset;
+    struct rmq_mapped_file *file; /* pinned by this entry or by an earlier one of the same call */
+    struct rmq_record record;
     int64_t queue_offset; /* of its first message */
-    int32_t size;
     int32_t batch_size;
+    bool owns_pin;
 };
 
 struct rmq_get_request {
@@ -58,6 +57,7 @@ struct rmq_get_result {
  * result and found are valid then too. */
 int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,
                   struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err);
+/* Lets go of the pins. Entries of one call are released together: they share pins. */
 void rmq_found_release(struct rmq_found *found, size_t count);
 
 /* The record at this commit log offset. RMQ_OUT_OF_RANGE: outside of the log. RMQ_NOT_FOUND: a

@@ -271,19 +271,11 @@ static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_by
     }
 
     for (size_t i = 0; i < result.count && walk->found[i].queue_offset < options->stop; ++i) {
-        struct rmq_record *record = &walk->records[walk->count];
         const struct rmq_found *found = &walk->found[i];
-        if (i + 2 < result.count)
-            __builtin_prefetch(walk->found[i + 2].data);
-
-        status = rmq_record_decode(found->data, (size_t)found->size, found->physical_offset,
-                                   RMQ_CHECK_FORM, record, err);
-        if (status != RMQ_OK) /* it was a record a moment ago, when it was found */
-            return rmq_fail(err, RMQ_CORRUPT, found->physical_offset,
-                            "record at %" PRId64 " was overwritten while read",
-                            found->physical_offset);
-        if (is_in_time(options, record))
-            walk->offsets[walk->count++] = found->queue_offset;
+        if (!is_in_time(options, &found->record))
+            continue;
+        walk->records[walk->count] = found->record;
+        walk->offsets[walk->count++] = found->queue_offset;
     }
     walk->offset = result.next_offset;
     return RMQ_OK;

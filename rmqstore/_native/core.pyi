@@ -357,7 +357,6 @@ class StoreReader(StoreWriter):
         max_count: int,
         max_bytes: int,
         tags: str | Sequence[str] | None,
-        zero_copy: bool,
         check_crc: bool,
     ) -> tuple[GetStatus, int, int, int, list[Record]]: ...
     def _get_one(self, topic: str, queue: int, offset: int) -> Record | None: ...

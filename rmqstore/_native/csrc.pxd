@@ -114,6 +114,9 @@ cdef extern from "format/record.h" nogil:
 
     int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                           rmq_record *record, rmq_error *err)
+    size_t rmq_record_body_at(int32_t sys_flag)
+    bint rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t size)
+    bint rmq_record_head_is_unchanged(const rmq_record *record)
     size_t rmq_message_id(const rmq_host *host, int64_t physical_offset, char *out)
 
 
@@ -381,6 +384,7 @@ cdef extern from "store/store.h" nogil:
     int rmq_store_remove_queues(rmq_store *store, const char *topic, size_t topic_size, int64_t log_offset,
                                 rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
+    bint rmq_store_keeps_bytes(rmq_store *store)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
     int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
@@ -439,10 +443,8 @@ cdef extern from "base/gate.h" nogil:
 cdef extern from "store/read.h" nogil:
     struct rmq_found:
         rmq_mapped_file *file
-        const uint8_t *data
-        int64_t physical_offset
+        rmq_record record
         int64_t queue_offset
-        int32_t size
         int32_t batch_size
 
     struct rmq_get_request:

@@ -28,6 +28,30 @@ cdef class _Tags:
             self.count += 1
 
 
+cdef class _Found:
+    """What one call of the core found; pinned as long as the object lives."""
+
+    cdef rmq_found *entries
+    cdef size_t count
+
+    def __cinit__(self, size_t room):
+        self.entries = <rmq_found *>PyMem_Malloc(room * sizeof(rmq_found) if room else 1)
+        if self.entries == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        rmq_found_release(self.entries, self.count)
+        PyMem_Free(self.entries)
+
+    cdef Record take(self, StoreHandle store, size_t number):
+        """The record of an entry as an object with its own bytes."""
+        cdef rmq_found *entry = &self.entries[number]
+        cdef Record record = make_record(store, &entry.record, entry.queue_offset, NULL)
+        if record is None:
+            raise cut_while_read(entry.record.physical_offset)
+        return record
+
+
 cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
     cdef rmq_ext_unit ext
     cdef rmq_error err
@@ -44,52 +68,57 @@ cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
 cdef class StoreReader(StoreWriter):
     """The verbs that read."""
 
-    def _get(self, topic, queue, offset, max_count, max_bytes, tags, zero_copy, check_crc):
+    def _get(self, topic, queue, offset, max_count, max_bytes, tags, check_crc):
         """(status, next offset, min offset, max offset, records)."""
         cdef rmq_get_result result
-        cdef list records
+        cdef list records = []
         cdef rmq_slice name
         cdef object kept = sought_text("topic", topic, &name)
         cdef _Tags wanted = _Tags(tags)
-        records = self.get_records(name, queue_of(queue), integer_of("offset", offset, INT64_MIN, INT64_MAX),
-                                   <size_t>integer_of("max_count", max_count, 1, INT64_MAX),
-                                   integer_of("max_bytes", max_bytes, 1, INT64_MAX), wanted,
-                                   boolean_of("zero_copy", zero_copy), boolean_of("check_crc", check_crc), &result)
-        return GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, records
+        cdef int32_t number = queue_of(queue)
+        cdef int64_t at = integer_of("offset", offset, INT64_MIN, INT64_MAX)
+        cdef size_t room = <size_t>integer_of("max_count", max_count, 1, INT64_MAX)
+        cdef int64_t limit = integer_of("max_bytes", max_bytes, 1, INT64_MAX)
+        cdef bint checks = boolean_of("check_crc", check_crc)
+        cdef _Found found
+        cdef size_t i
 
-    cdef list get_records(self, rmq_slice topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes,
-                          _Tags tags, bint zero_copy, bint check_crc, rmq_get_result *result):
-        cdef rmq_store *handle = self.enter()
+        self.enter()
+        try:
+            found = self.find_records(name, number, at, room, limit, wanted, checks, &result)
+            for i in range(found.count):
+                records.append(found.take(self, i))
+            return GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, records
+        finally:
+            self.leave()
+
+    cdef _Found find_records(self, rmq_slice topic, int queue, int64_t offset, size_t max_count, int64_t max_bytes,
+                             _Tags tags, bint check_crc, rmq_get_result *result):
+        """What a get finds, of which there is at most FOUND_MAX; the caller has entered the store."""
+        cdef rmq_store *handle = self.handle
         cdef rmq_get_request request
-        cdef rmq_found found[FOUND_MAX]
         cdef rmq_error err
         cdef int status
-        cdef size_t i
-        cdef list records = []
+        cdef _Found found
+
         memset(&request, 0, sizeof(request))
         request.topic, request.topic_size = topic.data, topic.size
         request.queue_id, request.offset = queue, offset
         request.max_count = max_count if max_count < FOUND_MAX else FOUND_MAX
         request.max_bytes, request.check_crc = max_bytes, check_crc
         request.tags, request.tag_count = tags.slices, tags.count
-        try:
-            if max_count <= 4:
-                status = rmq_store_get(handle, &request, found, result, &err)
-            else:
-                with nogil:
-                    status = rmq_store_get(handle, &request, found, result, &err)
-            try:
-                for i in range(result.count):
-                    records.append(make_record(self, found[i].data, found[i].size, found[i].physical_offset,
-                                               found[i].queue_offset, found[i].file if zero_copy else NULL))
-            finally:
-                rmq_found_release(found, result.count)
-            # What was found before a damaged record is handed out; the next call meets the damage.
-            if status != RMQ_OK and not records:
-                raise error_of(&err)
-            return records
-        finally:
-            self.leave()
+
+        found = _Found(request.max_count)
+        if max_count <= 4:
+            status = rmq_store_get(handle, &request, found.entries, result, &err)
+        else:
+            with nogil:
+                status = rmq_store_get(handle, &request, found.entries, result, &err)
+        found.count = result.count
+        # What was found before a damaged record is handed out; the next call meets the damage.
+        if status != RMQ_OK and result.count == 0:
+            raise error_of(&err)
+        return found
 
     def _get_raw(self, str topic not None, int32_t queue, int64_t offset, size_t max_count, int64_t max_bytes,
                  tags, bint check_crc):
@@ -101,7 +130,8 @@ cdef class StoreReader(StoreWriter):
         cdef rmq_store *handle = self.enter()
         cdef rmq_get_request request
         cdef rmq_get_result result
-        cdef rmq_found found[FOUND_MAX]
+        cdef _Found found
+        cdef const rmq_record *record
         cdef rmq_slice name
         cdef rmq_error err
         cdef _Tags wanted = _Tags(tags)
@@ -119,26 +149,26 @@ cdef class StoreReader(StoreWriter):
         request.max_units = UNITS_MAX
         request.tags, request.tag_count = wanted.slices, wanted.count
         try:
+            found = _Found(request.max_count)
             with nogil:
-                status = rmq_store_get(handle, &request, found, &result, &err)
-            try:
-                for i in range(result.count):
-                    size += found[i].size
-                records = PyBytes_FromStringAndSize(NULL, size)
-                out = <uint8_t *>PyBytes_AS_STRING(records)
-                for i in range(result.count):
-                    memcpy(out + at, found[i].data, <size_t>found[i].size)
-                    if not rmq_store_copy_is_whole(handle, out + at, found[i].data, <size_t>found[i].size):
-                        result.next_offset = found[i].queue_offset
-                        break
-                    at += <size_t>found[i].size
-                    messages += <size_t>found[i].batch_size
-                if <Py_ssize_t>at < size:
-                    if at == 0:
-                        raise cut_while_read(found[0].physical_offset)
-                    records = records[:at]
-            finally:
-                rmq_found_release(found, result.count)
+                status = rmq_store_get(handle, &request, found.entries, &result, &err)
+            found.count = result.count
+            for i in range(result.count):
+                size += found.entries[i].record.total_size
+            records = PyBytes_FromStringAndSize(NULL, size)
+            out = <uint8_t *>PyBytes_AS_STRING(records)
+            for i in range(result.count):
+                record = &found.entries[i].record
+                memcpy(out + at, record.data, <size_t>record.total_size)
+                if not rmq_store_copy_is_whole(handle, out + at, record.data, <size_t>record.total_size):
+                    result.next_offset = found.entries[i].queue_offset
+                    break
+                at += <size_t>record.total_size
+                messages += <size_t>found.entries[i].batch_size
+            if <Py_ssize_t>at < size:
+                if at == 0:
+                    raise cut_while_read(found.entries[0].record.physical_offset)
+                records = records[:at]
             if status != RMQ_OK and result.count == 0:
                 raise error_of(&err)
             return (GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, messages,
@@ -158,6 +188,7 @@ cdef class StoreReader(StoreWriter):
         cdef rmq_get_result result
         cdef rmq_found found
         cdef rmq_error err
+        cdef Record record
         cdef int status
 
         memset(&request, 0, sizeof(request))
@@ -175,7 +206,10 @@ cdef class StoreReader(StoreWriter):
             try:
                 if found.queue_offset > at:
                     return None  # the next one behind a gap
-                return make_record(self, found.data, found.size, found.physical_offset, found.queue_offset, NULL)
+                record = make_record(self, &found.record, found.queue_offset, NULL)
+                if record is None:
+                    raise cut_while_read(found.record.physical_offset)
+                return record
             finally:
                 rmq_found_release(&found, 1)
         finally:
@@ -232,14 +266,13 @@ cdef class StoreReader(StoreWriter):
     def _record_at(self, physical_offset, bint check_crc):
         cdef int64_t at = integer_of("physical_offset", physical_offset, INT64_MIN, INT64_MAX)
         cdef rmq_store *handle = self.enter()
-        cdef rmq_found found
+        cdef _Found found
         cdef rmq_error err
         try:
-            check(rmq_store_at(handle, at, check_crc, &found, &err), &err)
-            try:
-                return make_record(self, found.data, found.size, at, found.queue_offset, NULL)
-            finally:
-                rmq_found_release(&found, 1)
+            found = _Found(1)
+            check(rmq_store_at(handle, at, check_crc, found.entries, &err), &err)
+            found.count = 1
+            return found.take(self, 0)
         finally:
             self.leave()
 
@@ -271,29 +304,24 @@ cdef class StoreReader(StoreWriter):
         # The room is made before anything is found, so that a bound must not be the caller's alone.
         cdef size_t room = <size_t>min(integer_of("max_count", max_count, 0, INT64_MAX), <int64_t>QUERY_MAX)
         cdef rmq_store *handle = self.enter()
-        cdef rmq_found *found = <rmq_found *>PyMem_Malloc(room * sizeof(rmq_found) if room else 1)
+        cdef _Found found
         cdef size_t count = 0, i
         cdef rmq_error err
         cdef int status
         cdef list records = []
 
         try:
-            if found == NULL:
-                raise MemoryError
+            found = _Found(room)
             with nogil:
-                status = rmq_store_query(handle, topic_text, key_text, tag, begin, end, room, found, &count,
+                status = rmq_store_query(handle, topic_text, key_text, tag, begin, end, room, found.entries, &count,
                                          &err)
             check(status, &err)
+            found.count = count
 
-            try:
-                for i in range(count):
-                    records.append(make_record(self, found[i].data, found[i].size, found[i].physical_offset,
-                                               found[i].queue_offset, NULL))
-            finally:
-                rmq_found_release(found, count)
+            for i in range(count):
+                records.append(found.take(self, i))
             return records
         finally:
-            PyMem_Free(found)
             self.leave()
 
     def read_raw(self, physical_offset, max_bytes):
@@ -327,7 +355,11 @@ cdef class StoreReader(StoreWriter):
 
 
 cdef class RecordIterator:
-    """The records of one queue from an offset on, read ahead in batches; ends at `stop`."""
+    """The records of one queue from an offset on, found ahead in batches; ends at `stop`.
+
+    Records are checked and decoded a batch at a time, and copied one at a time, when they are taken. Until its last
+    record is taken, a batch pins its files.
+    """
 
     cdef StoreReader store
     cdef str topic
@@ -339,8 +371,8 @@ cdef class RecordIterator:
     cdef _Tags tags
     cdef bint zero_copy
     cdef bint check_crc
-    cdef list batch
-    cdef Py_ssize_t at
+    cdef _Found batch  # None: nothing is found ahead
+    cdef size_t at
 
     def __cinit__(self, StoreReader store, topic, queue, start, stop, tags, zero_copy, check_crc):
         self.store = store
@@ -352,37 +384,63 @@ cdef class RecordIterator:
         self.tags = _Tags(tags)
         self.zero_copy = boolean_of("zero_copy", zero_copy)
         self.check_crc = boolean_of("check_crc", check_crc)
-        self.batch = []
 
     def __iter__(self):
         return self
 
+    @cython.nonecheck(False)  # A batch that is None is not looked into.
     def __next__(self):
+        cdef _Found batch
+        cdef rmq_found *entry
         cdef Record record
-        while self.at >= len(self.batch):
-            if not self.fill():
-                raise StopIteration
-        record = <Record>self.batch[self.at]
-        self.batch[self.at] = None
-        self.at += 1
-        if record.queue_offset >= self.stop:
-            self.batch = []
-            raise StopIteration
-        return record
 
-    cdef bint fill(self) except *:
+        while True:
+            self.store.alive()
+            batch = self.batch
+            if batch is None:
+                if not self.find():
+                    raise StopIteration
+                continue
+
+            entry = &batch.entries[self.at]
+            if entry.queue_offset >= self.stop:
+                self.close()
+                raise StopIteration
+
+            record = make_record(self.store, &entry.record, entry.queue_offset, entry.file if self.zero_copy else NULL)
+            if record is not None:
+                self.at += 1
+                if self.at == batch.count:
+                    self.batch = None
+                return record
+
+            # The log was cut after the batch was found: the queue may hold other records from here on.
+            if self.at == 0:
+                raise cut_while_read(entry.record.physical_offset)
+            self.next_offset = entry.queue_offset
+            self.batch = None
+
+    cdef bint find(self) except -1:
+        """Find the next batch; False at the end. A batch may hold nothing yet, while tags filter."""
         cdef rmq_get_result result
         cdef size_t count
+        cdef _Found batch
 
         if self.next_offset >= self.stop:
             return False
 
         # While tags filter, any number of units may have to be looked at for one record.
         count = <size_t>min(self.stop - self.next_offset, <int64_t>256)
-        self.batch = self.store.get_records(self.name, self.queue, self.next_offset,
-                                            256 if self.tags.count else count, 8 << 20, self.tags, self.zero_copy,
-                                            self.check_crc, &result)
-        self.at = 0
+        self.store.enter()
+        try:
+            batch = self.store.find_records(self.name, self.queue, self.next_offset,
+                                            256 if self.tags.count else count, 8 << 20, self.tags, self.check_crc,
+                                            &result)
+        finally:
+            self.store.leave()
+        if batch.count > 0:
+            self.at = 0
+            self.batch = batch
 
         if GET_STATUSES[result.status] is GetStatus.OFFSET_TOO_SMALL:
             raise OffsetOutOfRange(
@@ -395,6 +453,6 @@ cdef class RecordIterator:
         return True
 
     def close(self):
-        """Let go of what was read ahead."""
-        self.batch = []
+        """Let go of what was found ahead."""
+        self.batch = None
         self.next_offset = self.stop

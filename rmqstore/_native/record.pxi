@@ -118,8 +118,9 @@ cdef class Record:
     the store does not close while a `body_view` of it lives.
     """
 
-    cdef rmq_record fields
-    cdef bytes owned            # the bytes, or None with a pinned file
+    cdef rmq_record fields      # pointers lead into the two objects below, or into the pinned file
+    cdef bytes stored_body      # None with a pinned file
+    cdef bytes envelope         # what stands before and after the body; None with a pinned file
     cdef rmq_mapped_file *file
     cdef StoreHandle store            # of a pinned record: it counts views
     cdef readonly int64_t queue_offset
@@ -177,6 +178,8 @@ cdef class Record:
     @property
     def body(self):
         """The body as stored, maybe compressed: see `rmqstore.decompress`."""
+        if self.stored_body is not None:
+            return self.stored_body
         return PyBytes_FromStringAndSize(<const char *>self.fields.body, self.fields.body_size)
 
     @property
@@ -204,9 +207,19 @@ cdef class Record:
     @property
     def raw(self):
         """The whole record as it is in the commit log."""
-        if self.owned is not None:
-            return self.owned
-        return PyBytes_FromStringAndSize(<const char *>self.fields.data, self.fields.total_size)
+        cdef Py_ssize_t head, size = self.fields.total_size
+        cdef bytes whole
+        cdef char *out
+        if self.envelope is None:
+            return PyBytes_FromStringAndSize(<const char *>self.fields.data, size)
+        head = <Py_ssize_t>rmq_record_body_at(self.fields.sys_flag)
+        whole = PyBytes_FromStringAndSize(NULL, size)
+        out = PyBytes_AS_STRING(whole)
+        memcpy(out, PyBytes_AS_STRING(self.envelope), <size_t>head)
+        memcpy(out + head, self.fields.body, <size_t>self.fields.body_size)
+        head += self.fields.body_size
+        memcpy(out + head, PyBytes_AS_STRING(self.envelope) + (head - self.fields.body_size), <size_t>(size - head))
+        return whole
 
     # -- properties
 
@@ -322,28 +335,51 @@ cdef cut_while_read(int64_t physical_offset):
 
 
 @cython.nonecheck(False)  # The record is new.
-cdef Record make_record(StoreHandle store, const uint8_t *data, int32_t size, int64_t physical_offset,
-                        int64_t queue_offset, rmq_mapped_file *pinned):
-    """A record of bytes that were checked; with *pinned* it looks into the file and takes a pin of its own."""
+cdef Record make_record(StoreHandle store, const rmq_record *found, int64_t queue_offset, rmq_mapped_file *pinned):
+    """The record that was found; None when its bytes changed since.
+
+    With *pinned* it looks into the file and takes a pin of its own.
+    """
     cdef Record record = Record.__new__(Record)
-    cdef rmq_error err
-    cdef int status
 
-    if pinned != NULL:
-        record.store = store
-        rmq_mapped_file_pin(pinned)
-        record.file = pinned
-    else:
-        record.owned = PyBytes_FromStringAndSize(<const char *>data, size)
-        if not rmq_store_copy_is_whole(store.handle, <const uint8_t *>PyBytes_AS_STRING(record.owned), data,
-                                       <size_t>size):
-            raise cut_while_read(physical_offset)
-        data = <const uint8_t *>PyBytes_AS_STRING(record.owned)
-
-    status = rmq_record_decode(data, <size_t>size, physical_offset, RMQ_CHECK_FORM, &record.fields, &err)
-    if status == RMQ_END:
-        raise cut_while_read(physical_offset)
-    check(status, &err)
-
+    record.fields = found[0]
     record.queue_offset = queue_offset
+    if pinned == NULL:
+        return record if copy_bytes(store, record) else None
+    if not rmq_store_keeps_bytes(store.handle) and not rmq_record_head_is_unchanged(found):
+        return None
+
+    record.store = store
+    rmq_mapped_file_pin(pinned)
+    record.file = pinned
     return record
+
+
+@cython.nonecheck(False)  # Both are there.
+cdef bint copy_bytes(StoreHandle store, Record record) except -1:
+    """Give the record its own bytes; False when those in the log are no longer the ones that were decoded."""
+    cdef rmq_record *fields = &record.fields
+    cdef const uint8_t *data = fields.data
+    cdef const uint8_t *body = fields.body
+    cdef const uint8_t *tail = body + fields.body_size
+    cdef size_t head_size = <size_t>(body - data)
+    cdef size_t tail_size = <size_t>(data + fields.total_size - tail)
+    cdef uint8_t *envelope
+    cdef bint is_whole
+
+    record.stored_body = PyBytes_FromStringAndSize(<const char *>body, fields.body_size)
+    record.envelope = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(head_size + tail_size))
+    envelope = <uint8_t *>PyBytes_AS_STRING(record.envelope)
+    memcpy(envelope, data, head_size)
+    memcpy(envelope + head_size, tail, tail_size)
+
+    is_whole = rmq_store_keeps_bytes(store.handle) or (
+        rmq_record_is_unchanged(<const uint8_t *>PyBytes_AS_STRING(record.stored_body), body, <size_t>fields.body_size)
+        and rmq_record_is_unchanged(envelope + head_size, tail, tail_size)
+        and rmq_record_is_unchanged(envelope, data, head_size) and rmq_record_head_is_unchanged(fields))
+
+    fields.data = envelope
+    fields.body = <const uint8_t *>PyBytes_AS_STRING(record.stored_body)
+    fields.topic = <const char *>envelope + head_size + (<const uint8_t *>fields.topic - tail)
+    fields.properties = <const char *>envelope + head_size + (<const uint8_t *>fields.properties - tail)
+    return is_whole

@@ -83,9 +83,10 @@ cdef class LogScan:
         return 0
 
     def __next__(self):
-        cdef rmq_record record
+        cdef rmq_record found
         cdef rmq_error err
         cdef rmq_store *handle
+        cdef Record record
         cdef int status
 
         if self.is_over:
@@ -93,13 +94,15 @@ cdef class LogScan:
 
         handle = self.store.enter()
         try:
-            status = scan_on(&self.scan, handle, self.skips, &self.skipped, &record, &err)
+            status = scan_on(&self.scan, handle, self.skips, &self.skipped, &found, &err)
             if status == RMQ_END:
                 self.finish()
                 raise StopIteration
             check(status, &err)
-            return make_record(self.store, record.data, record.total_size, record.physical_offset, record.queue_offset,
-                               self.scan.file if self.zero_copy else NULL)
+            record = make_record(self.store, &found, found.queue_offset, self.scan.file if self.zero_copy else NULL)
+            if record is None:
+                raise cut_while_read(found.physical_offset)
+            return record
         finally:
             self.store.leave()
 

@@ -389,7 +389,7 @@ class Store(StoreInterface):
             return record
         is_stored = offset < self._next_offset(topic, queue)
         obstacle = self._settle() if is_stored else None
-        status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, False, True)
+        status, _, low, high, records = self._get(topic, queue, offset, 1, 1, None, True)
         if records and records[0].queue_offset <= offset:
             return records[0]
         if obstacle is not None and offset >= high:
@@ -414,7 +414,7 @@ class Store(StoreInterface):
         that have one of them.
         """
         status, next_offset, low, high, records = self._get(
-            topic, queue, offset, max_count, max_bytes, tags, False, True
+            topic, queue, offset, max_count, max_bytes, tags, True
         )
         return GetResult(status, records, next_offset, low, high)
 

@@ -152,7 +152,7 @@ class Store(Calls):
         found = self.ffi.new("struct rmq_found *")
         status = self.lib.rmq_store_at(self.store, physical_offset, True, found, self.error)
         self.check(status)
-        data = bytes(self.ffi.buffer(found.data, found.size))
+        data = bytes(self.ffi.buffer(found.record.data, found.record.total_size))
         self.lib.rmq_found_release(found, 1)
         return data
 

@@ -168,15 +168,11 @@ class Calls:
                 f"bounds {result.min_offset} to {result.max_offset}"
             )
 
-        record = self.ffi.new("struct rmq_record *")
-        status = self.lib.rmq_record_decode(
-            found.data, found.size, found.physical_offset, 0, record, self.error
-        )
-        self.check(status)
+        record = found.record
         body = bytes(self.ffi.buffer(record.body, record.body_size))
         self.lib.rmq_found_release(found, 1)
 
-        return int(found.physical_offset), body
+        return int(record.physical_offset), body
 
     def find(self, key: bytes, *, topic: bytes = b"orders") -> list[int]:
         """Return the physical offsets of the records with a key."""
@@ -198,7 +194,7 @@ class Calls:
         )
 
         self.check(status)
-        offsets = [int(found[i].physical_offset) for i in range(count[0])]
+        offsets = [int(found[i].record.physical_offset) for i in range(count[0])]
         self.lib.rmq_found_release(found, count[0])
         return offsets
 

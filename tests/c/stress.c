@@ -126,7 +126,8 @@ static void check_found(const struct rmq_found *found)
 {
     struct rmq_error err;
     struct rmq_record record;
-    if (rmq_record_decode(found->data, (size_t)found->size, found->physical_offset,
+    const struct rmq_record *seen = &found->record;
+    if (rmq_record_decode(seen->data, (size_t)seen->total_size, seen->physical_offset,
                           RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, &err) != RMQ_OK)
         die("record", &err);
 }
@@ -293,7 +294,7 @@ static void cut_and_go_on(struct shared *shared)
     if (rmq_store_get(shared->store, &request, &found, &result, &err) != RMQ_OK ||
         result.count != 1)
         die("get before the cut", &err);
-    int64_t at = found.physical_offset;
+    int64_t at = found.record.physical_offset;
     rmq_found_release(&found, 1);
     if (rmq_store_truncate(shared->store, at, &err) != RMQ_OK)
         die("truncate", &err);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rmqstore import (
     Message,
     NotFoundError,
     OffsetOutOfRange,
+    StoreClosedError,
     StoreConfig,
     UnsupportedStoreError,
     ViewsOpenError,
@@ -259,6 +261,53 @@ def test_record_outlives_its_store(tmp_path: Path) -> None:
 
 
 # -- by key
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_iteration_over_a_cut_goes_on_with_what_the_queue_holds_then(
+    store: rmqstore.Store, copies: bool
+) -> None:
+    places = [store.put("orders", b"old %d" % i).physical_offset for i in range(10)]
+    queue = store.queue("orders")
+    with nullcontext(queue.records()) if copies else queue.scan() as records:
+        found = [next(records).body for _ in range(3)]
+        store.truncate_to(places[6])
+        for i in range(6, 9):
+            store.put("orders", b"new %d" % i)
+        store.wait_dispatched()
+        found += [record.body for record in records]
+    assert found == [b"old %d" % i for i in range(6)] + [b"new %d" % i for i in range(6, 9)]
+
+
+def test_iteration_over_a_closed_store_says_so(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "store", **FILES) as store:
+        for i in range(3):
+            store.put("orders", b"%d" % i)
+        records = store.queue("orders").records()
+        assert next(records).body == b"0"
+    with pytest.raises(StoreClosedError):
+        next(records)
+
+
+def test_paused_iteration_reads_on_in_an_expired_file(store: rmqstore.Store) -> None:
+    for i in range(20):
+        store.put("orders", bytes((i,)) * 9000)
+    records = store.queue("orders").records(0, 3)
+    assert next(records).body[0] == 0
+    store.expire_files(1)
+    assert [record.body[0] for record in records] == [1, 2]
+
+
+def test_body_is_copied_once_and_raw_is_what_the_log_holds(store: rmqstore.Store) -> None:
+    store.put("orders", b"body", tags="A", keys=["k"])
+    store.put("orders", b"", properties={"a": "b"})
+    ours = [store.get("orders", offset=i) for i in range(2)]
+    assert ours[0].body is ours[0].body
+    assert [record.body for record in ours] == [b"body", b""]
+    assert [record.raw for record in ours] == [
+        store.read_raw(record.physical_offset, record.size) for record in ours
+    ]
+    assert (ours[0].tags, ours[0].keys, ours[1].properties["a"]) == ("A", ["k"], "b")
 
 
 def test_find_gives_the_newest_oldest_first_within_the_time_range(store: rmqstore.Store) -> None:
