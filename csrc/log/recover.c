@@ -248,7 +248,7 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
 
     recovery->dispatched_offset = recovery->start_offset;
     rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, recovery->start_offset,
-                         recovery->end_offset, RMQ_CHECK_PLACE);
+                         recovery->end_offset, RMQ_CHECK_PLACE, false);
 
     for (; left > 0 && status == RMQ_OK; --left) {
         status = rmq_scan_ahead_next(&ahead, &record, err);
@@ -573,7 +573,7 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
 
     struct rmq_scan_ahead ahead;
     rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files),
-                         checks_of(options));
+                         checks_of(options), true);
     status = survey(dispatcher, options, durable, &ahead, recovery, &last_timestamp, err);
 
     int64_t later = 0;

@@ -40,15 +40,18 @@ static void *run(void *argument)
 }
 
 void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *files, int64_t from,
-                          int64_t end, unsigned checks)
+                          int64_t end, unsigned checks, bool is_repeated)
 {
-    assert(files);
+    assert(files && from >= 0);
 
     memset(ahead, 0, sizeof *ahead);
     pthread_mutex_init(&ahead->lock, NULL);
     pthread_cond_init(&ahead->moved, NULL);
 
     ahead->checked = from;
+    ahead->kept_until = is_repeated && from <= INT64_MAX - RMQ_AHEAD_KEPT_SIZE
+                            ? from + RMQ_AHEAD_KEPT_SIZE
+                            : 0;
     rmq_scan_begin(&ahead->front, files, from, INT64_MAX, checks);
 
     if (end - from >= RMQ_AHEAD_MIN)
@@ -82,8 +85,9 @@ static void enter_file(struct rmq_scan_ahead *ahead, struct rmq_mapped_file *fil
 
     struct rmq_mapped_file *walked = ahead->walked;
     if (walked) {
-        (void)walked->vfs->advise(walked->vfs, rmq_mapped_file_base(walked), walked->size,
-                                  RMQ_ADVISE_DONT_NEED, NULL);
+        if (walked->start + walked->size > ahead->kept_until)
+            (void)walked->vfs->advise(walked->vfs, rmq_mapped_file_base(walked), walked->size,
+                                      RMQ_ADVISE_DONT_NEED, NULL);
         rmq_mapped_file_unpin(walked);
     }
 

@@ -69,12 +69,12 @@ def walk_plainly(core: Any, files: Any, start: int) -> Found:
     return found
 
 
-def walk_ahead(core: Any, files: Any, start: int) -> Found:
+def walk_ahead(core: Any, files: Any, start: int, *, is_repeated: bool = False) -> Found:
     ffi, lib = core
     ahead = ffi.new("struct rmq_scan_ahead *")
     record, error = ffi.new("struct rmq_record *"), ffi.new("struct rmq_error *")
     end = files.end_offset
-    lib.rmq_scan_ahead_begin(ahead, files, start, end, CHECK_CRC_AND_PLACE)
+    lib.rmq_scan_ahead_begin(ahead, files, start, end, CHECK_CRC_AND_PLACE, is_repeated)
     assert ahead.has_thread == (end - start >= 64 << 10)
     offsets = []
     while lib.rmq_scan_ahead_next(ahead, record, error) == 0:
@@ -119,8 +119,29 @@ def test_walk_given_up_in_the_middle_ends_its_thread(
     with opened(core, tmp_path) as files:
         ahead = ffi.new("struct rmq_scan_ahead *")
         record, error = ffi.new("struct rmq_record *"), ffi.new("struct rmq_error *")
-        lib.rmq_scan_ahead_begin(ahead, files, 0, files.end_offset, CHECK_CRC_AND_PLACE)
+        lib.rmq_scan_ahead_begin(ahead, files, 0, files.end_offset, CHECK_CRC_AND_PLACE, False)
         assert lib.rmq_scan_ahead_next(ahead, record, error) == 0
         lib.rmq_scan_ahead_finish(ahead)
         assert ahead.scan.file == ffi.NULL
         assert ahead.front.file == ffi.NULL
+
+
+def mapped_kb(path: Path) -> int:
+    """Return how much of a file is in the page tables of this process."""
+    lines = iter(Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        if line.endswith(str(path)):
+            return next(int(each.split()[1]) for each in lines if each.startswith("Rss:"))
+    raise LookupError(path)
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_pages_stay_mapped_only_for_a_walk_that_follows(
+    core: Any, tmp_path: Path, whole_log: dict[str, bytes], is_repeated: bool
+) -> None:
+    for name, data in whole_log.items():
+        (tmp_path / name).write_bytes(data)
+    with opened(core, tmp_path) as files:
+        walk_ahead(core, files, 0, is_repeated=is_repeated)
+        sizes = [mapped_kb(tmp_path / name) for name in whole_log]
+        assert all(size > 0 for size in sizes) if is_repeated else not any(sizes)

@@ -192,9 +192,10 @@ static void look_by_key(struct rmq_store *store, struct rmq_slice topic, struct 
     FUZZ_ALLOW(status, &err, FUZZ_BIT(UNSUPPORTED));
     FUZZ_REQUIRE(count <= 16);
     for (size_t i = 0; i < count; ++i) {
-        FUZZ_REQUIRE(rmq_record_decode(found[i].data, (size_t)found[i].size,
-                                       found[i].physical_offset, 0, &record, NULL) == RMQ_OK);
-        check_right(&record, found[i].physical_offset);
+        const struct rmq_record *seen = &found[i].record;
+        FUZZ_REQUIRE(rmq_record_decode(seen->data, (size_t)seen->total_size, seen->physical_offset,
+                                       0, &record, NULL) == RMQ_OK);
+        check_right(&record, seen->physical_offset);
         FUZZ_REQUIRE((size_t)record.topic_size == topic.size &&
                      memcmp(record.topic, topic.data, topic.size) == 0);
     }
@@ -255,12 +256,11 @@ static int put_one(struct rmq_store *store, struct rmq_receipt *receipt)
 static void check_stored(struct rmq_store *store, const struct rmq_receipt *receipt)
 {
     struct rmq_found found = {0};
-    struct rmq_record record;
+    const struct rmq_record *record = &found.record;
     FUZZ_REQUIRE(rmq_store_at(store, receipt->physical_offset, true, &found, NULL) == RMQ_OK);
-    FUZZ_REQUIRE(rmq_record_decode(found.data, (size_t)found.size, receipt->physical_offset, 0,
-                                   &record, NULL) == RMQ_OK);
-    FUZZ_REQUIRE(record.body_size == 4 && memcmp(record.body, "body", 4) == 0);
-    FUZZ_REQUIRE(record.queue_offset == receipt->queue_offset);
+    FUZZ_REQUIRE(record->physical_offset == receipt->physical_offset);
+    FUZZ_REQUIRE(record->body_size == 4 && memcmp(record->body, "body", 4) == 0);
+    FUZZ_REQUIRE(record->queue_offset == receipt->queue_offset);
     rmq_found_release(&found, 1);
 }
 
@@ -277,7 +277,7 @@ static void check_queued(struct rmq_store *store, const struct rmq_receipt *rece
                                       .check_crc = true};
     FUZZ_REQUIRE(rmq_store_get(store, &request, &found, &result, &err) == RMQ_OK);
     FUZZ_REQUIRE(result.count == 1);
-    FUZZ_REQUIRE(found.physical_offset == receipt->physical_offset);
+    FUZZ_REQUIRE(found.record.physical_offset == receipt->physical_offset);
     rmq_found_release(&found, 1);
 }
 
