@@ -69,6 +69,8 @@
 /* Records as columns and sums. */
 #include "columns/buffer_pool.h"
 #include "columns/columns.h"
+#include "columns/column_buffer.h"
+#include "columns/host_text.h"
 #include "columns/arrow_abi.h"
 #include "columns/arrow_export.h"
 #include "base/gate.h"

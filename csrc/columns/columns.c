@@ -7,7 +7,8 @@
 #include "base/bytes.h"
 #include "base/crc32.h"
 #include "base/hash.h"
-#include "base/utf8.h"
+#include "columns/column_buffer.h"
+#include "columns/host_text.h"
 
 /* Records whose properties are scanned together. */
 #define CHUNK 128
@@ -53,145 +54,7 @@ int rmq_columns_options_check(const struct rmq_columns_options *options, struct 
     return RMQ_OK;
 }
 
-/* ---- buffers ---- */
-
-/* Room for more bytes behind those there are; NULL without memory. The size stays. */
-static uint8_t *reserve(struct rmq_buffer *buffer, size_t more)
-{
-    if (more <= buffer->capacity - buffer->size && buffer->data)
-        return buffer->data + buffer->size;
-
-    size_t wanted = buffer->size + more;
-    assert(wanted >= more);
-    if (wanted < buffer->capacity * 2)
-        wanted = buffer->capacity * 2;
-    if (wanted < buffer->expected)
-        wanted = buffer->expected;
-
-    size_t capacity = 0;
-    uint8_t *data = rmq_buffer_take(buffer->pool, wanted, &capacity);
-    if (!data)
-        return NULL;
-
-    if (buffer->size > 0)
-        memcpy(data, buffer->data, buffer->size);
-    rmq_buffer_give(buffer->data);
-    buffer->data = data;
-    buffer->capacity = capacity;
-    assert(capacity - buffer->size >= more);
-    return data + buffer->size;
-}
-
-static bool put_bytes(struct rmq_buffer *buffer, const void *from, size_t size)
-{
-    uint8_t *to = reserve(buffer, size);
-    if (!to)
-        return false;
-
-    if (size > 0)
-        memcpy(to, from, size);
-    buffer->size += size;
-    return true;
-}
-
-static bool put_text(struct rmq_buffer *buffer, struct rmq_slice text)
-{
-    if (text.size == 0 || rmq_utf8_is_valid(text.data, text.size))
-        return put_bytes(buffer, text.data, text.size);
-
-    char *to = (char *)reserve(buffer, text.size * RMQ_UTF8_MEND_FACTOR);
-    if (!to)
-        return false;
-    buffer->size += rmq_utf8_mend(to, text.data, text.size);
-    return true;
-}
-
-/* Offsets begin with a 0 that belongs to no row. */
-static bool put_offset(struct rmq_buffer *offsets, size_t end)
-{
-    static const int32_t zero = 0;
-
-    assert(end <= INT32_MAX);
-
-    int32_t narrow = (int32_t)end;
-    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) &&
-           put_bytes(offsets, &narrow, sizeof narrow);
-}
-
-static bool put_large_offset(struct rmq_buffer *offsets, size_t end)
-{
-    static const int64_t zero = 0;
-    int64_t wide = (int64_t)end;
-    return (offsets->size > 0 || put_bytes(offsets, &zero, sizeof zero)) &&
-           put_bytes(offsets, &wide, sizeof wide);
-}
-
-static bool put_bit(struct rmq_buffer *bits, int64_t row, bool value)
-{
-    static const uint8_t zero = 0;
-    if (row % 8 == 0 && !put_bytes(bits, &zero, 1))
-        return false;
-    assert((size_t)row / 8 == bits->size - 1);
-
-    bits->data[row / 8] |= (uint8_t)(value << row % 8);
-    return true;
-}
-
 /* ---- hosts ---- */
-
-static size_t put_decimal(char *to, uint32_t value)
-{
-    char digits[10];
-    size_t count = 0;
-    do {
-        digits[count++] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-
-    assert(count > 0 && count <= sizeof digits);
-    for (size_t i = 0; i < count; ++i)
-        to[i] = digits[count - 1 - i];
-    return count;
-}
-
-static size_t put_group(char *to, uint32_t value)
-{
-    assert(value <= UINT16_MAX);
-
-    size_t size = 0;
-    for (int shift = 12; shift >= 0; shift -= 4)
-        if (shift == 0 || size > 0 || value >> shift)
-            to[size++] = "0123456789abcdef"[value >> shift & 15];
-    assert(size > 0 && size <= 4);
-    return size;
-}
-
-/* At most 8 * 5 + 1 + 1 + 11 characters. */
-static size_t host_text(const struct rmq_host *host, char *to)
-{
-    assert(host->size == 4 || host->size == 16);
-
-    size_t size = 0;
-    if (host->size == 16)
-        to[size++] = '[';
-
-    for (size_t i = 0; i < host->size; i += host->size == 16 ? 2 : 1) {
-        if (i > 0)
-            to[size++] = host->size == 16 ? ':' : '.';
-        if (host->size == 16)
-            size += put_group(to + size, (uint32_t)(host->address[i] << 8 | host->address[i + 1]));
-        else
-            size += put_decimal(to + size, host->address[i]);
-    }
-    if (host->size == 16)
-        to[size++] = ']';
-    to[size++] = ':';
-
-    if (host->port < 0)
-        to[size++] = '-';
-    return size + put_decimal(to + size,
-                              host->port < 0 ? 0u - (uint32_t)host->port : (uint32_t)host->port);
-}
 
 static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *host)
 {
@@ -199,13 +62,12 @@ static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *
                    memcmp(host->address, builder->host.address, host->size) == 0;
     if (!is_last) {
         builder->host = *host;
-        builder->host_text_size = host_text(host, builder->host_text);
+        builder->host_text_size = rmq_host_text(host, builder->host_text);
         assert(builder->host_text_size <= sizeof builder->host_text);
     }
 
-    struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
-    return put_bytes(data, builder->host_text, builder->host_text_size) &&
-           put_offset(&builder->buffers[RMQ_BUFFER_OFFSETS], data->size);
+    return rmq_buffer_put(&builder->buffers[RMQ_BUFFER_DATA], builder->host_text,
+                     builder->host_text_size);
 }
 
 /* ---- the map of properties ---- */
@@ -260,14 +122,14 @@ static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table 
 
     for (size_t i = 0; i < count; ++i) {
         pairs->slots[pairs->used[i]] = 0;
-        ok = ok && put_text(&buffers[RMQ_BUFFER_DATA], pairs->names[i]) &&
-             put_offset(&buffers[RMQ_BUFFER_OFFSETS], buffers[RMQ_BUFFER_DATA].size) &&
-             put_text(&buffers[RMQ_BUFFER_VALUE_DATA], pairs->values[i]) &&
-             put_offset(&buffers[RMQ_BUFFER_VALUE_OFFSETS], buffers[RMQ_BUFFER_VALUE_DATA].size);
+        ok = ok && rmq_buffer_put_text(&buffers[RMQ_BUFFER_DATA], pairs->names[i]) &&
+             rmq_buffer_put_offset(&buffers[RMQ_BUFFER_OFFSETS], buffers[RMQ_BUFFER_DATA].size) &&
+             rmq_buffer_put_text(&buffers[RMQ_BUFFER_VALUE_DATA], pairs->values[i]) &&
+             rmq_buffer_put_offset(&buffers[RMQ_BUFFER_VALUE_OFFSETS], buffers[RMQ_BUFFER_VALUE_DATA].size);
     }
 
     builder->entry_count += (int64_t)count;
-    return ok && put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS], (size_t)builder->entry_count);
+    return ok && rmq_buffer_put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS], (size_t)builder->entry_count);
 }
 
 /* ---- columns ---- */
@@ -350,7 +212,7 @@ struct chunk {
 #define FILL(type, expression)                                                 \
     do {                                                                       \
         struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];          \
-        type *to = (type *)(void *)reserve(data, chunk->count * sizeof(type)); \
+        type *to = (type *)(void *)rmq_buffer_reserve(data, chunk->count * sizeof(type)); \
         if (!to)                                                               \
             return false;                                                      \
         for (size_t i = 0; i < chunk->count; ++i)                              \
@@ -394,7 +256,7 @@ static bool fill_timestamp(const struct chunk *chunk, struct rmq_column_builder 
     assert(chunk->count <= CHUNK);
 
     struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
-    int64_t *to = (int64_t *)(void *)reserve(data, chunk->count * sizeof *to);
+    int64_t *to = (int64_t *)(void *)rmq_buffer_reserve(data, chunk->count * sizeof *to);
     if (!to)
         return false;
 
@@ -421,7 +283,7 @@ static bool fill_tags_code(const struct chunk *chunk, struct rmq_column_builder 
                                         180000, 240000, 300000,  360000,  420000,  480000,
                                         540000, 600000, 1200000, 1800000, 3600000, 7200000};
     struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
-    int64_t *to = (int64_t *)(void *)reserve(data, chunk->count * sizeof *to);
+    int64_t *to = (int64_t *)(void *)rmq_buffer_reserve(data, chunk->count * sizeof *to);
     if (!to)
         return false;
 
@@ -454,13 +316,17 @@ static bool fill_crc_ok(const struct chunk *chunk, struct rmq_column_builder *bu
 {
     assert(builder->column == RMQ_COLUMN_BODY_CRC_OK);
 
+    struct rmq_buffer *bits = &builder->buffers[RMQ_BUFFER_DATA];
+    int64_t row = chunk->columns->rows;
+    if (!rmq_buffer_extend_bits(bits, row, chunk->count))
+        return false;
+
     bool ok = false;
     for (size_t i = 0; i < chunk->count; ++i) {
         /* Messages of one inner batch share its sum. */
         if (i == 0 || chunk->records[i].data != chunk->records[i - 1].data)
             ok = is_body_intact(&chunk->records[i]);
-        if (!put_bit(&builder->buffers[RMQ_BUFFER_DATA], chunk->columns->rows + (int64_t)i, ok))
-            return false;
+        rmq_buffer_set_bit(bits, row + (int64_t)i, ok);
     }
     return true;
 }
@@ -474,10 +340,11 @@ static bool fill_binary(const struct chunk *chunk, struct rmq_column_builder *bu
     bool whole = builder->column == RMQ_COLUMN_RECORD;
     for (size_t i = 0; i < chunk->count; ++i) {
         const struct rmq_record *record = &chunk->records[i];
-        if (!put_bytes(data, whole ? record->data : record->body,
+        if (!rmq_buffer_put(data, whole ? record->data : record->body,
                        (size_t)(whole ? record->total_size : record->body_size)))
             return false;
-        if (!(chunk->columns->large_binary ? put_large_offset : put_offset)(offsets, data->size))
+        if (!(chunk->columns->large_binary ? rmq_buffer_put_large_offset
+                                           : rmq_buffer_put_offset)(offsets, data->size))
             return false;
     }
     return true;
@@ -488,6 +355,13 @@ static bool fill_property(const struct chunk *chunk, struct rmq_column_builder *
     assert(NEEDS_PROPERTIES >> builder->column & 1);
 
     struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
+    struct rmq_buffer *offsets = &builder->buffers[RMQ_BUFFER_OFFSETS];
+    struct rmq_buffer *validity = &builder->buffers[RMQ_BUFFER_VALIDITY];
+    int64_t row = chunk->columns->rows;
+    int32_t *ends = rmq_buffer_reserve_offsets(offsets, chunk->count);
+    if (!ends || !rmq_buffer_extend_bits(validity, row, chunk->count))
+        return false;
+
     for (size_t i = 0; i < chunk->count; ++i) {
         const struct rmq_dispatch_properties *properties = &chunk->properties[i];
         struct rmq_slice text = builder->column == RMQ_COLUMN_TAGS   ? properties->tags
@@ -495,12 +369,21 @@ static bool fill_property(const struct chunk *chunk, struct rmq_column_builder *
                                                                      : properties->unique_key;
 
         builder->null_count += !text.data;
-        if (!put_bit(&builder->buffers[RMQ_BUFFER_VALIDITY], chunk->columns->rows + (int64_t)i,
-                     text.data != NULL) ||
-            !put_text(data, text) || !put_offset(&builder->buffers[RMQ_BUFFER_OFFSETS], data->size))
+        rmq_buffer_set_bit(validity, row + (int64_t)i, text.data != NULL);
+        if (!rmq_buffer_put_text(data, text))
             return false;
+        ends[i] = (int32_t)data->size;
     }
+
+    assert(data->size <= INT32_MAX);
+    offsets->size += chunk->count * sizeof *ends;
     return true;
+}
+
+static bool put_id(struct rmq_buffer *data, const struct rmq_record *record)
+{
+    char id[RMQ_MESSAGE_ID_SIZE_MAX];
+    return rmq_buffer_put(data, id, rmq_message_id(&record->store_host, record->physical_offset, id));
 }
 
 static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *builder)
@@ -509,22 +392,23 @@ static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *buil
 
     struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
     struct rmq_buffer *offsets = &builder->buffers[RMQ_BUFFER_OFFSETS];
-    bool ok = true;
+    int32_t *ends = rmq_buffer_reserve_offsets(offsets, chunk->count);
+    bool ok = ends != NULL;
 
     for (size_t i = 0; i < chunk->count && ok; ++i) {
         const struct rmq_record *record = &chunk->records[i];
-        char id[RMQ_MESSAGE_ID_SIZE_MAX];
         if (builder->column == RMQ_COLUMN_TOPIC)
-            ok = put_text(data, (struct rmq_slice){record->topic, (size_t)record->topic_size}) &&
-                 put_offset(offsets, data->size);
+            ok = rmq_buffer_put_text(data, (struct rmq_slice){record->topic, (size_t)record->topic_size});
         else if (builder->column == RMQ_COLUMN_MESSAGE_ID)
-            ok = put_bytes(data, id,
-                           rmq_message_id(&record->store_host, record->physical_offset, id)) &&
-                 put_offset(offsets, data->size);
+            ok = put_id(data, record);
         else
             ok = put_host(builder, builder->column == RMQ_COLUMN_BORN_HOST ? &record->born_host
                                                                            : &record->store_host);
+        ends[i] = (int32_t)data->size;
     }
+
+    assert(data->size <= INT32_MAX);
+    offsets->size += ok ? chunk->count * sizeof *ends : 0;
     return ok;
 }
 
