@@ -76,6 +76,7 @@
 #include "base/gate.h"
 #include "columns/arrow_stream.h"
 #include "columns/topic_filter.h"
+#include "columns/message_filter.h"
 #include "columns/summary.h"
 #include "columns/segment.h"
 

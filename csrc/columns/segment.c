@@ -69,6 +69,7 @@ int rmq_segment_open(struct rmq_segment *segment, const struct rmq_segment_optio
                         (long long)options->file_end);
 
     segment->options = *options;
+    segment->summary.by_tag = options->sums_by_tag;
     segment->offset = options->start;
     more(segment, HEAD_SIZE_MAX);
 
@@ -330,6 +331,8 @@ static bool is_wanted(const struct rmq_segment *segment, const struct rmq_record
 {
     const struct rmq_segment_options *options = &segment->options;
     if (options->by_topic && !is_in_range(segment, message))
+        return false;
+    if (options->filter && !rmq_message_filter_accepts(options->filter, message))
         return false;
     return options->tag_count == 0 ||
            rmq_properties_have_tag(message->properties, (size_t)message->properties_size,

@@ -13,6 +13,7 @@
 #define RMQ_SEGMENT_H
 
 #include "columns/columns.h"
+#include "columns/message_filter.h"
 #include "columns/summary.h"
 #include "columns/topic_filter.h"
 #include "format/inner_batch.h"
@@ -32,6 +33,8 @@ struct rmq_segment_options {
     int64_t end_ms;
     const struct rmq_slice *tags; /* messages with one of these tags; none: all. The caller's */
     size_t tag_count;
+    const struct rmq_message_filter *filter; /* NULL: all. The caller's, as are its lists */
+    bool sums_by_tag;                        /* a sum for each tag of a queue, too */
 };
 
 enum rmq_segment_state {
@@ -95,8 +98,8 @@ struct rmq_segment {
     struct rmq_segment_origin origins[RMQ_SEGMENT_PORTION];
 };
 
-/* columns may be NULL for a segment that is only summed up. Tags must stay. RMQ_INVALID,
- * RMQ_NO_MEMORY; rmq_segment_close is due in every case. */
+/* columns may be NULL for a segment that is only summed up. Tags and filter must stay.
+ * RMQ_INVALID, RMQ_NO_MEMORY; rmq_segment_close is due in every case. */
 int rmq_segment_open(struct rmq_segment *segment, const struct rmq_segment_options *options,
                      const struct rmq_columns_options *columns, struct rmq_error *err);
 void rmq_segment_close(struct rmq_segment *segment);

@@ -25,9 +25,42 @@ void rmq_summary_destroy(struct rmq_summary *summary)
     rmq_summary_init(summary);
 }
 
-static uint64_t hash_of(const char *topic, size_t topic_size, int32_t queue_id)
+/* What a row is found by. */
+struct group {
+    struct rmq_slice topic;
+    struct rmq_slice tag; /* data is NULL without a tag */
+    int32_t queue_id;
+};
+
+static uint64_t hash_of(const struct group *group)
 {
-    return rmq_table_hash(topic, topic_size, (uint32_t)queue_id);
+    uint64_t hash =
+        rmq_table_hash(group->topic.data, group->topic.size, (uint32_t)group->queue_id);
+    return group->tag.data ? rmq_table_hash(group->tag.data, group->tag.size, (uint32_t)hash)
+                           : hash;
+}
+
+static bool is_equal(struct rmq_slice a, struct rmq_slice b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static struct group group_of_row(const struct rmq_summary_row *row)
+{
+    return (struct group){
+        {row->topic, row->topic_size}, {row->tag, row->tag_size}, row->queue_id};
+}
+
+static struct group group_of(const struct rmq_summary *summary, const struct rmq_record *message)
+{
+    assert(message->topic_size >= 0 && message->properties_size >= 0);
+
+    struct group group = {{message->topic, (size_t)message->topic_size}, {NULL, 0},
+                          message->queue_id};
+    if (summary->by_tag)
+        group.tag = rmq_properties_find(message->properties, (size_t)message->properties_size,
+                                        "TAGS");
+    return group;
 }
 
 static int grow(struct rmq_summary *summary, struct rmq_error *err)
@@ -55,8 +88,8 @@ static int grow(struct rmq_summary *summary, struct rmq_error *err)
 
     assert((summary->slot_count & (summary->slot_count - 1)) == 0);
     for (size_t i = 0; i < summary->count; ++i) {
-        const struct rmq_summary_row *row = &rows[i];
-        size_t slot = (size_t)hash_of(row->topic, row->topic_size, row->queue_id);
+        struct group group = group_of_row(&rows[i]);
+        size_t slot = (size_t)hash_of(&group);
         while (slots[slot & (summary->slot_count - 1)])
             ++slot;
         slots[slot & (summary->slot_count - 1)] = (uint32_t)i + 1;
@@ -64,24 +97,29 @@ static int grow(struct rmq_summary *summary, struct rmq_error *err)
     return RMQ_OK;
 }
 
-static int make_row(struct rmq_summary *summary, const struct rmq_record *message,
+static int make_row(struct rmq_summary *summary, const struct group *group,
                     struct rmq_summary_row **made, struct rmq_error *err)
 {
-    assert(message->topic_size >= 0 && summary->count < summary->capacity);
+    assert(summary->count < summary->capacity);
 
-    size_t topic_size = (size_t)message->topic_size;
-    char *topic = malloc(topic_size + 1);
+    struct rmq_slice from = group->topic, tag = group->tag;
+    char *topic = malloc(from.size + tag.size + 1);
     if (!topic)
-        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a topic of %zu bytes", topic_size);
+        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for a topic and a tag of %zu bytes",
+                        from.size + tag.size);
 
-    if (topic_size > 0)
-        memcpy(topic, message->topic, topic_size);
+    if (from.size > 0)
+        memcpy(topic, from.data, from.size);
+    if (tag.size > 0)
+        memcpy(topic + from.size, tag.data, tag.size);
 
     *made = &summary->rows[summary->count++];
     **made = (struct rmq_summary_row){
         .topic = topic,
-        .topic_size = topic_size,
-        .queue_id = message->queue_id,
+        .topic_size = from.size,
+        .tag = tag.data ? topic + from.size : NULL,
+        .tag_size = tag.size,
+        .queue_id = group->queue_id,
         .min_queue_offset = INT64_MAX,
         .max_queue_offset = INT64_MIN,
         .min_store_timestamp = INT64_MAX,
@@ -100,19 +138,20 @@ static int find_row(struct rmq_summary *summary, const struct rmq_record *messag
         return status;
 
     assert(summary->count < summary->capacity);
-    size_t topic_size = (size_t)message->topic_size;
+    struct group group = group_of(summary, message);
     size_t mask = summary->slot_count - 1;
-    size_t slot = (size_t)hash_of(message->topic, topic_size, message->queue_id) & mask;
+    size_t slot = (size_t)hash_of(&group) & mask;
     for (; summary->slots[slot]; slot = (slot + 1) & mask) {
         struct rmq_summary_row *row = &summary->rows[summary->slots[slot] - 1];
-        if (row->queue_id == message->queue_id && row->topic_size == topic_size &&
-            memcmp(row->topic, message->topic, topic_size) == 0) {
+        struct group other = group_of_row(row);
+        if (other.queue_id == group.queue_id && is_equal(other.topic, group.topic) &&
+            !other.tag.data == !group.tag.data && is_equal(other.tag, group.tag)) {
             *found = row;
             return RMQ_OK;
         }
     }
 
-    status = make_row(summary, message, found, err);
+    status = make_row(summary, &group, found, err);
     if (status == RMQ_OK)
         summary->slots[slot] = (uint32_t)summary->count;
     return status;

@@ -1,4 +1,4 @@
-/* summary.h -- sums of messages by topic and queue. */
+/* summary.h -- sums of messages by topic and queue and, where wanted, by tag. */
 #ifndef RMQ_SUMMARY_H
 #define RMQ_SUMMARY_H
 
@@ -14,6 +14,8 @@
 struct rmq_summary_row {
     char *topic;
     size_t topic_size;
+    const char *tag; /* NULL without a tag, and unless sums are by tag */
+    size_t tag_size;
     int32_t queue_id;
     int64_t messages;
     int64_t records;
@@ -35,6 +37,7 @@ struct rmq_summary {
     size_t capacity;
     uint32_t *slots; /* row number + 1 by hash; 0: empty */
     size_t slot_count;
+    bool by_tag; /* set before the first message */
 };
 
 void rmq_summary_init(struct rmq_summary *summary);

@@ -57,16 +57,22 @@ struct rmq_slice rmq_properties_find(const char *text, size_t size, const char *
     return found;
 }
 
+bool rmq_properties_have(const char *text, size_t size, const char *name,
+                         const struct rmq_slice *values, size_t value_count)
+{
+    assert(values || value_count == 0);
+
+    struct rmq_slice found = rmq_properties_find(text, size, name);
+    for (size_t i = 0; found.data && i < value_count; ++i)
+        if (found.size == values[i].size && memcmp(found.data, values[i].data, found.size) == 0)
+            return true;
+    return false;
+}
+
 bool rmq_properties_have_tag(const char *text, size_t size, const struct rmq_slice *tags,
                              size_t tag_count)
 {
-    assert(tags || tag_count == 0);
-
-    struct rmq_slice found = rmq_properties_find(text, size, "TAGS");
-    for (size_t i = 0; found.data && i < tag_count; ++i)
-        if (found.size == tags[i].size && memcmp(found.data, tags[i].data, found.size) == 0)
-            return true;
-    return false;
+    return rmq_properties_have(text, size, "TAGS", tags, tag_count);
 }
 
 static int64_t parse_or(struct rmq_slice text, int64_t lowest, int64_t highest, int64_t otherwise)

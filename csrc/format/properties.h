@@ -30,7 +30,10 @@ bool rmq_properties_next(const char *text, size_t size, size_t *at, struct rmq_s
 /* The value of name as a reader sees it (the last one), or a NULL slice. */
 struct rmq_slice rmq_properties_find(const char *text, size_t size, const char *name);
 
-/* Whether TAGS is one of these texts. */
+/* Whether the value of name is one of these texts. */
+bool rmq_properties_have(const char *text, size_t size, const char *name,
+                         const struct rmq_slice *values, size_t value_count);
+/* The same of TAGS. */
 bool rmq_properties_have_tag(const char *text, size_t size, const struct rmq_slice *tags,
                              size_t tag_count);
 

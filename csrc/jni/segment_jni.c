@@ -18,6 +18,7 @@
 
 #include "columns/arrow_export.h"
 #include "columns/segment.h"
+#include "jni/java_values.h"
 
 #define RMQ_JNI_CLASS "org/rmqstore/spark/NativeSegment"
 #define RMQ_TEXT(name) RMQ_TEXT_OF(name)
@@ -34,6 +35,7 @@ enum rmq_jni_flag {
     RMQ_JNI_CHECK_CRC = 1,
     RMQ_JNI_DISPATCHED_ONLY = 2,
     RMQ_JNI_BY_TOPIC = 4,
+    RMQ_JNI_SUMS_BY_TAG = 8,
 };
 
 enum rmq_jni_number {
@@ -44,10 +46,12 @@ enum rmq_jni_number {
     RMQ_JNI_END_MS,
     RMQ_JNI_MAX_ROWS,
     RMQ_JNI_MAX_BYTES,
+    RMQ_JNI_BORN_BEGIN_MS,
+    RMQ_JNI_BORN_END_MS,
     RMQ_JNI_NUMBERS,
 };
 
-/* What a step tells Java, in this order. */
+/* The results of a step, in this order. */
 enum rmq_jni_fact {
     RMQ_JNI_OFFSET,
     RMQ_JNI_NEEDED,
@@ -60,141 +64,14 @@ struct rmq_jni_segment {
     struct rmq_segment segment;
     struct rmq_slice *tags;
     size_t tag_count;
+    struct rmq_message_filter filter;
 };
-
-/* ---- errors ---- */
-
-static void throw_new(JNIEnv *env, const char *class_name, const char *text)
-{
-    assert(class_name && text);
-
-    jclass class = (*env)->FindClass(env, class_name);
-    if (class)
-        (*env)->ThrowNew(env, class, text);
-}
-
-static void throw_status(JNIEnv *env, int status, const struct rmq_error *err)
-{
-    assert(status != RMQ_OK);
-
-    if (status == RMQ_NO_MEMORY)
-        throw_new(env, "java/lang/OutOfMemoryError", err->detail);
-    else if (status == RMQ_CORRUPT)
-        throw_new(env, "org/rmqstore/spark/CorruptBytesException", err->detail);
-    else
-        throw_new(env, "java/lang/IllegalArgumentException", err->detail);
-}
-
-static void throw_no_memory(JNIEnv *env)
-{
-    throw_new(env, "java/lang/OutOfMemoryError", "no memory for a segment");
-}
-
-/* ---- what Java hands over ---- */
 
 static struct rmq_jni_segment *segment_of(jlong handle)
 {
     assert(handle != 0);
 
     return (struct rmq_jni_segment *)(intptr_t)handle;
-}
-
-static void free_slices(struct rmq_slice *slices, size_t count)
-{
-    assert(slices || count == 0);
-
-    for (size_t i = 0; slices && i < count; ++i)
-        free((void *)(uintptr_t)slices[i].data);
-    free(slices);
-}
-
-/* A copy of the bytes of a byte[]. Data is NULL, and an exception is pending, without memory. */
-static struct rmq_slice copied(JNIEnv *env, jbyteArray from)
-{
-    assert(from);
-
-    jsize size = (*env)->GetArrayLength(env, from);
-    char *copy = malloc((size_t)size + 1);
-    if (!copy) {
-        throw_no_memory(env);
-        return (struct rmq_slice){NULL, 0};
-    }
-    (*env)->GetByteArrayRegion(env, from, 0, size, (jbyte *)copy);
-    return (struct rmq_slice){copy, (size_t)size};
-}
-
-/* False: an exception is pending. */
-static bool copy_tags(JNIEnv *env, struct rmq_jni_segment *held, jobjectArray tags)
-{
-    assert(!held->tags && tags);
-
-    jsize count = (*env)->GetArrayLength(env, tags);
-    held->tags = calloc((size_t)count + 1, sizeof *held->tags);
-    if (!held->tags) {
-        throw_no_memory(env);
-        return false;
-    }
-
-    for (jsize i = 0; i < count; ++i) {
-        jbyteArray tag = (*env)->GetObjectArrayElement(env, tags, i);
-        held->tags[i] = copied(env, tag);
-        (*env)->DeleteLocalRef(env, tag);
-        if (!held->tags[i].data)
-            return false;
-        ++held->tag_count;
-    }
-    return true;
-}
-
-/* The number of the column of this name, RMQ_COLUMN_COUNT for none. */
-static int column_named(const char *name)
-{
-    assert(name);
-
-    const struct rmq_column_info *infos = rmq_column_infos();
-    int column = 0;
-    while (column < RMQ_COLUMN_COUNT && strcmp(infos[column].name, name) != 0)
-        ++column;
-    return column;
-}
-
-/* False: an exception is pending. chosen has room for RMQ_COLUMN_COUNT. */
-static bool choose_columns(JNIEnv *env, jobjectArray names, uint8_t *chosen, size_t *count)
-{
-    assert(names && chosen && count);
-
-    jsize given = (*env)->GetArrayLength(env, names);
-    if (given > RMQ_COLUMN_COUNT) {
-        throw_new(env, "java/lang/IllegalArgumentException", "more columns than there are");
-        return false;
-    }
-
-    for (jsize i = 0; i < given; ++i) {
-        jstring name = (*env)->GetObjectArrayElement(env, names, i);
-        const char *text = (*env)->GetStringUTFChars(env, name, NULL);
-        if (!text)
-            return false;
-        int column = column_named(text);
-        if (column == RMQ_COLUMN_COUNT)
-            throw_new(env, "java/lang/IllegalArgumentException", text);
-        (*env)->ReleaseStringUTFChars(env, name, text);
-        (*env)->DeleteLocalRef(env, name);
-        if (column == RMQ_COLUMN_COUNT)
-            return false;
-        chosen[i] = (uint8_t)column;
-    }
-    *count = (size_t)given;
-    return true;
-}
-
-/* The bytes of a direct buffer; NULL, with an exception pending, for any other or a shorter one. */
-static uint8_t *bytes_of(JNIEnv *env, jobject buffer, int64_t size)
-{
-    uint8_t *data = (*env)->GetDirectBufferAddress(env, buffer);
-    if (data && size >= 0 && size <= (*env)->GetDirectBufferCapacity(env, buffer))
-        return data;
-    throw_new(env, "java/lang/IllegalArgumentException", "not a direct buffer of this size");
-    return NULL;
 }
 
 /* ---- life ---- */
@@ -204,13 +81,34 @@ static void release_segment(struct rmq_jni_segment *held)
     assert(held);
 
     rmq_segment_close(&held->segment);
-    free_slices(held->tags, held->tag_count);
+    rmq_java_free_slices(held->tags, held->tag_count);
+    rmq_java_free_slices((struct rmq_slice *)(uintptr_t)held->filter.keys, held->filter.key_count);
+    free((void *)(uintptr_t)held->filter.sys_flags);
     free(held);
+}
+
+/* False: an exception is pending. */
+static bool copy_choices(JNIEnv *env, struct rmq_jni_segment *held, jobjectArray tags,
+                         jobjectArray keys, jintArray sys_flags)
+{
+    struct rmq_message_filter *filter = &held->filter;
+    held->tags = rmq_java_slices(env, tags, &held->tag_count);
+    filter->keys = held->tags ? rmq_java_slices(env, keys, &filter->key_count) : NULL;
+    filter->sys_flags =
+        filter->keys ? rmq_java_ints(env, sys_flags, &filter->sys_flag_count) : NULL;
+    return filter->sys_flags != NULL;
+}
+
+static bool is_filtered(const struct rmq_message_filter *filter)
+{
+    return filter->key_count > 0 || filter->sys_flag_count > 0 ||
+           filter->born_begin_ms != INT64_MIN || filter->born_end_ms != INT64_MAX;
 }
 
 /* columns: names, none for a segment that is only summed up; numbers: by enum rmq_jni_number. */
 static jlong JNICALL segment_open(JNIEnv *env, jclass class, jobjectArray columns,
-                                  jlongArray numbers, jint flags, jobjectArray tags)
+                                  jlongArray numbers, jint flags, jobjectArray tags,
+                                  jobjectArray keys, jintArray sys_flags)
 {
     (void)class;
     assert(columns && numbers && tags);
@@ -222,15 +120,17 @@ static jlong JNICALL segment_open(JNIEnv *env, jclass class, jobjectArray column
 
     uint8_t chosen[RMQ_COLUMN_COUNT];
     size_t count = 0;
-    if (!choose_columns(env, columns, chosen, &count))
+    if (!rmq_java_columns(env, columns, chosen, &count))
         return 0;
 
     struct rmq_jni_segment *held = calloc(1, sizeof *held);
     if (!held) {
-        throw_no_memory(env);
+        rmq_java_throw_no_memory(env);
         return 0;
     }
-    if (!copy_tags(env, held, tags)) {
+    held->filter.born_begin_ms = given[RMQ_JNI_BORN_BEGIN_MS];
+    held->filter.born_end_ms = given[RMQ_JNI_BORN_END_MS];
+    if (!copy_choices(env, held, tags, keys, sys_flags)) {
         release_segment(held);
         return 0;
     }
@@ -255,13 +155,15 @@ static jlong JNICALL segment_open(JNIEnv *env, jclass class, jobjectArray column
         .unwrap = true,
         .tags = held->tags,
         .tag_count = held->tag_count,
+        .filter = is_filtered(&held->filter) ? &held->filter : NULL,
+        .sums_by_tag = (flags & RMQ_JNI_SUMS_BY_TAG) != 0,
     };
 
     struct rmq_error err;
     int status = rmq_segment_open(&held->segment, &options, count > 0 ? &made : NULL, &err);
     if (status != RMQ_OK) {
         release_segment(held);
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
         return 0;
     }
     return (jlong)(intptr_t)held;
@@ -281,13 +183,13 @@ static void JNICALL segment_feed(JNIEnv *env, jclass class, jlong handle, jobjec
     (void)class;
     assert(buffer && size >= 0 && at >= 0);
 
-    uint8_t *data = bytes_of(env, buffer, size);
+    uint8_t *data = rmq_java_buffer(env, buffer, size);
     if (!data)
         return;
     struct rmq_error err;
     int status = rmq_segment_feed(&segment_of(handle)->segment, data, (size_t)size, at, &err);
     if (status != RMQ_OK)
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
 }
 
 static void JNICALL segment_visit(JNIEnv *env, jclass class, jlong handle, jobject buffer,
@@ -296,13 +198,13 @@ static void JNICALL segment_visit(JNIEnv *env, jclass class, jlong handle, jobje
     (void)class;
     assert(buffer && count >= 0);
 
-    uint8_t *positions = bytes_of(env, buffer, (int64_t)count * (int64_t)sizeof(int64_t));
+    uint8_t *positions = rmq_java_buffer(env, buffer, (int64_t)count * (int64_t)sizeof(int64_t));
     if (!positions)
         return;
     struct rmq_error err;
     int status = rmq_segment_visit(&segment_of(handle)->segment, positions, (size_t)count, &err);
     if (status != RMQ_OK)
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
 }
 
 /* numbers: queue id, start, stop, begin_ms and end_ms of each range; none: an unwanted topic. */
@@ -314,10 +216,10 @@ static void JNICALL segment_choose(JNIEnv *env, jclass class, jlong handle, jbyt
 
     size_t count = (size_t)(*env)->GetArrayLength(env, numbers) / RMQ_NUMBERS_PER_RANGE;
     struct rmq_queue_range *ranges = calloc(count + 1, sizeof *ranges);
-    struct rmq_slice name = copied(env, topic);
+    struct rmq_slice name = rmq_java_copy(env, topic);
     if (!ranges || !name.data) {
         if (name.data)
-            throw_no_memory(env);
+            rmq_java_throw_no_memory(env);
         free((void *)(uintptr_t)name.data);
         free(ranges);
         return;
@@ -336,7 +238,7 @@ static void JNICALL segment_choose(JNIEnv *env, jclass class, jlong handle, jbyt
     free((void *)(uintptr_t)name.data);
     free(ranges);
     if (status != RMQ_OK)
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
 }
 
 /* ---- steps ---- */
@@ -364,27 +266,10 @@ static jint JNICALL segment_fill(JNIEnv *env, jclass class, jlong handle, jlongA
     struct rmq_segment *segment = &segment_of(handle)->segment;
     enum rmq_segment_state state = RMQ_SEGMENT_OVER;
     struct rmq_error err;
-    if (!segment->has_columns) {
-        throw_new(env, "java/lang/IllegalStateException", "a segment without columns has no rows");
-        return 0;
-    }
-    int status = rmq_segment_fill(segment, &state, &err);
+    int status =
+        (segment->has_columns ? rmq_segment_fill : rmq_segment_summarize)(segment, &state, &err);
     if (status != RMQ_OK)
-        throw_status(env, status, &err);
-    return step_result(env, segment, state, facts);
-}
-
-static jint JNICALL segment_summarize(JNIEnv *env, jclass class, jlong handle, jlongArray facts)
-{
-    (void)class;
-    assert(facts);
-
-    struct rmq_segment *segment = &segment_of(handle)->segment;
-    enum rmq_segment_state state = RMQ_SEGMENT_OVER;
-    struct rmq_error err;
-    int status = rmq_segment_summarize(segment, &state, &err);
-    if (status != RMQ_OK)
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
     return step_result(env, segment, state, facts);
 }
 
@@ -395,20 +280,10 @@ static jint JNICALL segment_resync(JNIEnv *env, jclass class, jlong handle, jlon
 
     struct rmq_segment *segment = &segment_of(handle)->segment;
     if (!rmq_segment_can_resync(segment)) {
-        throw_new(env, "java/lang/IllegalStateException", "there is nothing to pass over");
+        rmq_java_throw(env, "java/lang/IllegalStateException", "there is nothing to pass over");
         return 0;
     }
     return step_result(env, segment, rmq_segment_resync(segment), facts);
-}
-
-static jbyteArray bytes_for_java(JNIEnv *env, const char *data, size_t size)
-{
-    assert(data || size == 0);
-
-    jbyteArray made = (*env)->NewByteArray(env, (jsize)size);
-    if (made)
-        (*env)->SetByteArrayRegion(env, made, 0, (jsize)size, (const jbyte *)data);
-    return made;
 }
 
 /* The topic that was asked about last. */
@@ -416,7 +291,7 @@ static jbyteArray JNICALL segment_topic(JNIEnv *env, jclass class, jlong handle)
 {
     (void)class;
     const struct rmq_slice *topic = &segment_of(handle)->segment.topic;
-    return bytes_for_java(env, topic->data, topic->size);
+    return rmq_java_bytes(env, topic->data, topic->size);
 }
 
 /* Whether the text has this number, as a word of digits. */
@@ -441,12 +316,12 @@ static jbyteArray JNICALL segment_error(JNIEnv *env, jclass class, jlong handle)
 
     char text[sizeof error->detail + 64], number[24];
     snprintf(number, sizeof number, "%lld", (long long)error->at_offset);
-    bool is_told = error->at_offset < 0 || has_number(error->detail, number);
+    bool is_named = error->at_offset < 0 || has_number(error->detail, number);
     int size = snprintf(text, sizeof text, "%s: %s%s%s%s", rmq_status_text(error->status),
-                        error->detail, is_told ? "" : " (offset ", is_told ? "" : number,
-                        is_told ? "" : ")");
+                        error->detail, is_named ? "" : " (offset ", is_named ? "" : number,
+                        is_named ? "" : ")");
     assert(size > 0 && (size_t)size < sizeof text);
-    return bytes_for_java(env, text, (size_t)size);
+    return rmq_java_bytes(env, text, (size_t)size);
 }
 
 /* ---- rows ---- */
@@ -472,7 +347,7 @@ static jlong JNICALL segment_take(JNIEnv *env, jclass class, jlong handle, jlong
     int64_t rows = columns->rows;
     struct ArrowArray *batch = calloc(1, sizeof *batch);
     if (!batch) {
-        throw_no_memory(env);
+        rmq_java_throw_no_memory(env);
         return 0;
     }
 
@@ -480,7 +355,7 @@ static jlong JNICALL segment_take(JNIEnv *env, jclass class, jlong handle, jlong
     int status = rmq_arrow_batch(columns, batch, &err);
     if (status != RMQ_OK) {
         free(batch);
-        throw_status(env, status, &err);
+        rmq_java_throw_status(env, status, &err);
         return 0;
     }
 
@@ -517,8 +392,8 @@ static void JNICALL segment_release(JNIEnv *env, jclass class, jlong number)
 
 /* ---- sums ---- */
 
-/* The topic of each row of the summary. */
-static jobjectArray JNICALL segment_topics(JNIEnv *env, jclass class, jlong handle)
+/* Topic and tag, NULL for none, of each row of the summary. */
+static jobjectArray JNICALL segment_groups(JNIEnv *env, jclass class, jlong handle)
 {
     (void)class;
     const struct rmq_summary *summary = &segment_of(handle)->segment.summary;
@@ -526,14 +401,20 @@ static jobjectArray JNICALL segment_topics(JNIEnv *env, jclass class, jlong hand
 
     jclass of_bytes = (*env)->FindClass(env, "[B");
     jobjectArray made =
-        of_bytes ? (*env)->NewObjectArray(env, (jsize)summary->count, of_bytes, NULL) : NULL;
+        of_bytes ? (*env)->NewObjectArray(env, (jsize)summary->count * 2, of_bytes, NULL) : NULL;
     for (size_t i = 0; made && i < summary->count; ++i) {
         const struct rmq_summary_row *row = &summary->rows[i];
-        jbyteArray topic = bytes_for_java(env, row->topic, row->topic_size);
+        jbyteArray topic = rmq_java_bytes(env, row->topic, row->topic_size);
         if (!topic)
             return NULL;
-        (*env)->SetObjectArrayElement(env, made, (jsize)i, topic);
+        (*env)->SetObjectArrayElement(env, made, (jsize)i * 2, topic);
         (*env)->DeleteLocalRef(env, topic);
+
+        jbyteArray tag = row->tag ? rmq_java_bytes(env, row->tag, row->tag_size) : NULL;
+        if (row->tag && !tag)
+            return NULL;
+        (*env)->SetObjectArrayElement(env, made, (jsize)i * 2 + 1, tag);
+        (*env)->DeleteLocalRef(env, tag);
     }
     return made;
 }
@@ -573,9 +454,9 @@ static jint JNICALL unit_positions(JNIEnv *env, jclass class, jobject units, jin
     (void)class;
     assert(units && out && count >= 0);
 
-    uint8_t *from = bytes_of(env, units, (int64_t)count * 20);
+    uint8_t *from = rmq_java_buffer(env, units, (int64_t)count * 20);
     /* The core writes before it checks, so there is room for one more. */
-    uint8_t *to = from ? bytes_of(env, out, ((int64_t)count + 1) * (int64_t)sizeof(int64_t)) : NULL;
+    uint8_t *to = from ? rmq_java_buffer(env, out, ((int64_t)count + 1) * (int64_t)sizeof(int64_t)) : NULL;
     if (!to)
         return 0;
     return (jint)rmq_unit_positions(from, (size_t)count, start, stop, (int64_t *)(void *)to);
@@ -590,19 +471,18 @@ static jstring JNICALL version(JNIEnv *env, jclass class)
 /* ---- names ---- */
 
 static char *const METHODS[][2] = {
-    {"open", "([Ljava/lang/String;[JI[[B)J"},
+    {"open", "([Ljava/lang/String;[JI[[B[[B[I)J"},
     {"close", "(J)V"},
     {"feed", "(JLjava/nio/ByteBuffer;IJ)V"},
     {"visit", "(JLjava/nio/ByteBuffer;I)V"},
     {"choose", "(J[B[J)V"},
     {"fill", "(J[J)I"},
-    {"summarize", "(J[J)I"},
     {"resync", "(J[J)I"},
     {"topic", "(J)[B"},
     {"error", "(J)[B"},
     {"take", "(J[J)J"},
     {"release", "(J)V"},
-    {"topics", "(J)[[B"},
+    {"groups", "(J)[[B"},
     {"sums", "(J)[J"},
     {"unitPositions", "(Ljava/nio/ByteBuffer;IJJLjava/nio/ByteBuffer;)I"},
     {"version", "()Ljava/lang/String;"},
@@ -622,13 +502,12 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *machine, void *reserved)
         (void *)segment_visit,
         (void *)segment_choose,
         (void *)segment_fill,
-        (void *)segment_summarize,
         (void *)segment_resync,
         (void *)segment_topic,
         (void *)segment_error,
         (void *)segment_take,
         (void *)segment_release,
-        (void *)segment_topics,
+        (void *)segment_groups,
         (void *)segment_sums,
         (void *)unit_positions,
         (void *)version,

@@ -234,7 +234,6 @@ class Options:
         "auto",
         codec=of.one_of("auto", "jvm", "python"),
         help="who reads: `jvm`, `python`, or `auto` for the JVM where it can, above",
-        effect="batch",
     )
     max_bytes_per_trigger: int | None = _option(
         "maxBytesPerTrigger",

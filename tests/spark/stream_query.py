@@ -27,10 +27,11 @@ def follow(
     *,
     ends: bool,
     batch_bytes: int = BATCH_BYTES,
+    reader: str = "auto",
 ) -> StreamingQuery:
     """Start a query that writes each message to *sink*; with *ends* it ends with what is there."""
-    reader = spark.readStream.format("rmqstore").options(**OPTIONS)
-    rows = reader.option("maxBytesPerTrigger", batch_bytes).load(path)
+    stream = spark.readStream.format("rmqstore").options(**OPTIONS).option("reader", reader)
+    rows = stream.option("maxBytesPerTrigger", batch_bytes).load(path)
     writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
     if ends:
         writer = writer.trigger(availableNow=True)

@@ -41,6 +41,19 @@ def test_equal_texts_and_numbers_choose_topics_queues_and_tags() -> None:
     assert effects == ["exact"] * 4
 
 
+def test_keys_sys_flags_and_born_times_are_compared_in_the_core() -> None:
+    conditions, effects = push(
+        condition("IS_NOT_NULL", "keys"),
+        condition("=", "keys", "k1"),
+        condition("IN", "sysFlag", 0, 8, type_="int"),
+        condition("<", "bornTimestamp", 5001, type_="timestamp"),
+    )
+    assert conditions == Conditions(
+        keys=frozenset(["k1"]), sys_flags=frozenset([0, 8]), born_ms=(EVER[0], 6)
+    )
+    assert effects == ["exact"] * 4
+
+
 def test_conditions_on_one_column_are_all_in_force() -> None:
     conditions, _ = push(condition("IN", "topic", "a", "b"), condition("IN", "topic", "b", "c"))
     assert conditions.topics == {"b"}
@@ -91,7 +104,8 @@ def test_a_literal_may_come_first() -> None:
     [
         condition("=", "topic", "bad \ufffd bytes"),
         condition("=", "tags", ""),
-        condition("=", "keys", "k1"),
+        condition("=", "keys", ""),
+        condition("=", "sysFlag", 2**31, type_="bigint"),
         condition("=", "topic", None),
         condition(">", "queueOffset", 2**62, type_="bigint"),
         condition("IS_NOT_NULL", "tags"),
@@ -150,6 +164,9 @@ def test_counts_and_bounds_are_sums_by_topic_and_queue() -> None:
         ("messages", "max_store_timestamp"),
         "`queueId` INT, `topic` STRING, `value0` BIGINT, `value1` TIMESTAMP",
     )
+    assert sums(("count", None), groups=("tags",)) == Sums(
+        ("tags",), ("messages",), "`tags` STRING, `value0` BIGINT"
+    )
     kafka = sums(("min", "offset"), groups=("partition",), columnNames="kafka")
     assert kafka == Sums(("queue_id",), ("min_queue_offset",), "`partition` INT, `value0` BIGINT")
 
@@ -162,7 +179,8 @@ def test_counts_and_bounds_are_sums_by_topic_and_queue() -> None:
         (("min", "topic"), ()),
         (("max", "size"), ()),
         (("other", None), ()),
-        (("count", None), ("tags",)),
+        (("min", "bornTimestamp"), ()),
+        (("count", None), ("keys",)),
         (("count", None), (None,)),
     ],
 )
@@ -272,6 +290,8 @@ def test_a_topic_of_an_option_is_read_by_its_queues_and_one_of_a_condition_is_no
         splits = [split for each in planned["partitions"] for split in each["splits"]]
         assert all((split["units"] is not None) == is_by_units for split in splits)
     assert by_option["bytes"] < by_condition["bytes"] / 5
+    assert by_condition["rows"] == 105
+    assert 0 < by_option["rows"] < 30
 
 
 def test_a_not_null_column_has_no_place_for_damage(root: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstore[spark]")
 
+from rmqstore.spark.jvm import jar_path
 from tests.spark.stream_query import follow
 from tests.spark.streaming import messages, open_store
 from tests.support.effort import rounds
@@ -38,16 +39,22 @@ def _numbers(spark: SparkSession, sink: Path) -> list[int]:
     return sorted(int(bytes(row.body).partition(b":")[0]) for row in rows)
 
 
-def test_available_now_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_available_now_goes_on_from_its_checkpoint_with_either_reader(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     path, sink, checkpoint = (str(tmp_path / name) for name in ("a.store", "sink", "checkpoint"))
     counts = []
+    readers = ("python", "jvm", "python") if jar_path() is not None else ("python", "python")
     with open_store(tmp_path / "a.store") as store:
-        for first in (0, 400):
+        for number, reader in enumerate(readers):
+            first = 400 * number
             store.put_many(messages(400, first=first))
             store.wait_dispatched()
             store.flush()
-            query = follow(spark, path, sink, checkpoint, ends=True)
+            query = follow(spark, path, sink, checkpoint, ends=True, reader=reader)
             assert query.awaitTermination(WAIT_SECONDS)
+            scan = query._jsq.explainInternal(False)
+            assert ("(JVM)" in scan) == (reader == "jvm")
             counts.append([each.numInputRows for each in query.recentProgress])
             assert _numbers(spark, tmp_path / "sink") == list(range(first + 400))
     for batches in counts:

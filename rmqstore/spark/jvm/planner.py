@@ -1,4 +1,4 @@
-"""The answers to what the reader in the JVM asks on the driver: lines of JSON in, lines out.
+"""Answers the requests of the reader in the JVM on the driver: lines of JSON in, lines out.
 
     {"call": "schema", "options": {...}}                      {"ddl": "`topic` STRING, ..."}
     {"call": "reader", "options": {...}}                      {"reader": "jvm"}
@@ -8,6 +8,7 @@
                                                               {"sums": {...}}, null for none
     {"call": "plan",   "options": {...}, "conditions": [...],
      "columns": [...], "schema": [[name, type, nullable]]}    what org.rmqstore.spark.Plan holds
+    {"call": "stream", "do": "open", ...}                     see rmqstore.spark.jvm.streams
 
 Each request names its release. An error is {"error": class, "text": message}. The process ends with
 its standard input.
@@ -18,26 +19,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from typing import Any
 
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.spark import schema, texts
 from rmqstore.spark.files import expand, is_local
+from rmqstore.spark.jvm.plans import partition_of, reading_of
+from rmqstore.spark.jvm.streams import Streams
 from rmqstore.spark.options import Options
-from rmqstore.spark.read import sizes
-from rmqstore.spark.read.conditions import Conditions, pushed, sums_of
+from rmqstore.spark.read.conditions import pushed, sums_of
 from rmqstore.spark.read.layout import Layout
 from rmqstore.spark.read.partitions import plan
-from rmqstore.spark.read.queue_ranges import ranges_of
-from rmqstore.spark.read.ranges import Partition, QueueRange, Split
+from rmqstore.spark.read.splitting import LIGHT_PREFIX
 
 __all__ = ["answer", "serve"]
-
-_UNNAMED = "\0"
-"""A topic that no option names."""
 
 
 def serve() -> None:
@@ -52,7 +51,7 @@ def serve() -> None:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to one request, an error of the package's as part of it."""
     try:
-        release = metadata.version("rmqstore")
+        release = _release()
         if request["release"] != release:
             raise ArgumentError(
                 f"the jar is of rmqstore {request['release']}, the Python package of the driver of "
@@ -61,6 +60,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return _CALLS[request["call"]](request)
     except StoreError as error:
         return {"error": type(error).__name__, "text": str(error)}
+
+
+@cache
+def _release() -> str:
+    """Return the package's release: finding it takes longer than most answers."""
+    return metadata.version("rmqstore")
 
 
 def _schema(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,11 +114,25 @@ def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
         Layout.of(root, up_to=options.up_to) for path in options.paths for root in expand(path)
     ]
     partitions = plan(layouts, options, conditions=conditions).partitions
+    size = sum(split.weight for each in partitions for split in each.splits)
     return {
-        "reading": _reading(options, conditions, request["columns"]),
-        "partitions": [_partition(each) for each in partitions],
-        "bytes": sum(split.weight for each in partitions for split in each.splits),
+        "reading": reading_of(options, conditions, request["columns"]),
+        "partitions": [partition_of(each) for each in partitions],
+        "bytes": size,
+        "rows": _estimated_rows(layouts, size),
     }
+
+
+def _estimated_rows(layouts: Sequence[Layout], size: int) -> int | None:
+    """Return about how many rows *size* bytes of the logs have, None where no queue counts them."""
+    messages = sum(
+        queue.end - queue.start
+        for layout in layouts
+        for queue in layout.queues or ()
+        if not queue.topic.startswith(LIGHT_PREFIX)
+    )
+    total = sum(layout.readable_end - layout.start for layout in layouts)
+    return messages * size // total if messages and total else None
 
 
 def _check_nulls(fields: Sequence[tuple[str, str, bool]]) -> None:
@@ -122,95 +141,13 @@ def _check_nulls(fields: Sequence[tuple[str, str, bool]]) -> None:
             raise ArgumentError(texts.NOT_NULL.format(column=name))
 
 
-def _reading(options: Options, conditions: Conditions, columns: Sequence[str]) -> dict[str, Any]:
-    tags = options.tags if conditions.tags is None else conditions.tags
-    return {
-        "columns": [
-            {"name": name, "nativeName": schema.native_of(name, kafka=options.kafka_names)}
-            for name in columns
-        ],
-        "batchRows": sizes.BATCH_ROWS,
-        "batchBytes": options.batch_bytes,
-        "checkCrc": options.check_crc,
-        "dispatchedOnly": options.by_topic,
-        "byTopic": options.by_topic or conditions.by_topic,
-        "beginMs": max(options.begin_ms, conditions.store_ms[0]),
-        "endMs": min(options.end_ms, conditions.store_ms[1]),
-        "tags": sorted(tags or ()),
-        "topics": [
-            {"topic": topic, "ranges": _numbers(ranges_of(options, topic, conditions))}
-            for topic in _named_topics(options, conditions)
-        ],
-        "others": _numbers(ranges_of(options, _UNNAMED, conditions)),
-        "onCorrupt": options.on_corrupt,
-        "failOnDataLoss": options.fail_on_data_loss,
-        "windowBytes": sizes.LOCAL_WINDOW_BYTES,
-        "gapBytes": sizes.LOCAL_GAP_BYTES,
-        "recordBytes": sizes.RECORD_BYTES,
-        "texts": {
-            "cut": texts.CUT,
-            "damage": texts.DAMAGE,
-            "gone": texts.GONE,
-            "leftOut": texts.LEFT_OUT,
-            "lost": texts.LOST,
-            "missing": texts.MISSING,
-            "shortUnits": texts.SHORT_UNITS,
-            "unwritten": texts.UNWRITTEN,
-        },
-    }
-
-
-def _named_topics(options: Options, conditions: Conditions) -> list[str]:
-    bounds = (
-        options.assign,
-        options.starting_offsets,
-        options.ending_offsets,
-        options.starting_ms_by_queue,
-        options.ending_ms_by_queue,
-    )
-    named = [*(options.topics or ()), *(conditions.topics or ())]
-    named += [topic for each in bounds if isinstance(each, dict) for topic in each]
-    return list(dict.fromkeys(named))
-
-
-def _numbers(ranges: Sequence[QueueRange] | None) -> list[int]:
-    return [number for each in ranges or () for number in each]
-
-
-def _partition(partition: Partition) -> dict[str, Any]:
-    return {"splits": [_split(each) for each in partition.splits]}
-
-
-def _split(split: Split) -> dict[str, Any]:
-    units = split.units
-    return {
-        "store": split.store,
-        "path": split.file.path,
-        "fileStart": split.file.start,
-        "start": split.start,
-        "stop": split.stop,
-        "reach": split.reach,
-        "units": None
-        if units is None
-        else [
-            {
-                "path": each.path,
-                "fileSize": each.file_size,
-                "first": each.first,
-                "stop": each.stop,
-                "unitSize": each.unit_size,
-            }
-            for each in units
-        ],
-    }
-
-
-_CALLS = {
+_CALLS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "aggregate": _aggregate,
     "plan": _plan,
     "push": _push,
     "reader": _reader,
     "schema": _schema,
+    "stream": Streams(),
 }
 
 

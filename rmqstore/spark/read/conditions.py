@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from rmqstore.spark.options import Options
 from rmqstore.spark.schema import ddl, native_of
@@ -31,6 +31,10 @@ _MENDED = "\ufffd"
 
 _MIRRORED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NULLABLE = {"tags", "keys", "unique_key"}
+_GROUPS = {"topic", "queue_id", "tags"}
+"""The core's columns that it sums up by."""
+_SUMMED = {"queue_offset", "physical_offset", "store_timestamp"}
+"""Those whose least and greatest values it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,12 @@ class Conditions:
     topics: frozenset[str] | None = None
     queues: frozenset[int] | None = None
     tags: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    sys_flags: frozenset[int] | None = None
     queue_offsets: Interval = _EVER
     physical_offsets: Interval = _EVER
     store_ms: Interval = _EVER
+    born_ms: Interval = _EVER
 
     @property
     def by_topic(self) -> bool:
@@ -57,8 +64,8 @@ class Conditions:
     @property
     def excludes_all(self) -> bool:
         """Whether no message can fit."""
-        chosen = (self.topics, self.queues, self.tags)
-        bounds = (self.queue_offsets, self.physical_offsets, self.store_ms)
+        chosen = (self.topics, self.queues, self.tags, self.keys, self.sys_flags)
+        bounds = (self.queue_offsets, self.physical_offsets, self.store_ms, self.born_ms)
         return any(each is not None and not each for each in chosen) or any(
             first >= stop for first, stop in bounds
         )
@@ -80,9 +87,10 @@ def pushed(given: Sequence[Mapping[str, Any]], options: Options) -> tuple[Condit
 
     if conditions.tags is not None and options.tags is not None:
         conditions = replace(conditions, tags=conditions.tags & {*options.tags})
-    if conditions.tags is not None and options.on_corrupt != "row":
+    chosen = {name for name in ("tags", "keys") if getattr(conditions, name) is not None}
+    if chosen and options.on_corrupt != "row":
         for number, each in enumerate(given):
-            if each["name"] == "IS_NOT_NULL" and _native(each["arguments"][0], options) == "tags":
+            if each["name"] == "IS_NOT_NULL" and _native(each["arguments"][0], options) in chosen:
                 effects[number] = "exact"
     return conditions, effects
 
@@ -105,7 +113,7 @@ def sums_of(given: Mapping[str, Any], options: Options) -> Sums | None:
     kafka = options.kafka_names
     groups = [None if name is None else native_of(name, kafka=kafka) for name in given["groups"]]
     values = [_sum(each, kafka=kafka) for each in given["functions"]]
-    if not all(group in ("topic", "queue_id") for group in groups) or None in values:
+    if not all(group in _GROUPS for group in groups) or None in values:
         return None
 
     fields = [ddl([name], kafka=kafka) for name in given["groups"]]
@@ -122,7 +130,7 @@ def _sum(function: Mapping[str, Any], *, kafka: bool) -> str | None:
     native = None if column is None else native_of(column, kafka=kafka)
     if name == "count" and ("column" not in function or (native and native not in _NULLABLE)):
         return "messages"
-    if name in ("min", "max") and native in _BOUNDED:
+    if name in ("min", "max") and native in _SUMMED:
         return f"{name}_{native}"
     return None
 
@@ -189,10 +197,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX
 
 
+def _is_int32(value: object) -> bool:
+    return _is_number(value) and -(2**31) <= cast(int, value) < 2**31
+
+
 _CHOSEN: dict[str, tuple[str, Callable[[object], bool]]] = {
     "topic": ("topics", _is_text),
     "queue_id": ("queues", _is_number),
     "tags": ("tags", _is_text),
+    "keys": ("keys", _is_text),
+    "sys_flag": ("sys_flags", _is_int32),
 }
 """By the core's column: the field that it narrows by equality, and which values can."""
 
@@ -201,5 +215,6 @@ _BOUNDED = {
     "physical_offset": ("physical_offsets", 1, "partly"),
     # Microseconds in Spark, milliseconds in a store.
     "store_timestamp": ("store_ms", 1000, "exact"),
+    "born_timestamp": ("born_ms", 1000, "exact"),
 }
 """By the core's column: the field that comparisons narrow, Spark's unit, and their effect."""

@@ -16,11 +16,11 @@ from rmqstore.spark.read.ranges import FileRange, Split
 from rmqstore.spark.read.records import Log, LogFile, split_boundaries
 from rmqstore.spark.read.units import QueueFiles, Units
 
-__all__ = ["Splitter", "Times"]
+__all__ = ["LIGHT_PREFIX", "Splitter", "Times"]
 
 _GUIDES = 8
 _PROBED_QUEUES = 64
-_LIGHT_PREFIX = "%LMQ%"
+LIGHT_PREFIX = "%LMQ%"
 """Queues of such topics show records of other topics."""
 _WALKED_BELOW = 64 << 10
 """Splits smaller than this are cut exactly, at the cost of a look at every record."""
@@ -78,7 +78,7 @@ class Splitter:
             (
                 queue
                 for queue in layout.queues or ()
-                if queue.topic not in layout.doubtful and not queue.topic.startswith(_LIGHT_PREFIX)
+                if queue.topic not in layout.doubtful and not queue.topic.startswith(LIGHT_PREFIX)
             ),
             key=lambda queue: queue.start_unit - queue.end_unit,
         )

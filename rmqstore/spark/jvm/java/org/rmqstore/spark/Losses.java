@@ -15,7 +15,7 @@ final class Losses {
     private final Plan.Reading reading;
     private final Texts texts;
     private final List<String> gone = new ArrayList<>();
-    private List<Damage> untold = new ArrayList<>();
+    private List<Damage> unreported = new ArrayList<>();
     private Damage first;
     private long count;
     private long bytes;
@@ -36,7 +36,7 @@ final class Losses {
         ++count;
         bytes += damage.size();
         if (reading.onCorrupt().equals("row")) {
-            untold.add(damage);
+            unreported.add(damage);
         }
     }
 
@@ -56,14 +56,14 @@ final class Losses {
     }
 
     /** How many places have no row yet. */
-    int untold() {
-        return untold.size();
+    int unreported() {
+        return unreported.size();
     }
 
-    /** Returns the damage without a row, as told from here on. */
+    /** Returns the damage without a row and counts it as reported. */
     List<Damage> taken() {
-        List<Damage> taken = untold;
-        untold = new ArrayList<>();
+        List<Damage> taken = unreported;
+        unreported = new ArrayList<>();
         return taken;
     }
 

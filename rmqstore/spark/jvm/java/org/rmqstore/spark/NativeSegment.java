@@ -28,8 +28,9 @@ public final class NativeSegment {
     static final int CHECK_CRC = 1;
     static final int DISPATCHED_ONLY = 2;
     static final int BY_TOPIC = 4;
+    static final int SUMS_BY_TAG = 8;
 
-    /** Places of what a step tells. */
+    /** Indexes of the results of a step. */
     static final int OFFSET = 0;
 
     static final int NEEDED = 1;
@@ -53,8 +54,10 @@ public final class NativeSegment {
         return HELD.get();
     }
 
-    static long opened(String[] columns, long[] numbers, int flags, byte[][] tags) {
-        long handle = open(columns, numbers, flags, tags);
+    static long opened(
+            String[] columns, long[] numbers, int flags, byte[][] tags, byte[][] keys,
+            int[] sysFlags) {
+        long handle = open(columns, numbers, flags, tags, keys, sysFlags);
         HELD.incrementAndGet();
         return handle;
     }
@@ -76,7 +79,9 @@ public final class NativeSegment {
         release(batch);
     }
 
-    private static native long open(String[] columns, long[] numbers, int flags, byte[][] tags);
+    private static native long open(
+            String[] columns, long[] numbers, int flags, byte[][] tags, byte[][] keys,
+            int[] sysFlags);
 
     private static native void close(long handle);
 
@@ -90,11 +95,11 @@ public final class NativeSegment {
 
     static native void choose(long handle, byte[] topic, long[] ranges);
 
+    /** Adds rows to the batch, or messages to the sums of a segment without columns. */
     static native int fill(long handle, long[] facts);
 
-    static native int summarize(long handle, long[] facts);
-
-    static native byte[][] topics(long handle);
+    /** Topic and tag, null for none, of each sum. */
+    static native byte[][] groups(long handle);
 
     static native long[] sums(long handle);
 

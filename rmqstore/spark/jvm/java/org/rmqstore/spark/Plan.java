@@ -24,6 +24,9 @@ final class Plan {
     /** What one task reads. */
     record Partition(Split[] splits) implements InputPartition {}
 
+    /** What one task of a stream reads, and how: starting options may choose in a part only. */
+    record StreamPartition(Reading reading, Split[] splits) implements InputPartition {}
+
     /** Which messages of a topic are wanted, as five numbers for each range of a queue. */
     record Topic(String topic, long[] ranges) implements Serializable {}
 
@@ -34,6 +37,7 @@ final class Plan {
     record Reading(
             Column[] columns, long batchRows, long batchBytes, boolean checkCrc,
             boolean dispatchedOnly, boolean byTopic, long beginMs, long endMs, String[] tags,
+            String[] keys, int[] sysFlags, long bornBeginMs, long bornEndMs,
             Topic[] topics, long[] others, String onCorrupt, boolean failOnDataLoss,
             int windowBytes, int gapBytes, int recordBytes, Map<String, String> texts)
             implements Serializable {}
@@ -41,6 +45,6 @@ final class Plan {
     /** What tasks sum up instead of giving rows, by the core's names: groups, then values. */
     record Sums(String[] groups, String[] values, String ddl) implements Serializable {}
 
-    /** A planned query. */
-    record Query(Reading reading, Partition[] partitions, long bytes) {}
+    /** A planned query; rows: an estimate, null where there is none. */
+    record Query(Reading reading, Partition[] partitions, long bytes, Long rows) {}
 }

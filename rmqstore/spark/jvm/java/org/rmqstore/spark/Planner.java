@@ -17,7 +17,7 @@ import java.util.Optional;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * The Python process on the driver that knows options, columns, push-down and plans.
+ * A Python process on the driver that validates options, chooses columns and conditions, and plans.
  *
  * <p>One line of JSON goes in and one comes out. A process is kept for the next query and ends with
  * this machine, which closes its standard input. Queries planned at the same time have a process
@@ -52,20 +52,39 @@ final class Planner {
                 new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
     }
 
-    /** A request for {@link #ask}, with the options of a query. */
-    static ObjectNode request(String call, Map<String, String> options) {
+    /** A request for {@link #ask} or {@link #checked}. */
+    static ObjectNode request(String call) {
         ObjectNode request = JSON.createObjectNode();
         request.put("call", call);
         request.put("release", NativeSegment.release());
+        return request;
+    }
+
+    /** The same with the options of a query. */
+    static ObjectNode request(String call, Map<String, String> options) {
+        ObjectNode request = request(call);
         request.set("options", JSON.valueToTree(options));
         return request;
     }
 
-    /** Returns the answer; throws what the planner raised. */
+    /** Returns the answer of any planner; throws what the planner raised. */
     static JsonNode ask(ObjectNode request) {
-        Planner planner = idle().orElseGet(() -> new Planner(executable()));
-        JsonNode answer = planner.answer(request);
-        planner.keep();
+        Planner planner = taken();
+        try {
+            return planner.checked(request);
+        } finally {
+            planner.keep();
+        }
+    }
+
+    /** A planner that is used by the caller alone until {@link #keep}. */
+    static Planner taken() {
+        return idle().orElseGet(() -> new Planner(executable()));
+    }
+
+    /** Returns the answer; throws what the planner raised. */
+    JsonNode checked(ObjectNode request) {
+        JsonNode answer = answer(request);
         if (answer.has("error")) {
             throw new StoreException(
                     answer.get("error").asText(), answer.get("text").asText());
@@ -73,7 +92,7 @@ final class Planner {
         return answer;
     }
 
-    /** Returns an answer as what it stands for. */
+    /** Returns an answer as a value of this type. */
     static <T> T read(JsonNode answer, Class<T> type) {
         try {
             return JSON.treeToValue(answer, type);
@@ -96,7 +115,8 @@ final class Planner {
         return Optional.empty();
     }
 
-    private void keep() {
+    /** Ends the use of a planner, which serves later queries unless its process has ended. */
+    void keep() {
         synchronized (IDLE) {
             if (IDLE.size() < KEPT) {
                 IDLE.push(this);

@@ -13,7 +13,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * The format "rmqstore" where a session has this jar.
  *
- * <p>Batch queries are read here; what the planner leaves to Python, streams and writing go to the
+ * <p>Queries are read here. Writing, and reads with options that only Python has, are passed to the
  * Python source of the same name.
  */
 public final class RmqStoreProvider implements SessionConfigSupport, DataSourceRegister {

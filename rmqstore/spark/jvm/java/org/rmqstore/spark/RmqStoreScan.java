@@ -10,7 +10,6 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
-import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -27,7 +26,6 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
     private final ArrayNode conditions;
     private final int limit;
     private final Plan.Sums sums;
-    private final ScanBuilder inPython;
     private boolean isStream;
     private Plan.Query planned;
 
@@ -38,8 +36,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
             Predicate[] pushed,
             ArrayNode conditions,
             int limit,
-            Plan.Sums sums,
-            ScanBuilder inPython) {
+            Plan.Sums sums) {
         this.schema = schema;
         this.wanted = wanted;
         this.options = options;
@@ -47,7 +44,6 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
         this.conditions = conditions;
         this.limit = limit;
         this.sums = sums;
-        this.inPython = inPython;
     }
 
     @Override
@@ -69,7 +65,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
 
     @Override
     public ColumnarSupportMode columnarSupportMode() {
-        return isStream || sums != null
+        return sums != null
                 ? ColumnarSupportMode.UNSUPPORTED
                 : ColumnarSupportMode.SUPPORTED;
     }
@@ -82,12 +78,13 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
         isStream = true;
-        return inPython.build().toMicroBatchStream(checkpointLocation);
+        return new RmqStoreStream(wanted, options);
     }
 
     @Override
     public Statistics estimateStatistics() {
         long bytes = isStream ? -1 : query().bytes();
+        Long rows = isStream ? null : query().rows();
         return new Statistics() {
             @Override
             public OptionalLong sizeInBytes() {
@@ -96,7 +93,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
 
             @Override
             public OptionalLong numRows() {
-                return OptionalLong.empty();
+                return rows == null ? OptionalLong.empty() : OptionalLong.of(rows);
             }
         };
     }

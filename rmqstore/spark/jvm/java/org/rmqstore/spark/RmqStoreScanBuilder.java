@@ -16,7 +16,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Collects what Spark tells of a query. Which conditions narrow a read is the planner's to say. */
+/** Collects the columns, conditions and sums of a query. The planner decides which ones narrow it. */
 final class RmqStoreScanBuilder
         implements ScanBuilder,
                 SupportsPushDownRequiredColumns,
@@ -25,7 +25,6 @@ final class RmqStoreScanBuilder
                 SupportsPushDownLimit {
     private final StructType schema;
     private final CaseInsensitiveStringMap options;
-    private final ScanBuilder inPython;
     private StructType wanted;
     private Predicate[] pushed = {};
     private ArrayNode conditions = Planner.JSON.createArrayNode();
@@ -33,10 +32,9 @@ final class RmqStoreScanBuilder
     private Plan.Sums sums;
 
     RmqStoreScanBuilder(
-            StructType schema, CaseInsensitiveStringMap options, ScanBuilder inPython) {
+            StructType schema, CaseInsensitiveStringMap options) {
         this.schema = schema;
         this.options = options;
-        this.inPython = inPython;
         this.wanted = schema;
     }
 
@@ -106,6 +104,6 @@ final class RmqStoreScanBuilder
 
     @Override
     public Scan build() {
-        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, sums, inPython);
+        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, sums);
     }
 }

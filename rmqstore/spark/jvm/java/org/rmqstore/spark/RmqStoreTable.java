@@ -42,10 +42,9 @@ final class RmqStoreTable implements Table, SupportsRead, SupportsWrite {
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
         JsonNode answer =
                 Planner.ask(Planner.request("reader", options.asCaseSensitiveMap()));
-        ScanBuilder inPython = ((SupportsRead) python).newScanBuilder(options);
         return answer.get("reader").asText().equals("jvm")
-                ? new RmqStoreScanBuilder(schema, options, inPython)
-                : inPython;
+                ? new RmqStoreScanBuilder(schema, options)
+                : ((SupportsRead) python).newScanBuilder(options);
     }
 
     @Override

@@ -21,7 +21,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
         splits = partition.splits();
         losses = new Losses(reading);
         shape = new Shape(reading.columns(), schema);
-        reader = new SplitReader(reading, losses, shape.natives());
+        reader = new SplitReader(reading, losses, shape.natives(), false);
         left = limit;
     }
 
@@ -65,12 +65,12 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
                 reader.close();
                 losses.addGone(split, error);
             }
-            if (losses.untold() >= ERROR_ROWS) {
+            if (losses.unreported() >= ERROR_ROWS) {
                 return shape.damaged(losses.taken());
             }
         }
 
-        if (losses.untold() > 0) {
+        if (losses.unreported() > 0) {
             return shape.damaged(losses.taken());
         }
         isOver = true;

@@ -13,6 +13,9 @@ final class SplitReader implements AutoCloseable {
     private final Texts texts;
     private final Losses losses;
     private final String[] columns;
+    private final int flags;
+    private final byte[][] tags;
+    private final byte[][] keys;
     private final long[] facts = new long[NativeSegment.FACTS];
     private Plan.Split split;
     private long segment;
@@ -20,12 +23,18 @@ final class SplitReader implements AutoCloseable {
     private RecordOffsets offsets;
     private boolean isDrained;
 
-    /** columns: of the core; none to sum up. */
-    SplitReader(Plan.Reading reading, Losses losses, String[] columns) {
+    /** columns: of the core; none to sum up. sumsByTag: a sum for each tag of a queue, too. */
+    SplitReader(Plan.Reading reading, Losses losses, String[] columns, boolean sumsByTag) {
         this.reading = reading;
         this.texts = new Texts(reading.texts());
         this.losses = losses;
         this.columns = columns;
+        flags = (reading.checkCrc() ? NativeSegment.CHECK_CRC : 0)
+                | (reading.dispatchedOnly() ? NativeSegment.DISPATCHED_ONLY : 0)
+                | (reading.byTopic() ? NativeSegment.BY_TOPIC : 0)
+                | (sumsByTag ? NativeSegment.SUMS_BY_TAG : 0);
+        tags = bytesOf(reading.tags());
+        keys = bytesOf(reading.keys());
     }
 
     /** The segment of the split, 0 without one. */
@@ -47,11 +56,9 @@ final class SplitReader implements AutoCloseable {
         long[] numbers = {
             split.start(), split.stop(), split.reach(), reading.beginMs(), reading.endMs(),
             Math.min(reading.batchRows(), rows), reading.batchBytes(),
+            reading.bornBeginMs(), reading.bornEndMs(),
         };
-        int flags = (reading.checkCrc() ? NativeSegment.CHECK_CRC : 0)
-                | (reading.dispatchedOnly() ? NativeSegment.DISPATCHED_ONLY : 0)
-                | (reading.byTopic() ? NativeSegment.BY_TOPIC : 0);
-        segment = NativeSegment.opened(columns, numbers, flags, bytesOf(reading.tags()));
+        segment = NativeSegment.opened(columns, numbers, flags, tags, keys, reading.sysFlags());
         for (Plan.Topic each : reading.topics()) {
             NativeSegment.choose(
                     segment, each.topic().getBytes(StandardCharsets.UTF_8), each.ranges());
@@ -73,9 +80,7 @@ final class SplitReader implements AutoCloseable {
     /** Returns the rows of a batch that is full, or the last ones of the split, then 0. */
     long fill() {
         while (segment != 0 && !isDrained) {
-            int state = columns.length > 0
-                    ? NativeSegment.fill(segment, facts)
-                    : NativeSegment.summarize(segment, facts);
+            int state = NativeSegment.fill(segment, facts);
             if (state == NativeSegment.FULL) {
                 return facts[NativeSegment.ROWS];
             }

@@ -4,9 +4,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -25,15 +25,17 @@ final class SumsReader implements PartitionReader<InternalRow> {
     private final Plan.Sums sums;
     private final Losses losses;
     private final SplitReader reader;
-    private final Map<String, Object[]> rows = new TreeMap<>();
+    private final List<String> groups;
+    private final Map<List<Object>, Object[]> rows = new LinkedHashMap<>();
     private Iterator<Object[]> found;
     private Object[] row;
 
     SumsReader(Plan.Reading reading, Plan.Sums sums, Plan.Partition partition) {
         splits = partition.splits();
         this.sums = sums;
+        groups = List.of(sums.groups());
         losses = new Losses(reading);
-        reader = new SplitReader(reading, losses, new String[0]);
+        reader = new SplitReader(reading, losses, new String[0], groups.contains("tags"));
     }
 
     @Override
@@ -57,8 +59,8 @@ final class SumsReader implements PartitionReader<InternalRow> {
     }
 
     private void sum() {
-        if (sums.groups().length == 0) {
-            rows.put("", zeros());
+        if (groups.isEmpty()) {
+            rows.put(groupedBy(new Object[0]), zeros());
         }
         for (Plan.Split split : splits) {
             try {
@@ -77,25 +79,38 @@ final class SumsReader implements PartitionReader<InternalRow> {
     }
 
     private void add(long segment) {
-        byte[][] topics = NativeSegment.topics(segment);
+        byte[][] texts = NativeSegment.groups(segment);
         long[] numbers = NativeSegment.sums(segment);
-        for (int i = 0; i < topics.length; i++) {
+        for (int i = 0; i < texts.length / 2; i++) {
             long[] of = Arrays.copyOfRange(
                     numbers, i * NUMBERS.size(), (i + 1) * NUMBERS.size());
-            addRow(new String(topics[i], StandardCharsets.UTF_8), of);
+            addRow(text(texts[2 * i]), text(texts[2 * i + 1]), of);
         }
     }
 
-    private void addRow(String topic, long[] numbers) {
-        Object[] groups = new Object[sums.groups().length];
-        for (int i = 0; i < groups.length; i++) {
-            groups[i] = sums.groups()[i].equals("topic")
-                    ? UTF8String.fromString(topic)
-                    : (Object) (int) numbers[0];
+    /** Bytes that are not UTF-8 are replaced, as in rows. */
+    private static UTF8String text(byte[] stored) {
+        return stored == null
+                ? null
+                : UTF8String.fromString(new String(stored, StandardCharsets.UTF_8));
+    }
+
+    private static List<Object> groupedBy(Object[] values) {
+        return Arrays.asList(values);
+    }
+
+    private void addRow(UTF8String topic, UTF8String tag, long[] numbers) {
+        Object[] group = new Object[groups.size()];
+        for (int i = 0; i < group.length; i++) {
+            group[i] = switch (groups.get(i)) {
+                case "topic" -> topic;
+                case "tags" -> tag;
+                default -> (int) numbers[0];
+            };
         }
-        Object[] into = rows.computeIfAbsent(Arrays.toString(groups), none -> {
+        Object[] into = rows.computeIfAbsent(groupedBy(group), none -> {
             Object[] made = zeros();
-            System.arraycopy(groups, 0, made, 0, groups.length);
+            System.arraycopy(group, 0, made, 0, group.length);
             return made;
         });
         for (int i = 0; i < sums.values().length; i++) {
@@ -104,7 +119,7 @@ final class SumsReader implements PartitionReader<InternalRow> {
             if (name.endsWith("timestamp")) {
                 number = microseconds(number);
             }
-            int at = groups.length + i;
+            int at = group.length + i;
             into[at] = into[at] == null ? number : joined(name, (long) into[at], number);
         }
     }
