@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the writer is PySpark's: pip install rmqstore[spark]")
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -27,10 +28,12 @@ from pyspark.sql.types import (
 
 import rmqstore
 from rmqstore.check import verify
-from rmqstore.errors import ArgumentError, ConfigError, MessageRejected
+from rmqstore.errors import ArgumentError, ConfigError, MessageRejected, StoreError
+from rmqstore.spark.schema import known_columns
 from rmqstore.spark.write import writer as writer_module
 from rmqstore.spark.write.writer import RmqStoreWriter
 from tests.reference import log, record
+from tests.spark.reading import Read
 from tests.spark.writing import (
     BORN,
     SMALL,
@@ -284,6 +287,47 @@ def test_every_wrong_column_is_named_with_the_right_one(tmp_path: Path) -> None:
     ]
 
     assert os.listdir(tmp_path) == []
+
+
+def read_back(path: Path, *, sys_flag: int = 0) -> pa.Table:
+    """Return all columns that a read has of a store of three messages, with this sysFlag."""
+    save(path, [{**row, "tags": "eu", "properties": {"n": "1"}} for row in numbered(0, 3)])
+    columns = [*known_columns(kafka=False)]
+    read = Read(path, columns=",".join(each.name for each in columns if each.name != "error"))
+    table = pa.Table.from_batches(read.batches())
+    flags = pa.array([sys_flag * (row == 2) for row in range(3)], pa.int32())
+    return table.set_column(table.schema.names.index("sysFlag"), "sysFlag", flags)
+
+
+def store_table(path: Path, table: pa.Table, **options: str) -> None:
+    """Store a table as a job of one task."""
+    writer = RmqStoreWriter({"path": str(path), **options}, from_arrow_schema(table.schema), False)
+    try:
+        writer.commit([run_task(writer, 0, iter(table.to_batches()))])
+    except StoreError:
+        writer.abort([])
+        raise
+
+
+def test_what_was_read_can_be_written(tmp_path: Path) -> None:
+    table = read_back(tmp_path / "a")
+    with pytest.raises(ArgumentError, match="column msgId: unknown"):
+        store_table(tmp_path / "b", table, strictColumns="true")
+    store_table(tmp_path / "b", table)
+    kept = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "properties"]
+    times = ["storeTimestamp", "bornTimestamp"]
+    first, second = (
+        Read(tmp_path / name, columns=",".join(kept + times)).rows() for name in ("a", "b")
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("sys_flag", [0x1, 0x4, 0xC])
+def test_a_row_that_would_lose_its_mark_is_refused(sys_flag: int, tmp_path: Path) -> None:
+    table = read_back(tmp_path / "a", sys_flag=sys_flag)
+    with pytest.raises(MessageRejected, match=f"row 2 of partition 0: sysFlag {sys_flag} marks"):
+        store_table(tmp_path / "b", table)
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_column_of_smaller_integers_will_do(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,8 +22,10 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import ArgumentError
+from rmqstore.message import SysFlag
+from rmqstore.spark.schema import known_columns
 
-__all__ = ["COLUMNS", "Column", "cells_of", "validate_columns"]
+__all__ = ["COLUMNS", "Column", "cells_of", "marked_row", "validate_columns"]
 
 
 class Column(NamedTuple):
@@ -46,6 +49,10 @@ COLUMNS: Mapping[str, Column] = {
     "storeTimestamp": Column(("timestamp",), "stored"),
 }
 _NEEDED = ("topic", "body")
+_READ_ONLY = frozenset(each.name for each in known_columns(kafka=False)) - COLUMNS.keys()
+"""What a row has because it was stored; a store sets it again."""
+_MARKS = int(SysFlag.COMPRESSED) | int(SysFlag.TRANSACTION_PREPARED)
+"""A body that is not plain, and a message that no consumer may see; rollback includes PREPARED."""
 
 _TEXT = pyarrow.string()
 _KINDS: Mapping[str, Any] = {
@@ -59,9 +66,10 @@ _KINDS: Mapping[str, Any] = {
 }
 
 
-def validate_columns(schema: StructType) -> tuple[str, ...]:
-    """Return the names of the columns, which all are the writer's, of right types and complete.
+def validate_columns(schema: StructType, *, strict: bool) -> tuple[str, ...]:
+    """Return the names of all columns; the writer's are of right types and complete.
 
+    Other columns may be those that only a read has, and with *strict* there may be none.
     Raises ArgumentError that lists everything wrong, with the nearest right name.
     """
     names = tuple(schema.fieldNames())
@@ -69,6 +77,8 @@ def validate_columns(schema: StructType) -> tuple[str, ...]:
 
     for field in schema.fields:
         column = COLUMNS.get(field.name)
+        if column is None and field.name in _READ_ONLY and not strict:
+            continue
         if column is None:
             near = difflib.get_close_matches(
                 field.name.lower(), [name.lower() for name in COLUMNS], n=1
@@ -108,6 +118,8 @@ def cells_of(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> dict[str, An
     """Return what `core.RowEncoder.begin` takes of a batch with *columns* in this order."""
     cells: dict[str, Any] = {}
     for name, array in zip(columns, batch.columns, strict=True):
+        if name not in COLUMNS:
+            continue
         native = COLUMNS[name].native
         if native == "keys" and not pyarrow.types.is_string(array.type):
             array = array.cast(pyarrow.list_(_TEXT))
@@ -122,6 +134,16 @@ def cells_of(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> dict[str, An
             cells["values"] = _buffers(pairs.field(1))
         cells[native] = _buffers(array)
     return cells
+
+
+def marked_row(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> tuple[int, int] | None:
+    """Return number and sysFlag of the first row that must not be stored without its mark."""
+    if "sysFlag" not in columns:
+        return None
+    flags = batch.column(columns.index("sysFlag"))
+    marked = pc.not_equal(pc.bit_wise_and(flags, pyarrow.scalar(_MARKS, flags.type)), 0)
+    row = pc.index(marked, pyarrow.scalar(value=True)).as_py()
+    return None if row < 0 else (row, flags[row].as_py())
 
 
 def _buffers(array: Any) -> tuple[int, Any, Any, Any]:

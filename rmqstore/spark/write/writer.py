@@ -18,8 +18,12 @@ commit, as with every put. With it the times given are kept, in milliseconds, pr
 ascend (or stay equal) over all rows in the order above, begin no earlier than the last message
 already in the store, and do not lie in the future; otherwise the job fails and nothing is stored.
 
-Options are the settings of a store by their RocketMQ names, of any case, for a store that is made:
-`mappedFileSizeCommitLog`, `mappedFileSizeConsumeQueue`, `maxHashSlotNum`, `maxIndexNum`,
+Columns that only a read has (msgId, physicalOffset, ...) are ignored, so that a DataFrame as the
+source reads it can be stored; the option strictColumns true refuses them. A row whose sysFlag marks
+a compressed body, a prepared or a rolled back message is refused: the mark is not stored.
+
+Other options are the settings of a store by their RocketMQ names, of any case, for a store that is
+made: `mappedFileSizeCommitLog`, `mappedFileSizeConsumeQueue`, `maxHashSlotNum`, `maxIndexNum`,
 `enabledAppendPropCRC`, `maxMessageSize`, `brokerIP1`, `listenPort`, `compatibility` and all others
 of `rmqstore.StoreConfig`, but no paths. A store already there keeps the sizes it has.
 
@@ -57,7 +61,7 @@ from pyspark.sql.types import StructType
 from rmqstore._native import core
 from rmqstore.config import StoreConfig
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError, MessageRejected, StoreError
-from rmqstore.spark.write.rows import cells_of, validate_columns
+from rmqstore.spark.write.rows import cells_of, marked_row, validate_columns
 from rmqstore.store import Store
 from rmqstore.store.directory import Directory
 from rmqstore.store.durable_files import sync_directory
@@ -74,6 +78,7 @@ _CHUNK_BYTES = 4 << 20
 """What a task writes, and the commit reads and places, at a time."""
 _DISPATCH_TIMEOUT_S = 3600.0
 
+_STRICT = "strictColumns"
 _PATH_SETTINGS = ("root_path", "commit_log_paths", "commit_log_read_only_paths")
 
 
@@ -99,7 +104,8 @@ class RmqStoreWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._columns = validate_columns(schema)
+        options, strict = _strictness(options)
+        self._columns = validate_columns(schema, strict=strict)
         self._settings = _settings(options)
         self._target = _target(options)
         self._keeps_timestamps = "storeTimestamp" in self._columns
@@ -129,6 +135,16 @@ class RmqStoreWriter(DataSourceArrowWriter):
             for batch in iterator:
                 if batch.num_rows == 0:
                     continue
+                marked = marked_row(batch, self._columns)
+                if marked is not None:
+                    row, flag = marked
+                    raise MessageRejected(
+                        f"row {rows + row} of partition {partition}: sysFlag {flag} marks a "
+                        "compressed body or a transaction that is not committed, and would be "
+                        "lost; leave such rows out, or drop the column sysFlag (and read with the "
+                        "option decompress)",
+                        status="MESSAGE_ILLEGAL",
+                    )
                 writer = writer or _StagedWriter(path, encoder, self._config)
                 try:
                     writer.add(batch.num_rows, cells_of(batch, self._columns))
@@ -359,6 +375,15 @@ def _encoder(config: StoreConfig) -> core.RowEncoder:
 
 
 # ---- judging what is asked for
+
+
+def _strictness(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """Returns the other options, and whether columns that only a read has are refused."""
+    left = {key: value for key, value in options.items() if key.lower() != _STRICT.lower()}
+    texts = [value.lower() for key, value in options.items() if key not in left]
+    if not set(texts) <= {"true", "false"}:
+        raise ArgumentError(f"option {_STRICT}: {texts[0]} is not true or false")
+    return left, "true" in texts
 
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
