@@ -61,7 +61,6 @@ UpToOption = Annotated[
     UpTo, typer.Option("--up-to", help="Read confirmed messages, or all messages.")
 ]
 
-_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 _PLOTS = (".html", ".htm", ".png")
 
 
@@ -306,10 +305,10 @@ def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
 
     Errors of tasks, which Spark wraps into long traces, are unwrapped.
     """
-    from rmqstore.spark import session
     from rmqstore.spark.failures import own_error
+    from rmqstore.spark.session import quiet_session
 
-    builder = session(master=master, config=_QUIET)
+    builder = quiet_session(master=master)
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from rmqstore.spark.jvm import jar_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JAVA_NEEDED", "java_home", "session"]
+__all__ = ["JAVA_NEEDED", "java_home", "quiet_session", "session"]
 
 JAVA_NEEDED = 17
 """The oldest Java that runs Spark 4."""
@@ -38,6 +38,11 @@ _CONFIG = {
     # Between the JVM and Python: a fifth to two fifths less time than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
+}
+_QUIET_CONFIG = {
+    "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile="
+    + Path(__file__).with_name("log4j2.properties").as_uri(),
+    "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL_CONFIG = {
     # A machine's own name need not be one that it can resolve.
@@ -75,6 +80,19 @@ def session(
         settings["spark.jars"] = ",".join(filter(None, (settings.get("spark.jars"), str(jar))))
     for key, value in settings.items():
         builder = builder.config(key, value)
+    return builder
+
+
+def quiet_session(*, master: str) -> SparkSession.Builder:
+    """Return a builder of sessions that print errors alone, for a command whose output is read.
+
+    Java is called without the module that it announces with a warning, and that no job here uses.
+    Raises as `session` does.
+    """
+    builder = session(master=master, config=_QUIET_CONFIG)
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    if _ask(java).is_whole:
+        os.environ["JAVA_HOME"] = _home_calling(java)
     return builder
 
 

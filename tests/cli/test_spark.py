@@ -242,7 +242,10 @@ def test_a_process_of_its_own_starts_spark_and_prints_the_report_alone(
     spawn: Callable[..., Any], small: Path
 ) -> None:
     process = spawn("spark", "count", small, "--master", "local[1]")
-    out, _ = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0
+    # Its workers may find their sockets closed at the end.
+    assert b"WARN" not in err
+    assert b"log level" not in err
     assert out.decode().startswith("20 messages in 20 records")
     assert out.count(b"\n") == 1
