@@ -23,8 +23,9 @@ void rmq_unsynced_folders_destroy(struct rmq_unsynced_folders *folders);
 int rmq_unsynced_folders_add(struct rmq_unsynced_folders *folders, const char *path,
                              struct rmq_error *err);
 
-/* Every name made in a folder listed before the call is on the device, or removed since. A folder that
- * is gone is left out. After a failure the list still holds every folder. */
+/* Every name made in a folder that was listed before the call is on the device, or removed since. A
+ * folder that is gone is left out. The list is empty then, after a failure too: the caller must not
+ * call any of these names durable after a failure. */
 int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_vfs *vfs,
                               struct rmq_error *err);
 
