@@ -84,6 +84,8 @@ struct rmq_vfs {
      * mappings of the file included. After a failure nothing is known of unsynced bytes, and a
      * later success says nothing about them. */
     int (*sync)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
+    /* Has the device begin to write what sync would wait for. A hint: it promises nothing. */
+    void (*start_sync)(struct rmq_vfs *vfs, int fd);
     /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base +
      * size), widened to whole pages. */
     int (*sync_map)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);

@@ -275,6 +275,12 @@ static int sync_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
     return result == -1 ? fail_fd(err, "sync", fd) : RMQ_OK;
 }
 
+static void start_sync(struct rmq_vfs *vfs, int fd)
+{
+    (void)vfs;
+    (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 static int sync_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err)
 {
     (void)vfs;
@@ -558,6 +564,7 @@ struct rmq_vfs *rmq_vfs_posix(void)
         .next_data = next_data,
         .next_hole = next_hole,
         .sync = sync_file,
+        .start_sync = start_sync,
         .sync_map = sync_map,
         .map = map_file,
         .unmap = unmap_file,

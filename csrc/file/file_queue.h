@@ -36,6 +36,9 @@ struct rmq_file_queue_options {
      * made without syncs, and the folders in which names were made are listed here. What the queue
      * holds is durable once it is flushed and these folders are synced. */
     struct rmq_unsynced_folders *unsynced;
+    /* Not NULL: files are mapped when they are hot, see file_access.h. rmq_file_queue_pin maps them
+     * in any case. */
+    struct rmq_map_budget *budget;
 };
 
 struct rmq_file_queue {
@@ -72,6 +75,9 @@ int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err);
  * files in detail). */
 int rmq_file_queue_pin(struct rmq_file_queue *queue, int64_t offset, struct rmq_mapped_file **file,
                        struct rmq_error *err);
+/* As rmq_file_queue_pin, and maps nothing. */
+int rmq_file_queue_pin_unmapped(struct rmq_file_queue *queue, int64_t offset,
+                                struct rmq_mapped_file **file, struct rmq_error *err);
 /* Pins file number index, counted from the first kept. RMQ_NOT_FOUND behind the last. */
 int rmq_file_queue_pin_at(struct rmq_file_queue *queue, size_t index, struct rmq_mapped_file **file,
                           struct rmq_error *err);
@@ -118,6 +124,9 @@ static inline int64_t rmq_file_queue_flushed(const struct rmq_file_queue *queue)
     return atomic_load_explicit(&queue->flushed_offset, memory_order_acquire);
 }
 
+/* Has the device begin to write what a flush would wait for. A hint before many flushes: their
+ * blocks are then allocated by one commit of the file system instead of one for each file. */
+void rmq_file_queue_start_flush(struct rmq_file_queue *queue);
 /* Everything written before the call is on the device. */
 int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err);
 
@@ -156,7 +165,7 @@ int rmq_file_queue_restart(struct rmq_file_queue *queue, int64_t offset, struct 
 /* Unlinks every file. */
 int rmq_file_queue_clear(struct rmq_file_queue *queue, struct rmq_error *err);
 
-/* ---- for file_queue_cut.c ---- */
+/* ---- for file_queue_cut.c and file_queue_make.c ---- */
 
 /* Where a file lies that is not shown yet: PATH_MAX bytes. */
 int rmq_file_queue_hidden_path(const struct rmq_file_queue *queue, char *path,

@@ -24,6 +24,7 @@ static int make(const char *path, const struct rmq_mapped_file_options *options,
     }
 
     file->vfs = options->vfs;
+    file->budget = options->budget;
     file->path = copy;
     file->start = options->start;
     file->size = options->size;
@@ -42,8 +43,11 @@ static void release(struct rmq_mapped_file *file)
     assert(atomic_load_explicit(&file->pins, memory_order_relaxed) <= 1);
 
     uint8_t *base = rmq_mapped_file_base(file);
-    if (base)
+    if (base) {
         (void)file->vfs->unmap(file->vfs, base, file->size, NULL);
+        if (file->budget)
+            atomic_fetch_add(&file->budget->left, 1);
+    }
     if (file->fd >= 0)
         (void)file->vfs->close(file->vfs, file->fd, NULL);
 
@@ -97,7 +101,7 @@ static void close_unless_kept(struct rmq_mapped_file *file)
 {
     assert(file->vfs);
 
-    if (!file->keep_descriptor && file->fd >= 0) {
+    if (!file->keep_descriptor && !file->is_held && file->fd >= 0) {
         (void)file->vfs->close(file->vfs, file->fd, NULL);
         file->fd = -1;
     }
@@ -123,8 +127,11 @@ static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
 
     if (status == RMQ_OK)
         status = file->vfs->map(file->vfs, file->fd, file->size, file->writable, &base, err);
-    if (status == RMQ_OK)
+    if (status == RMQ_OK) {
         atomic_store_explicit(&file->base, base, memory_order_release);
+        if (file->budget)
+            atomic_fetch_sub(&file->budget->left, 1);
+    }
 
     close_unless_kept(file);
     return status;
@@ -166,10 +173,11 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
         /* Otherwise a crash may leave a file of no size before one of the right size. */
         if (status == RMQ_OK && !options->is_unsynced)
             status = vfs->sync(vfs, file->fd, err);
-        if (status == RMQ_OK)
+        if (status == RMQ_OK && !file->budget)
             status = map_locked(file, err);
         if (status != RMQ_OK)
             (void)vfs->unlink(vfs, path, NULL);
+        close_unless_kept(file);
     }
 
     if (status != RMQ_OK) {
@@ -180,21 +188,56 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
     return RMQ_OK;
 }
 
-int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err)
+int rmq_mapped_file_hold(struct rmq_mapped_file *file, struct rmq_error *err)
 {
-    assert(file->writable);
+    assert(!file->is_held);
 
     pthread_mutex_lock(&file->lock);
     int status = open_descriptor(file, err);
-    if (status == RMQ_OK)
-        status = file->vfs->sync(file->vfs, file->fd, err);
-    close_unless_kept(file);
+    file->is_held = status == RMQ_OK;
     pthread_mutex_unlock(&file->lock);
     return status;
 }
 
-/* Names the file and, where it can be known, how much room its disk has. */
-static int fail_allocation(const struct rmq_mapped_file *file, int64_t size, struct rmq_error *err)
+void rmq_mapped_file_release(struct rmq_mapped_file *file)
+{
+    assert(file->is_held);
+
+    pthread_mutex_lock(&file->lock);
+    file->is_held = false;
+    close_unless_kept(file);
+    pthread_mutex_unlock(&file->lock);
+}
+
+int rmq_mapped_file_open(struct rmq_mapped_file *file, bool write, int *fd, struct rmq_error *err)
+{
+    assert(fd && (file->writable || !write));
+
+    pthread_mutex_lock(&file->lock);
+    int status = file->vfs->open(file->vfs, file->path, write ? RMQ_OPEN_WRITE : 0, fd, err);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err)
+{
+    assert(file->writable);
+
+    /* The writer, which needs the lock, does not wait for the device. */
+    int fd = -1;
+    int status = rmq_mapped_file_open(file, true, &fd, err);
+    if (status == RMQ_OK) {
+        status = file->vfs->sync(file->vfs, fd, err);
+        (void)file->vfs->close(file->vfs, fd, NULL);
+    }
+    /* A file that was removed meanwhile holds nothing to keep. */
+    bool is_gone = status == RMQ_NOT_FOUND &&
+                   atomic_load_explicit(&file->unlinked, memory_order_acquire);
+    return is_gone ? RMQ_OK : status;
+}
+
+int rmq_mapped_file_fail_allocation(const struct rmq_mapped_file *file, int64_t size,
+                                    struct rmq_error *err)
 {
     assert(err && err->status != RMQ_OK);
 
@@ -220,7 +263,7 @@ static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size
     if (status == RMQ_OK) {
         status = file->vfs->allocate(file->vfs, file->fd, at, size, &own);
         if (status != RMQ_OK)
-            status = fail_allocation(file, size, &own);
+            status = rmq_mapped_file_fail_allocation(file, size, &own);
     }
 
     close_unless_kept(file);
@@ -392,9 +435,10 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
 
     /* Not the whole file: pages made ready ahead of the writer would be written, zeros, and have to
      * be made ready again. */
-    int status =
-        file->vfs->sync_map(file->vfs, rmq_mapped_file_base(file) + flushed, wrote - flushed, err);
-    assert(rmq_mapped_file_base(file));
+    uint8_t *base = rmq_mapped_file_base(file);
+    assert(base || file->budget);
+    int status = base ? file->vfs->sync_map(file->vfs, base + flushed, wrote - flushed, err)
+                      : rmq_mapped_file_sync(file, err);
 
     if (status == RMQ_OK)
         atomic_store_explicit(&file->flushed, wrote, memory_order_release);
@@ -462,11 +506,23 @@ static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rm
 {
     assert(file->fd >= 0);
 
-    int64_t low = 0, high = file->size;
-    while (low < high) {
+    /* One run of data from the beginning on is what most files have. */
+    int64_t low = 0, high = file->size, hole = 0;
+    int status = file->vfs->next_hole(file->vfs, file->fd, 0, &hole, err);
+    if (status == RMQ_OK && hole < file->size)
+        status = file->vfs->next_data(file->vfs, file->fd, hole, &low, err);
+    if (status != RMQ_OK)
+        return status;
+    if (low >= file->size || low < hole) {
+        hole += (PAGE_SIZE - hole % PAGE_SIZE) % PAGE_SIZE;
+        *end = hole < file->size ? hole : file->size;
+        return RMQ_OK;
+    }
+
+    for (low -= low % PAGE_SIZE; low < high;) {
         int64_t middle = low + (high - low) / 2, found = 0;
         middle -= middle % PAGE_SIZE;
-        int status = file->vfs->next_data(file->vfs, file->fd, middle, &found, err);
+        status = file->vfs->next_data(file->vfs, file->fd, middle, &found, err);
         if (status != RMQ_OK)
             return status;
 
@@ -516,7 +572,7 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
 {
     assert(file->writable && end >= 0 && end <= file->size);
 
-    int status = rmq_mapped_file_map(file, err);
+    int status = file->budget ? RMQ_OK : rmq_mapped_file_map(file, err);
     if (status != RMQ_OK)
         return status;
 

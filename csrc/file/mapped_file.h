@@ -19,8 +19,17 @@
 
 #include "base/vfs.h"
 
+/* What the files of many queues share. A process has some 65,000 mappings (vm.max_map_count), and a
+ * file that is seldom used does without one: see file_access.h. */
+struct rmq_map_budget {
+    _Atomic int64_t left; /* mappings that may still be made */
+    int32_t hot_uses;     /* a file that was used so often is mapped */
+};
+
 struct rmq_mapped_file {
     struct rmq_vfs *vfs;
+    struct rmq_map_budget *budget; /* NULL: mapped as soon as it is used */
+    _Atomic int32_t uses;          /* without a mapping */
     char *path;
     char *former_path; /* NULL until it is renamed */
     int64_t start;     /* offset of the first byte in the space of the queue it belongs to */
@@ -28,6 +37,7 @@ struct rmq_mapped_file {
     uint64_t identity; /* of the file as it was loaded, rmq_file_info */
     bool writable;
     bool keep_descriptor;    /* open as long as the file is; others open one when they need it */
+    bool is_held;            /* from rmq_mapped_file_hold to rmq_mapped_file_release */
     int fd;                  /* -1 when closed */
     _Atomic(uint8_t *) base; /* NULL until mapped */
     _Atomic int64_t wrote;
@@ -41,6 +51,7 @@ struct rmq_mapped_file {
 
 struct rmq_mapped_file_options {
     struct rmq_vfs *vfs;
+    struct rmq_map_budget *budget; /* outlives the file */
     int64_t start;
     int64_t size;
     uint64_t identity; /* of a file that is there, as the caller saw it */
@@ -54,7 +65,7 @@ struct rmq_mapped_file_options {
 int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
                          struct rmq_mapped_file **file, struct rmq_error *err);
 
-/* Makes the file at its full size, reading as zeros, and maps it. RMQ_NO_SPACE leaves nothing
+/* Makes the file at its full size, reading as zeros, and maps it unless it has a budget. RMQ_NO_SPACE leaves nothing
  * behind. The name is not synced into its folder: see rmq_file_queue. One pin, the caller's. */
 int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
                            struct rmq_mapped_file **file, struct rmq_error *err);
@@ -69,6 +80,17 @@ static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
 {
     return atomic_load_explicit(&file->base, memory_order_acquire);
 }
+
+/* Keeps the descriptor open from hold to release, for reads without a mapping one after the other.
+ * One thread at a time. */
+int rmq_mapped_file_hold(struct rmq_mapped_file *file, struct rmq_error *err);
+void rmq_mapped_file_release(struct rmq_mapped_file *file);
+/* A descriptor of the caller's own; RMQ_NOT_FOUND: the file was removed. */
+int rmq_mapped_file_open(struct rmq_mapped_file *file, bool write, int *fd, struct rmq_error *err);
+/* Names the file in an error of a full disk and, where it can be known, how much room the disk has.
+ * Returns err->status. */
+int rmq_mapped_file_fail_allocation(const struct rmq_mapped_file *file, int64_t size,
+                                    struct rmq_error *err);
 
 /* Makes sure that bytes below upto can be stored; reserves whole pages, and a whole window of
  * `window` bytes when it must reserve. RMQ_NO_SPACE: nothing more can be stored beyond what

@@ -22,6 +22,8 @@ static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
     unit->batch_size = rmq_get_i16(bytes + 36);
 }
 
+_Static_assert(RMQ_BATCH_UNIT_SIZE == RMQ_UNIT_SIZE_MAX, "a block holds batch units");
+
 static const struct rmq_unit_layout LAYOUT = {RMQ_BATCH_UNIT_SIZE, decode};
 
 static void encode(uint8_t *bytes, const struct rmq_unit *unit)
@@ -99,7 +101,8 @@ static void set_bounds(struct rmq_batch_consume_queue *queue, int64_t min, int64
 
 int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
                                  const char *directory, int64_t file_size, bool read_only,
-                                 struct rmq_unsynced_folders *unsynced, struct rmq_error *err)
+                                 struct rmq_unsynced_folders *unsynced,
+                                 struct rmq_map_budget *budget, struct rmq_error *err)
 {
     assert(vfs && directory);
 
@@ -117,7 +120,8 @@ int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct r
                                              .read_only = read_only,
                                              .makes_folder_late = true,
                                              .shows_files_late = true,
-                                             .unsynced = unsynced};
+                                             .unsynced = unsynced,
+                                             .budget = budget};
 
     queue->is_rewound = false;
     int status = rmq_file_queue_open(&queue->files, &options, err);

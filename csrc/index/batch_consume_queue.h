@@ -34,7 +34,8 @@ struct rmq_batch_consume_queue {
 /* The verbs of consume_queue.h with the same meaning. file_size is not rounded. */
 int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
                                  const char *directory, int64_t file_size, bool read_only,
-                                 struct rmq_unsynced_folders *unsynced, struct rmq_error *err);
+                                 struct rmq_unsynced_folders *unsynced,
+                                 struct rmq_map_budget *budget, struct rmq_error *err);
 void rmq_batch_consume_queue_close(struct rmq_batch_consume_queue *queue);
 int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                     struct rmq_error *err);

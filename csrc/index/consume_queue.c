@@ -5,72 +5,11 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "file/file_access.h"
 
 #define WINDOW (64 << 10)
 
 _Static_assert(RMQ_UNIT_SIZE == 8 + 4 + 8, "unit layout");
-
-/* ---- units as an array ---- */
-
-int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from,
-                  int64_t upto, struct rmq_unit *units, size_t *count, struct rmq_error *err)
-{
-    assert(files->options.file_size % layout->unit_size == 0);
-    assert(count);
-
-    *count = 0;
-    while (from < upto) {
-        struct rmq_mapped_file *file = NULL;
-        int64_t at = from * layout->unit_size;
-        int status = rmq_file_queue_pin(files, at, &file, err);
-        if (status == RMQ_NOT_FOUND)
-            return RMQ_OK;
-        if (status != RMQ_OK)
-            return status;
-
-        const uint8_t *bytes = rmq_mapped_file_base(file) + (at - file->start);
-        int64_t run = (file->size - (at - file->start)) / layout->unit_size;
-        assert(run > 0);
-        if (run > upto - from)
-            run = upto - from;
-        for (int64_t i = 0; i < run; ++i)
-            layout->decode(bytes + i * layout->unit_size, from + i, &units[(*count)++]);
-
-        rmq_mapped_file_unpin(file);
-        from += run;
-    }
-    return RMQ_OK;
-}
-
-int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low,
-                    int64_t high, rmq_unit_compare *compare, int64_t sought, int64_t *found,
-                    struct rmq_error *err)
-{
-    assert(layout->unit_size > 0 && compare && found);
-
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int64_t real = middle;
-        enum rmq_unit_side side = RMQ_UNIT_NEUTRAL;
-        /* A neutral unit has the side of the nearest other one before it; when there is none it
-         * comes first. */
-        for (; side == RMQ_UNIT_NEUTRAL && real >= low; --real) {
-            struct rmq_unit unit;
-            size_t count = 0;
-            int status = rmq_unit_read(files, layout, real, real + 1, &unit, &count, err);
-            if (status != RMQ_OK)
-                return status;
-            side = count ? compare(&unit, sought) : RMQ_UNIT_BEFORE;
-        }
-
-        if (side == RMQ_UNIT_BEHIND)
-            high = real + 1;
-        else
-            low = middle + 1;
-    }
-    *found = low;
-    return RMQ_OK;
-}
 
 /* ---- the simple unit ---- */
 
@@ -146,7 +85,8 @@ int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue)
 
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
-                           struct rmq_unsynced_folders *unsynced, struct rmq_error *err)
+                           struct rmq_unsynced_folders *unsynced, struct rmq_map_budget *budget,
+                           struct rmq_error *err)
 {
     assert(vfs && directory);
 
@@ -165,7 +105,8 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .read_only = read_only,
                                              .makes_folder_late = true,
                                              .shows_files_late = true,
-                                             .unsynced = unsynced};
+                                             .unsynced = unsynced,
+                                             .budget = budget};
 
     queue->is_rewound = false;
     queue->stale_end = 0;
@@ -224,7 +165,7 @@ static int keep_place(struct rmq_consume_queue *queue, int64_t start, struct rmq
      * away here. */
     int status = rmq_file_queue_truncate(files, start + RMQ_UNIT_SIZE, err);
     if (status == RMQ_OK)
-        status = rmq_file_queue_pin(files, start, &file, err);
+        status = rmq_file_queue_pin_unmapped(files, start, &file, err);
     if (status != RMQ_OK)
         return status;
     assert(file == files->last);
@@ -276,19 +217,6 @@ static int find_min(struct rmq_consume_queue *queue, int64_t first, int64_t end,
     return RMQ_OK;
 }
 
-/* Maps a file of which most is likely to be a hole. Around a fault the kernel would fill the hole
- * with pages of zeros, 6 MB for a queue of one message. */
-static int map_sparse(struct rmq_mapped_file *file, struct rmq_error *err)
-{
-    assert(file);
-
-    int status = rmq_mapped_file_map(file, err);
-    if (status == RMQ_OK)
-        status = file->vfs->advise(file->vfs, rmq_mapped_file_base(file), file->size,
-                                   RMQ_ADVISE_RANDOM, err);
-    return status;
-}
-
 /* The number behind the last unit that can have been written: what follows reads as zeros. */
 static int find_limit(struct rmq_mapped_file *last, int64_t *limit, struct rmq_error *err)
 {
@@ -296,40 +224,56 @@ static int find_limit(struct rmq_mapped_file *last, int64_t *limit, struct rmq_e
 
     int64_t end = 0;
     int status = rmq_mapped_file_extent_end(last, &end, err);
-    if (status == RMQ_OK && end < last->size)
-        status = map_sparse(last, err);
-
     int64_t units = end / RMQ_UNIT_SIZE + (end % RMQ_UNIT_SIZE != 0);
     assert(units >= 0);
     *limit = last->start / RMQ_UNIT_SIZE + units;
     return status;
 }
 
+/* What the files hold of records before log_end, and where their last unit can be. */
+struct bounds {
+    int64_t min, end, physical_end, limit;
+};
+
+static int look_for_bounds(struct rmq_consume_queue *queue, int64_t log_end, struct bounds *bounds,
+                           struct rmq_error *err)
+{
+    assert(queue->files.last);
+
+    int64_t first = rmq_consume_queue_first(queue);
+    int status = find_limit(queue->files.last, &bounds->limit, err);
+    if (status == RMQ_OK)
+        status = find_end(queue, first, bounds->limit, log_end, &bounds->end,
+                          &bounds->physical_end, err);
+    return status == RMQ_OK ? find_min(queue, first, bounds->end, &bounds->min, err) : status;
+}
+
 static int find_bounds(struct rmq_consume_queue *queue, int64_t log_end, bool rewind,
                        struct rmq_error *err)
 {
     struct rmq_mapped_file *last = queue->files.last;
-    int64_t first = rmq_consume_queue_first(queue), min = 0, end = 0, physical_end = -1;
+    struct bounds bounds = {.physical_end = -1};
 
     if (last) {
-        int64_t limit = 0;
-        int status = find_limit(last, &limit, err);
-        if (status == RMQ_OK)
-            status = find_end(queue, first, limit, log_end, &end, &physical_end, err);
-        if (status == RMQ_OK)
-            status = find_min(queue, first, end, &min, err);
+        /* Of ten thousand queues most have one file, which is looked at several times. */
+        int status = rmq_mapped_file_hold(last, err);
+        if (status != RMQ_OK)
+            return status;
+        status = look_for_bounds(queue, log_end, &bounds, err);
+        rmq_mapped_file_release(last);
+
         if (status == RMQ_OK && rewind) {
-            rmq_file_queue_rewind(&queue->files, end * RMQ_UNIT_SIZE);
+            rmq_file_queue_rewind(&queue->files, bounds.end * RMQ_UNIT_SIZE);
             queue->is_rewound = true;
-            queue->stale_end = limit;
+            queue->stale_end = bounds.limit;
         } else if (status == RMQ_OK && !queue->files.options.read_only) {
-            status = cut(queue, end, err);
+            status = cut(queue, bounds.end, err);
         }
 
         if (status != RMQ_OK)
             return status;
     }
-    set_bounds(queue, min, end, physical_end);
+    set_bounds(queue, bounds.min, bounds.end, bounds.physical_end);
     return RMQ_OK;
 }
 
@@ -412,9 +356,11 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
 {
     int64_t max = rmq_consume_queue_max(queue);
     int64_t min = rmq_consume_queue_min(queue);
+    if (max == 0 || log_start <= 0)
+        return RMQ_OK;
     int status =
         rmq_unit_search(&queue->files, &LAYOUT, min, max, compare_offset, log_start, &min, err);
-    if (status != RMQ_OK || max == 0)
+    if (status != RMQ_OK)
         return status;
 
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
@@ -429,7 +375,7 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
 /* ---- appending ---- */
 
 /* Makes the last file one that can take the bytes of its next `units` units, or as many as it has
- * room for. */
+ * room for. Where it has no mapping, its blocks come with the bytes. */
 static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t units,
                      struct rmq_error *err)
 {
@@ -445,9 +391,10 @@ static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int6
         last = files->last;
         at = 0;
     }
+    uint8_t *base = NULL;
     if (status == RMQ_OK)
-        status = at == 0 ? map_sparse(last, err) : rmq_mapped_file_map(last, err);
-    if (status != RMQ_OK)
+        status = rmq_file_access_base(last, &base, err);
+    if (status != RMQ_OK || !base)
         return status;
 
     int64_t room = (last->size - at) / RMQ_UNIT_SIZE;
@@ -457,7 +404,27 @@ static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int6
     /* A queue that has many units is given as much room again: calls are few, and no more than half
      * of it is in vain. */
     int64_t window = files->options.window > at ? files->options.window : at;
-    return rmq_mapped_file_reserve(last, upto, window, err);
+    status = rmq_mapped_file_reserve(last, upto, window, err);
+    /* The last bytes of a block that is there need no room: they are written without the mapping. */
+    return status == RMQ_NO_SPACE && last->budget ? RMQ_OK : status;
+}
+
+/* Stores fill units behind `wrote` of the last file, through the mapping where there are blocks. */
+static int store_fills(struct rmq_mapped_file *last, int64_t at, int64_t count,
+                       struct rmq_error *err)
+{
+    assert(count > 0 && count <= RMQ_UNIT_BLOCK);
+
+    uint8_t fills[RMQ_UNIT_BLOCK * RMQ_UNIT_SIZE];
+    uint8_t *base = rmq_mapped_file_base(last);
+    int64_t size = count * RMQ_UNIT_SIZE;
+    bool is_reserved =
+        base && at <= atomic_load_explicit(&last->reserved, memory_order_relaxed) - size;
+
+    uint8_t *bytes = is_reserved ? base + at : fills;
+    for (int64_t i = 0; i < count; ++i)
+        encode(bytes + i * RMQ_UNIT_SIZE, 0, RMQ_FILL_UNIT_SIZE_FIELD, 0);
+    return is_reserved ? RMQ_OK : rmq_file_access_write(last, at, fills, (size_t)size, 0, err);
 }
 
 /* Writes fill units up to queue_offset. An empty queue stays empty: min moves with max. */
@@ -473,13 +440,16 @@ static int fill(struct rmq_consume_queue *queue, int64_t queue_offset, struct rm
         if (status != RMQ_OK)
             return status;
         struct rmq_mapped_file *last = queue->files.last;
-        uint8_t *base = rmq_mapped_file_base(last);
         int64_t at = atomic_load_explicit(&last->wrote, memory_order_relaxed);
+        int64_t count = (last->size - at) / RMQ_UNIT_SIZE;
+        count = count < queue_offset - max ? count : queue_offset - max;
+        count = count < RMQ_UNIT_BLOCK ? count : RMQ_UNIT_BLOCK;
+        status = store_fills(last, at, count, err);
+        if (status != RMQ_OK)
+            return status;
 
-        for (; max < queue_offset && at < last->size; ++max, at += RMQ_UNIT_SIZE)
-            encode(base + at, 0, RMQ_FILL_UNIT_SIZE_FIELD, 0);
-
-        rmq_file_queue_advance(&queue->files, at);
+        max += count;
+        rmq_file_queue_advance(&queue->files, at + count * RMQ_UNIT_SIZE);
         set_bounds(queue, is_empty ? max : min, max, physical_end);
     }
     assert(max == queue_offset);
@@ -520,6 +490,17 @@ static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct r
     return status == RMQ_OK ? fill(queue, queue_offset, err) : status;
 }
 
+/* Writes a unit to a file without a mapping. A reader in another process takes a size for a unit:
+ * the tags code comes before it. */
+static int write_unit(struct rmq_consume_queue *queue, int64_t at, int64_t physical_offset,
+                      int32_t size, int64_t tags_code, struct rmq_error *err)
+{
+    uint8_t unit[RMQ_UNIT_SIZE];
+    encode(unit, physical_offset, size, tags_code);
+    assert(at == atomic_load_explicit(&queue->files.last->wrote, memory_order_relaxed));
+    return rmq_file_access_write(queue->files.last, at, unit, sizeof unit, 12, err);
+}
+
 int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset,
                              int64_t physical_offset, int32_t size, int64_t tags_code,
                              struct rmq_error *err)
@@ -554,15 +535,17 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
         return status;
     assert(last->start + at == queue_offset * RMQ_UNIT_SIZE);
 
-    uint8_t *bytes = rmq_mapped_file_base(last) + at;
-    if (queue_offset >= queue->stale_end || !holds(bytes, physical_offset, size, tags_code))
-        encode(bytes, physical_offset, size, tags_code);
+    uint8_t *base = rmq_mapped_file_base(last);
+    if (!base || at > atomic_load_explicit(&last->reserved, memory_order_relaxed) - RMQ_UNIT_SIZE)
+        status = write_unit(queue, at, physical_offset, size, tags_code, err);
+    else if (queue_offset >= queue->stale_end ||
+             !holds(base + at, physical_offset, size, tags_code))
+        encode(base + at, physical_offset, size, tags_code);
 
-    if (queue->files.is_last_hidden) {
+    if (status == RMQ_OK && queue->files.is_last_hidden)
         status = rmq_file_queue_show(&queue->files, err);
-        if (status != RMQ_OK)
-            return status;
-    }
+    if (status != RMQ_OK)
+        return status;
 
     rmq_file_queue_advance(&queue->files, at + RMQ_UNIT_SIZE);
     atomic_store_explicit(&queue->physical_end, physical_offset + size, memory_order_release);

@@ -12,52 +12,10 @@
 #ifndef RMQ_CONSUME_QUEUE_H
 #define RMQ_CONSUME_QUEUE_H
 
-#include "file/file_queue.h"
+#include "index/unit_array.h"
 
 #define RMQ_UNIT_SIZE 20
-#define RMQ_FILL_UNIT_SIZE_FIELD 0x7FFFFFFF
 #define RMQ_CONSUME_QUEUE_GAP_MAX (16LL << 20)
-
-/* One entry of a queue, of either form; queue_offset, batch_size and store_timestamp are stored in
- * batch units only and computed (n, 1, -1) for simple ones. */
-struct rmq_unit {
-    int64_t physical_offset;
-    int64_t tags_code;
-    int64_t queue_offset;
-    int64_t store_timestamp;
-    int32_t size;
-    int32_t batch_size;
-};
-
-static inline bool rmq_unit_is_fill(const struct rmq_unit *unit)
-{
-    return unit->size == RMQ_FILL_UNIT_SIZE_FIELD && unit->physical_offset == 0;
-}
-
-/* ---- what both forms of queue share: units as an array over a queue of files ---- */
-
-struct rmq_unit_layout {
-    int32_t unit_size; /* divides the file size */
-    void (*decode)(const uint8_t *bytes, int64_t number, struct rmq_unit *unit);
-};
-
-enum rmq_unit_side {
-    RMQ_UNIT_BEFORE,
-    RMQ_UNIT_BEHIND,
-    RMQ_UNIT_NEUTRAL, /* a fill unit: says nothing about its place in the order */
-};
-typedef enum rmq_unit_side rmq_unit_compare(const struct rmq_unit *unit, int64_t sought);
-
-/* Copies units number from .. upto - 1, all of them written; *count is smaller when a file went
- * meanwhile. */
-int rmq_unit_read(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t from,
-                  int64_t upto, struct rmq_unit *units, size_t *count, struct rmq_error *err);
-
-/* First number in [low, high) that compare puts after, high when none; units that are after follow
- * all that are before. A unit whose file went meanwhile counts as before. */
-int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *layout, int64_t low,
-                    int64_t high, rmq_unit_compare *compare, int64_t sought, int64_t *found,
-                    struct rmq_error *err);
 
 struct rmq_consume_queue {
     struct rmq_file_queue files;
@@ -69,11 +27,12 @@ struct rmq_consume_queue {
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
- * those of the files until rmq_consume_queue_recover says better. unsynced: see
- * rmq_file_queue_options. */
+ * those of the files until rmq_consume_queue_recover says better. unsynced,
+ * budget: see rmq_file_queue_options. */
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
-                           struct rmq_unsynced_folders *unsynced, struct rmq_error *err);
+                           struct rmq_unsynced_folders *unsynced, struct rmq_map_budget *budget,
+                           struct rmq_error *err);
 void rmq_consume_queue_close(struct rmq_consume_queue *queue);
 
 /* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and

@@ -51,6 +51,9 @@ int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_o
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->open_lock, NULL);
     rmq_unsynced_folders_init(&table->unsynced);
+    table->budget.hot_uses = options->hot_uses > 0 ? options->hot_uses : RMQ_QUEUE_HOT_USES;
+    atomic_init(&table->budget.left,
+                options->mappings_max > 0 ? options->mappings_max : RMQ_QUEUE_MAPPINGS_MAX);
     return RMQ_OK;
 }
 
@@ -261,10 +264,10 @@ static int open_files(struct rmq_queue_table *table, struct rmq_queue *queue, st
     if (queue->is_batch)
         return rmq_batch_consume_queue_open(&queue->batch, options->vfs, path,
                                             options->batch_file_size, options->read_only, unsynced,
-                                            err);
+                                            &table->budget, err);
 
     status = rmq_consume_queue_open(&queue->simple, options->vfs, path, options->queue_file_size,
-                                    options->read_only, unsynced, err);
+                                    options->read_only, unsynced, &table->budget, err);
 
     if (status == RMQ_OK && options->enable_ext) {
         status = directory_of(table, queue, "consumequeue_ext", path, err);
@@ -374,6 +377,11 @@ static bool is_ready(struct rmq_queue *queue)
     return atomic_load_explicit(&queue->is_open, memory_order_acquire);
 }
 
+static struct rmq_file_queue *files_of(struct rmq_queue *queue)
+{
+    return queue->is_batch ? &queue->batch.files : &queue->simple.files;
+}
+
 /* Queue offset after the last unit of the files; 0 without one. */
 static int64_t end_of_units(struct rmq_queue *queue)
 {
@@ -412,7 +420,7 @@ int64_t rmq_queue_dirty(struct rmq_queue *queue)
 {
     if (!is_ready(queue))
         return 0;
-    struct rmq_file_queue *files = queue->is_batch ? &queue->batch.files : &queue->simple.files;
+    struct rmq_file_queue *files = files_of(queue);
     return rmq_file_queue_end(files) - rmq_file_queue_flushed(files);
 }
 
@@ -493,7 +501,7 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
  * and nothing of them may be on the device. */
 static int distrust_names(struct rmq_queue *queue, struct rmq_error *err)
 {
-    struct rmq_file_queue *files = queue->is_batch ? &queue->batch.files : &queue->simple.files;
+    struct rmq_file_queue *files = files_of(queue);
     assert(is_ready(queue));
     return files->last && rmq_queue_physical_end(queue) < 0
                ? rmq_file_queue_distrust_names(files, err)
@@ -715,6 +723,12 @@ int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err)
 
     int status = queue->has_ext ? rmq_consume_queue_ext_flush(&queue->ext, err) : RMQ_OK;
     return status == RMQ_OK ? rmq_consume_queue_flush(&queue->simple, err) : status;
+}
+
+void rmq_queue_start_flush(struct rmq_queue *queue)
+{
+    if (is_ready(queue))
+        rmq_file_queue_start_flush(files_of(queue));
 }
 
 int rmq_queue_table_sync_names(struct rmq_queue_table *table, struct rmq_error *err)

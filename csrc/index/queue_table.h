@@ -44,7 +44,16 @@ struct rmq_queue_options {
     int64_t ext_file_size;
     bool enable_ext;
     bool read_only;
+    int64_t mappings_max; /* of queue files at once; 0: RMQ_QUEUE_MAPPINGS_MAX */
+    int32_t hot_uses;     /* see file_access.h; 0: RMQ_QUEUE_HOT_USES */
 };
+
+/* A quarter of what Linux gives a process by default (vm.max_map_count, 65,530): the log, its
+ * readers and other stores need some, too. */
+#define RMQ_QUEUE_MAPPINGS_MAX 16384
+/* Opening a queue and reading its few messages once are not many. */
+#define RMQ_QUEUE_HOT_USES 32
+
 
 struct rmq_bucket_array;
 
@@ -56,6 +65,7 @@ struct rmq_queue_table {
     _Atomic(struct rmq_queue *) newest;
     _Atomic size_t count;
     struct rmq_unsynced_folders unsynced;
+    struct rmq_map_budget budget;
 };
 
 int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_options *options,
@@ -120,6 +130,8 @@ int rmq_queue_units(struct rmq_queue *queue, int64_t from, int64_t upto, struct 
 /* Ends a read-only queue before the unit of that number. */
 int rmq_queue_end_at(struct rmq_queue *queue, int64_t end, struct rmq_error *err);
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
+/* See rmq_file_queue_start_flush. */
+void rmq_queue_start_flush(struct rmq_queue *queue);
 /* The names of all queues that were flushed before are on the device. */
 int rmq_queue_table_sync_names(struct rmq_queue_table *table, struct rmq_error *err);
 /* Bytes written and not flushed. */

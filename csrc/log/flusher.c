@@ -237,6 +237,17 @@ static int flush_log(struct rmq_flusher *flusher, int32_t least_pages, struct rm
     return status;
 }
 
+/* Has the device begin with all queues that a thorough round is about to wait for. */
+static void start_queues(struct rmq_flusher *flusher)
+{
+    assert(flusher->queues);
+
+    for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues); queue;
+         queue = rmq_queue_table_next(queue))
+        if (rmq_queue_dirty(queue) > 0)
+            rmq_queue_start_flush(queue);
+}
+
 static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
 {
     assert(flusher->dispatcher && flusher->queues);
@@ -245,6 +256,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
     int64_t offset = atomic_load(&flusher->dispatcher->last_offset);
     /* Recovery takes a log that ends before the record named by the checkpoint for damaged. */
     int status = least_pages > 0 ? RMQ_OK : flush_log(flusher, 0, err);
+    if (least_pages == 0)
+        start_queues(flusher);
 
     for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues);
          queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {

@@ -33,6 +33,8 @@ struct rmq_store_options {
     int64_t batch_queue_file_size;
     int64_t ext_file_size;
     bool enable_ext;
+    int64_t queue_mappings_max; /* see rmq_queue_options */
+    int32_t queue_hot_uses;
     int32_t index_slot_count;
     int32_t index_entry_count;
     struct rmq_commit_log_options log;

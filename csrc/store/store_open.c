@@ -129,6 +129,8 @@ static int open_queues(struct rmq_store *store, const struct rmq_store_options *
     struct rmq_queue_options queues = {
         .vfs = store->vfs,
         .root = store->root,
+        .mappings_max = options->queue_mappings_max,
+        .hot_uses = options->queue_hot_uses,
         .queue_file_size = options->queue_file_size,
         .batch_file_size = options->batch_queue_file_size,
         .ext_file_size = options->ext_file_size,

@@ -63,6 +63,7 @@ class Calls:
         options.queue_file_size = QUEUE_FILE_SIZE
         options.batch_queue_file_size = 460
         options.ext_file_size = 4096
+        options.queue_hot_uses = 3
         options.index_slot_count, options.index_entry_count = 8, 16
 
         options.log.limits.body_size_max = 2000

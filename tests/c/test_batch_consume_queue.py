@@ -27,6 +27,8 @@ class Queue:
     ) -> None:
         self.ffi, self.lib = core
         self.queue = self.ffi.new("struct rmq_batch_consume_queue *")
+        self.budget = self.ffi.new("struct rmq_map_budget *")
+        self.budget.left, self.budget.hot_uses = 8, 4
         self.error = self.ffi.new("struct rmq_error *")
         self.check(
             self.lib.rmq_batch_consume_queue_open(
@@ -36,6 +38,7 @@ class Queue:
                 file_size,
                 read_only,
                 self.ffi.NULL,
+                self.budget,
                 self.error,
             )
         )

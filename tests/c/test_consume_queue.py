@@ -17,6 +17,7 @@ from tests.reference.consume_queue import FILL, UNIT, Unit
 
 UNITS_PER_FILE = 5
 FILE_SIZE = UNITS_PER_FILE * UNIT.size
+HOT_USES = 3
 EVERYTHING = (1 << 63) - 1
 
 
@@ -32,9 +33,18 @@ class Queue:
         self.error = self.ffi.new("struct rmq_error *")
         vfs = options.get("vfs", self.lib.rmq_vfs_posix())
         read_only = options.get("read_only", False)
+        self.budget = self.ffi.new("struct rmq_map_budget *")
+        self.budget.left, self.budget.hot_uses = options.get("mappings", 8), HOT_USES
         self.check(
             self.lib.rmq_consume_queue_open(
-                self.queue, vfs, bytes(path), file_size, read_only, self.ffi.NULL, self.error
+                self.queue,
+                vfs,
+                bytes(path),
+                file_size,
+                read_only,
+                self.ffi.NULL,
+                self.budget,
+                self.error,
             )
         )
 
@@ -426,14 +436,66 @@ def faulty(core: Any) -> Iterator[Any]:
     lib.rmq_vfs_fault_free(vfs)
 
 
-@pytest.mark.parametrize("call", ["RESIZE", "ALLOCATE", "MAP"])
+@pytest.mark.parametrize("written", [0, 7, 15])
 def test_full_disk_refuses_the_unit_and_a_later_append_succeeds(
+    core: Any, tmp_path: Path, faulty: Any, written: int
+) -> None:
+    _, lib = core
+    with Queue(core, tmp_path, vfs=faulty, mappings=0) as queue:
+        queue.extend(units_of(2))
+        lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_WRITE, 0, 1 << 30, errno.ENOSPC, written)
+        assert queue.put(2, units_of(3)[2]) == lib.RMQ_NO_SPACE
+        assert b"needs 20 more bytes" in queue.ffi.string(queue.error.detail)
+        assert queue.bounds == (0, 2, 200)
+        assert queue.read(0) == units_of(2)
+        lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_ANY, 0, 0, 0, 0)
+        queue.extend(units_of(7)[2:], first=2)
+        assert queue.read(0) == units_of(7)
+    with Queue(core, tmp_path, vfs=faulty) as queue:
+        queue.recover()
+        assert queue.read(0) == units_of(7)
+
+
+@pytest.mark.parametrize("call", ["MAP", "ALLOCATE"])
+def test_file_that_cannot_be_mapped_takes_units_and_shows_them(
     core: Any, tmp_path: Path, faulty: Any, call: str
 ) -> None:
     _, lib = core
     with Queue(core, tmp_path, vfs=faulty) as queue:
-        queue.extend(units_of(5), first=2)
         lib.rmq_vfs_fault_arm(faulty, getattr(lib, f"RMQ_CALL_{call}"), 0, 1 << 30, errno.ENOSPC, 0)
+        for count in range(1, 13):
+            queue.append(count - 1, units_of(count)[-1])
+            assert queue.read(0) == units_of(count)
+
+
+def test_no_more_files_are_mapped_than_may_be(core: Any, tmp_path: Path) -> None:
+    with Queue(core, tmp_path, mappings=2) as queue:
+        queue.extend(units_of(4 * UNITS_PER_FILE))
+        for _ in range(4 * HOT_USES):
+            assert queue.read(0) == units_of(4 * UNITS_PER_FILE)
+        assert queue.budget.left == 0
+        queue.call("expire", 100 * 3 * UNITS_PER_FILE)
+        assert queue.budget.left > 0, "a file that is gone gives its mapping back"
+
+
+def test_file_stays_without_a_mapping_until_it_is_hot(core: Any, tmp_path: Path) -> None:
+    with Queue(core, tmp_path) as queue:
+        queue.extend(units_of(1))
+        for use in range(HOT_USES):
+            assert queue.budget.left == 8, use
+            assert queue.read(0) == units_of(1)
+        assert queue.budget.left == 7
+        queue.extend(units_of(3)[1:], first=1)
+        assert queue.read(0) == units_of(3)
+
+
+def test_full_disk_refuses_a_new_file_and_a_later_append_succeeds(
+    core: Any, tmp_path: Path, faulty: Any
+) -> None:
+    _, lib = core
+    with Queue(core, tmp_path, vfs=faulty) as queue:
+        queue.extend(units_of(5), first=2)
+        lib.rmq_vfs_fault_arm(faulty, lib.RMQ_CALL_RESIZE, 0, 1 << 30, errno.ENOSPC, 0)
         queue.extend(units_of(8)[5:], first=7)
         assert queue.put(10, units_of(9)[8]) == lib.RMQ_NO_SPACE
         assert queue.bounds == (2, 10, 800)

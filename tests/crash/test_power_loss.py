@@ -39,8 +39,11 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"log.warmer.syncs_ahead": True},
     {**SYNC_FLUSH, "log.warmer.syncs_ahead": True},
     {"index_enable": False},
+    {"queue_hot_uses": 1000},
+    {"queue_hot_uses": 1, "queue_mappings_max": 1},
 )
-"""As opened for both releases, for 5.5, for 5.3, with synchronous flush, without an index."""
+"""As opened for both releases, for 5.5, for 5.3, with synchronous flush, without an index,
+with queues that are never mapped, and with one that is."""
 LARGE = {"log_file_size": 65536, "queue_file_size": 8200, "index_entry_count": 250}
 """Files of several pages."""
 

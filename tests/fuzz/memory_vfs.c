@@ -339,6 +339,12 @@ static struct map *find_map(struct memory_vfs *vfs, const uint8_t *base)
     fuzz_fail(__FILE__, __LINE__, "the address lies in a mapping");
 }
 
+static void start_sync(struct rmq_vfs *door, int fd)
+{
+    (void)door;
+    (void)fd;
+}
+
 static int sync_map(struct rmq_vfs *door, uint8_t *base, int64_t size, struct rmq_error *err)
 {
     (void)err;
@@ -560,6 +566,7 @@ struct memory_vfs *memory_vfs_new(void)
         .next_data = next_data,
         .next_hole = next_hole,
         .sync = sync_file,
+        .start_sync = start_sync,
         .sync_map = sync_map,
         .map = map_file,
         .unmap = unmap_file,

@@ -20,15 +20,22 @@ struct shape {
     int64_t file_size;
     int64_t log_end;
     struct fuzz_input steps;
+    struct rmq_map_budget *budget;
     bool read_only;
     bool is_clean; /* there were no files: everything in the queue is known to be right */
 };
 
-/* units per file 1, files 1, first file 1 (or 8), log end 8, size of steps 1. */
+/* units per file and uses of a file before it is mapped 1, files 1, first file 1 (or 8), log end 8,
+ * size of steps 1. */
 static void open_shape(struct shape *shape, int64_t unit_size, const uint8_t *data, size_t size)
 {
+    static struct rmq_map_budget budget;
     struct fuzz_input input = {data, size};
-    shape->file_size = (1 + (int64_t)(fuzz_take(&input, 1) & 15)) * unit_size;
+    unsigned units = (unsigned)fuzz_take(&input, 1);
+    shape->file_size = (1 + (int64_t)(units & 15)) * unit_size;
+    budget.hot_uses = (int32_t)(units >> 4);
+    atomic_init(&budget.left, 1);
+    shape->budget = &budget;
     unsigned files = (unsigned)fuzz_take(&input, 1);
     int64_t number = (int64_t)fuzz_take(&input, files & 0x80 ? 8 : 1);
     shape->log_end = (int64_t)fuzz_take(&input, 8);
@@ -137,7 +144,8 @@ static int open_simple(struct rmq_consume_queue *queue, const struct shape *shap
                        struct rmq_error *err)
 {
     int status = rmq_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                        shape->file_size, shape->read_only, NULL, err);
+                                        shape->file_size, shape->read_only, NULL, shape->budget,
+                                        err);
     if (status != RMQ_OK)
         return status;
     status = rmq_consume_queue_recover(queue, log_end, err);
@@ -277,7 +285,8 @@ static int open_batch(struct rmq_batch_consume_queue *queue, const struct shape 
                       int64_t log_end, struct rmq_error *err)
 {
     int status = rmq_batch_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                              shape->file_size, shape->read_only, NULL, err);
+                                              shape->file_size, shape->read_only, NULL,
+                                              shape->budget, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_batch_consume_queue_recover(queue, log_end, err);

@@ -149,6 +149,11 @@ static int fault_sync(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
     COUNTED(RMQ_CALL_SYNC, sync, fd);
 }
 
+static void fault_start_sync(struct rmq_vfs *vfs, int fd)
+{
+    inner_of(vfs)->start_sync(inner_of(vfs), fd);
+}
+
 static int fault_sync_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_SYNC, sync_map, base, size);
@@ -238,6 +243,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
         .next_data = fault_next_data,
         .next_hole = fault_next_hole,
         .sync = fault_sync,
+        .start_sync = fault_start_sync,
         .sync_map = fault_sync_map,
         .map = fault_map,
         .unmap = fault_unmap,

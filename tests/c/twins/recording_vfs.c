@@ -314,6 +314,11 @@ static int record_sync(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
     return end(recorder, RMQ_OK);
 }
 
+static void record_start_sync(struct rmq_vfs *vfs, int fd)
+{
+    inner_of(vfs)->start_sync(inner_of(vfs), fd);
+}
+
 static int record_sync_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err)
 {
     (void)err;
@@ -493,6 +498,7 @@ struct rmq_vfs *rmq_vfs_record_new(struct rmq_vfs *inner)
         .next_data = record_next_data,
         .next_hole = record_next_hole,
         .sync = record_sync,
+        .start_sync = record_start_sync,
         .sync_map = record_sync_map,
         .map = record_map,
         .unmap = record_unmap,
