@@ -27,8 +27,8 @@ struct rmq_consume_queue {
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
- * those of the files until rmq_consume_queue_recover says better. unsynced,
- * budget: see rmq_file_queue_options. */
+ * those of the files until rmq_consume_queue_recover says better. unsynced, budget: see
+ * rmq_file_queue_options. */
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
                            struct rmq_unsynced_folders *unsynced, struct rmq_map_budget *budget,

@@ -54,7 +54,6 @@ struct rmq_queue_options {
 /* Opening a queue and reading its few messages once are not many. */
 #define RMQ_QUEUE_HOT_USES 32
 
-
 struct rmq_bucket_array;
 
 struct rmq_queue_table {
