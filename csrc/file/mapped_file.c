@@ -349,7 +349,9 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
     assert(goal <= file->size && piece >= 0);
 
     int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
-    assert(reserved < goal && reserved <= file->allocated);
+    assert(reserved < goal);
+    if (file->allocated < reserved)
+        file->allocated = reserved;
 
     int status = RMQ_OK;
     if (piece > 0 && goal > file->allocated)

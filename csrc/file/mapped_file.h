@@ -45,7 +45,7 @@ struct rmq_mapped_file {
     _Atomic int64_t reserved; /* blocks exist below; a store beyond could fault for want of space */
     _Atomic int64_t pins;
     _Atomic bool unlinked;
-    int64_t allocated;    /* blocks exist below; at least `reserved`. Under `lock` */
+    int64_t allocated;    /* blocks exist below this, and below `reserved`. Under `lock` */
     pthread_mutex_t lock; /* mapping and reserving */
 };
 

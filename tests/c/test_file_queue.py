@@ -137,7 +137,7 @@ def test_reserving_by_writing_leaves_zeros_in_written_blocks_and_stored_bytes_al
 ) -> None:
     pages.append(b"x" * 100)
     last = pages.queue.last
-    last.reserved = last.allocated = 100
+    last.reserved = 100
     for upto, goal in [(200, 1), (PAGE, 1), (PAGE + 1, 2), (2 * PAGE + 1, 3), (8 * PAGE, 8)]:
         pages.check(pages.lib.rmq_mapped_file_reserve_written(last, upto, 100, 64, pages.error))
         assert last.reserved == goal * PAGE
