@@ -31,6 +31,8 @@ LETTERS = "".join(letter for letter in STEPS if letter != "b")
 FILLED = "mmdrq"
 """Records in two log files and two index files, most of them flushed."""
 SYNC_FLUSH = {"dispatch.limit_to_flushed": True}
+INDEX_OFF = {"index_enable": False}
+"""The checkpoint then covers all that was flushed, not only what precedes the last index file."""
 KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"dispatch.bound_index": True},
@@ -38,7 +40,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"flush.compatibility": 1},
     {"log.warmer.syncs_ahead": True},
     {**SYNC_FLUSH, "log.warmer.syncs_ahead": True},
-    {"index_enable": False},
+    INDEX_OFF,
     {"queue_hot_uses": 1000},
     {"queue_hot_uses": 1, "queue_mappings_max": 1},
 )
@@ -183,11 +185,16 @@ def test_files_of_many_pages_survive_power_loss(number: int, bench: Bench) -> No
         pytest.param(
             "y", {"before": 8 * "m" + "q"}, id="a topic that is made again before its queues go"
         ),
-        pytest.param("pkq", {}, id="a queue whose names a killed process had not synced"),
-        pytest.param("pkbq", {}, id="a queue that a killed process made, and its second file"),
-        pytest.param("bkf", {}, id="several files of a new queue that was never flushed"),
-        pytest.param("xptpq", {}, id="a new queue that is cut to nothing and made again"),
-        pytest.param("mqxmkmq", {}, id="a queue that is made again after its topic was deleted"),
+        pytest.param("mrrkq", INDEX_OFF, id="a queue whose names a killed process had not synced"),
+        pytest.param("mrrq", INDEX_OFF, id="new queues of records in several log files"),
+        pytest.param(
+            "mrkrmq", INDEX_OFF, id="a queue that a killed process made, and its second file"
+        ),
+        pytest.param("mmkf", INDEX_OFF, id="several files of a new queue that was never flushed"),
+        pytest.param("xptpq", INDEX_OFF, id="a new queue that is cut to nothing and made again"),
+        pytest.param(
+            "mqxmkmq", INDEX_OFF, id="a queue that is made again after its topic was deleted"
+        ),
     ],
 )
 def test_power_loss_costs_nothing_durable_with(
