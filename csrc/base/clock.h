@@ -29,6 +29,13 @@ static inline int64_t rmq_monotonic_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+static inline int64_t rmq_monotonic_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 /* The point delay_ms from now on CLOCK_MONOTONIC, for pthread_cond_timedwait. */
 static inline struct timespec rmq_monotonic_after(int64_t delay_ms)
 {

@@ -52,7 +52,7 @@ static inline bool rmq_event_wait(struct rmq_event *event, int64_t timeout_ms)
     }
 }
 
-/* One waiter, any number of threads that advance. */
+/* Any number of threads that advance; one waiter, or several that advance_all wakes. */
 struct rmq_event_count {
     _Atomic uint32_t count; /* initialised to 0; wraps */
 };
@@ -64,13 +64,24 @@ static inline uint32_t rmq_event_count_read(struct rmq_event_count *events)
     return atomic_load(&events->count);
 }
 
-/* After the state was changed. Makes a system call: only for a waiter that may sleep. */
-static inline void rmq_event_count_advance(struct rmq_event_count *events)
+static inline void rmq_event_count_wake(struct rmq_event_count *events, int32_t waiters_max)
 {
     assert(events);
 
     atomic_fetch_add(&events->count, 1);
-    (void)syscall(SYS_futex, &events->count, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    (void)syscall(SYS_futex, &events->count, FUTEX_WAKE_PRIVATE, waiters_max, NULL, NULL, 0);
+}
+
+/* After the state was changed. Makes a system call: only for a waiter that may sleep. */
+static inline void rmq_event_count_advance(struct rmq_event_count *events)
+{
+    rmq_event_count_wake(events, 1);
+}
+
+/* The same for any number of waiters, by one system call. */
+static inline void rmq_event_count_advance_all(struct rmq_event_count *events)
+{
+    rmq_event_count_wake(events, INT32_MAX);
 }
 
 /* Sleeps while the count is `seen`, for timeout_us at most; a negative timeout has no end. May

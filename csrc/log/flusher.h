@@ -2,7 +2,10 @@
  *
  * A writer that asked for durability waits in rmq_flusher_wait: the first to come syncs for all
  * that have written by then (group commit without a hand-over to another thread). Callers that come
- * during a sync queue up, and the first of them leads the next one. A thread of its own
+ * during a sync queue up, and the first of them leads the next one. A leader first waits until as
+ * many callers have queued up as there were when the last sync ended, for as long as that sync took
+ * at most. Without this, callers form two groups, and each sync serves only half of them. One
+ * system call wakes a whole group. A thread of its own
  * flushes what nobody waits for: the commit log by pages and interval, queues likewise, index and
  * queues as a whole at the thorough interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then
  * the checkpoint. A caller that must not wait requests, and a second thread, which syncs nothing
@@ -51,13 +54,15 @@ struct rmq_flusher_options {
     const char *checkpoint_path;
 };
 
+/* A leader waits no longer than this for other callers, however long the last sync took. */
+#define RMQ_GATHER_US_MAX 5000
+
 /* A caller that waits for a sync that another thread leads; on its stack. */
 struct rmq_flush_waiter {
     int64_t offset;
     struct rmq_flush_waiter *next;
-    struct rmq_event woken;
-    bool is_queued; /* false once it is woken: to lead, or because its sync is over */
     bool leads;
+    _Atomic bool is_queued; /* false: it leads, or its sync is over. The waiter may then be gone */
 };
 
 /* A caller that must not wait, notified by a descriptor. Initialised with fd set, else zeros. */
@@ -83,8 +88,13 @@ struct rmq_flusher {
     bool is_hurried;          /* queues and index shall be flushed whole now */
     pthread_cond_t caught_up; /* they were, or the thread shall stop */
     bool syncing;             /* somebody leads a sync of the log, or is woken to */
-    _Atomic int64_t sync_ms;  /* how long the last sync of the log took */
+    _Atomic int64_t sync_us;  /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
+    struct rmq_event_count released; /* some of them are no longer queued */
+    int32_t queued;                  /* how many waiters there are */
+    int32_t expected;                /* how many callers waited when the last sync ended */
+    int32_t gathered;                /* the leader waits until so many are queued; 0: for nobody */
+    struct rmq_event_count complete; /* they are */
     struct rmq_wakeups flushed;                      /* the flushed offset of the log moved */
     struct rmq_hook on_flushed;                      /* more of the log is on the device */
     bool stop;
@@ -124,7 +134,7 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
 /* How long the last sync of the log took. A waiter may have to lead the next one. */
 static inline int64_t rmq_flusher_sync_ms(struct rmq_flusher *flusher)
 {
-    return atomic_load_explicit(&flusher->sync_ms, memory_order_relaxed);
+    return atomic_load_explicit(&flusher->sync_us, memory_order_relaxed) / 1000;
 }
 
 /* As rmq_flusher_wait, for the flusher's own threads: with all the time it takes, and no reason for

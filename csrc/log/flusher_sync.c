@@ -10,43 +10,67 @@
 
 /* ---- group commit ---- */
 
-/* Takes the waiters whose sync is over out of the queue; the caller holds the lock. The first of
- * the others leads next. */
-static struct rmq_flush_waiter *take_finished(struct rmq_flusher *flusher, bool failed,
-                                              struct rmq_flush_waiter **leader)
+static void release(struct rmq_flusher *flusher, struct rmq_flush_waiter *waiter, bool leads)
 {
-    assert(leader);
+    assert(atomic_load(&waiter->is_queued));
+
+    waiter->leads = leads;
+    --flusher->queued;
+    atomic_store_explicit(&waiter->is_queued, false, memory_order_release);
+}
+
+/* Releases the waiters whose sync is over, and the first of the others, which leads next; the
+ * caller holds the lock. Returns whether there is such a leader. */
+static bool release_finished(struct rmq_flusher *flusher, bool failed)
+{
+    assert(flusher->queued >= 0);
 
     struct rmq_file_queue *files = &flusher->log->files;
     int64_t flushed = rmq_file_queue_flushed(files), end = rmq_file_queue_end(files);
-    struct rmq_flush_waiter *waiter = flusher->waiters, *finished = NULL;
-    struct rmq_flush_waiter **finished_end = &finished;
+    struct rmq_flush_waiter *waiter = flusher->waiters;
+    bool has_leader = false;
 
     flusher->waiters = NULL;
     flusher->waiters_end = &flusher->waiters;
-    *leader = NULL;
 
     for (struct rmq_flush_waiter *next; waiter; waiter = next) {
         next = waiter->next;
-        waiter->next = NULL;
-        assert(waiter->is_queued);
         bool is_over = failed || waiter->offset <= flushed || waiter->offset > end;
-        if (!is_over && *leader) {
-            *flusher->waiters_end = waiter;
-            flusher->waiters_end = &waiter->next;
+        if (is_over || !has_leader) {
+            has_leader |= !is_over;
+            release(flusher, waiter, !is_over);
             continue;
         }
 
-        waiter->is_queued = false;
-        waiter->leads = !is_over;
-        if (!is_over) {
-            *leader = waiter;
-        } else {
-            *finished_end = waiter;
-            finished_end = &waiter->next;
-        }
+        waiter->next = NULL;
+        *flusher->waiters_end = waiter;
+        flusher->waiters_end = &waiter->next;
     }
-    return finished;
+    return has_leader;
+}
+
+/* Waits for callers to queue up. The caller leads, and does not hold the lock. */
+static void gather(struct rmq_flusher *flusher, int64_t timeout_ms)
+{
+    assert(timeout_ms >= 0);
+
+    int64_t limit_us = atomic_load_explicit(&flusher->sync_us, memory_order_relaxed);
+    limit_us = limit_us < RMQ_GATHER_US_MAX ? limit_us : RMQ_GATHER_US_MAX;
+    limit_us = limit_us / 1000 < timeout_ms ? limit_us : timeout_ms * 1000;
+    int64_t left_us = limit_us, until_us = rmq_monotonic_us() + limit_us;
+
+    pthread_mutex_lock(&flusher->lock);
+    assert(flusher->syncing && flusher->gathered == 0);
+    flusher->gathered = flusher->expected - 1;
+    while (flusher->queued < flusher->gathered && left_us > 0) {
+        uint32_t seen = rmq_event_count_read(&flusher->complete);
+        pthread_mutex_unlock(&flusher->lock);
+        rmq_event_count_await(&flusher->complete, seen, left_us);
+        left_us = until_us - rmq_monotonic_us();
+        pthread_mutex_lock(&flusher->lock);
+    }
+    flusher->gathered = 0;
+    pthread_mutex_unlock(&flusher->lock);
 }
 
 /* The requesters look again; the caller holds the lock. */
@@ -67,9 +91,9 @@ static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     assert(err);
 
-    int64_t began_ms = rmq_monotonic_ms();
+    int64_t began_us = rmq_monotonic_us();
     int status = rmq_file_queue_flush(&flusher->log->files, err);
-    atomic_store_explicit(&flusher->sync_ms, rmq_monotonic_ms() - began_ms, memory_order_relaxed);
+    atomic_store_explicit(&flusher->sync_us, rmq_monotonic_us() - began_us, memory_order_relaxed);
 
     if (status == RMQ_OK) {
         rmq_wakeups_nudge(&flusher->flushed);
@@ -78,28 +102,22 @@ static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
         rmq_failure_set(flusher->failure, err);
     }
 
-    struct rmq_flush_waiter *leader;
     pthread_mutex_lock(&flusher->lock);
     assert(flusher->syncing);
-    struct rmq_flush_waiter *waiter = take_finished(flusher, status != RMQ_OK, &leader);
-    flusher->syncing = leader != NULL;
+    bool had_waiters = flusher->queued > 0;
+    flusher->expected = flusher->queued + 1;
+    flusher->syncing = release_finished(flusher, status != RMQ_OK);
     tell_watches(flusher);
     pthread_mutex_unlock(&flusher->lock);
 
-    if (leader)
-        rmq_event_set(&leader->woken);
-
-    /* A waiter that is woken may be gone. */
-    for (struct rmq_flush_waiter *next; waiter; waiter = next) {
-        next = waiter->next;
-        rmq_event_set(&waiter->woken);
-    }
+    if (had_waiters)
+        rmq_event_count_advance_all(&flusher->released);
     return status == RMQ_OK ? RMQ_OK : rmq_failure_check(flusher->failure, err);
 }
 
 static void leave_queue(struct rmq_flusher *flusher, struct rmq_flush_waiter *waiter)
 {
-    assert(waiter->is_queued);
+    assert(atomic_load(&waiter->is_queued) && flusher->queued > 0);
 
     struct rmq_flush_waiter **at = &flusher->waiters;
     while (*at != waiter) {
@@ -110,6 +128,23 @@ static void leave_queue(struct rmq_flusher *flusher, struct rmq_flush_waiter *wa
     *at = waiter->next;
     if (flusher->waiters_end == &waiter->next)
         flusher->waiters_end = at;
+    --flusher->queued;
+}
+
+/* Whether the waiter was released before its time was up. */
+static bool await_release(struct rmq_flusher *flusher, struct rmq_flush_waiter *waiter,
+                          int64_t timeout_ms)
+{
+    int64_t until_ms = rmq_monotonic_ms() + timeout_ms;
+    for (;;) {
+        uint32_t seen = rmq_event_count_read(&flusher->released);
+        if (!atomic_load_explicit(&waiter->is_queued, memory_order_acquire))
+            return true;
+        int64_t left_ms = until_ms - rmq_monotonic_ms();
+        if (left_ms <= 0)
+            return false;
+        rmq_event_count_await(&flusher->released, seen, left_ms * 1000);
+    }
 }
 
 /* Queues up behind the leader; the caller holds the lock, which is let go of. *leads is whether
@@ -122,26 +157,29 @@ static int queue_up(struct rmq_flusher *flusher, int64_t offset, int64_t timeout
     struct rmq_flush_waiter waiter = {.offset = offset, .is_queued = true};
     *flusher->waiters_end = &waiter;
     flusher->waiters_end = &waiter.next;
-
+    ++flusher->queued;
+    bool is_complete = flusher->gathered > 0 && flusher->queued >= flusher->gathered;
+    if (is_complete)
+        flusher->gathered = 0;
     pthread_mutex_unlock(&flusher->lock);
-    bool is_woken = rmq_event_wait(&waiter.woken, timeout_ms);
 
-    if (!is_woken) {
+    if (is_complete)
+        rmq_event_count_advance(&flusher->complete);
+
+    bool is_released = await_release(flusher, &waiter, timeout_ms);
+    if (!is_released) {
         pthread_mutex_lock(&flusher->lock);
-        if (waiter.is_queued)
+        is_released = !atomic_load(&waiter.is_queued);
+        if (!is_released)
             leave_queue(flusher, &waiter);
-        else
-            is_woken = true;
         pthread_mutex_unlock(&flusher->lock);
-        /* Taken out of the queue, and about to be woken. */
-        while (is_woken && !rmq_event_wait(&waiter.woken, timeout_ms)) {
-        }
     }
 
-    *leads = is_woken && waiter.leads;
-    return is_woken ? RMQ_OK
-                    : rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
-                               "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
+    *leads = is_released && waiter.leads;
+    return is_released ? RMQ_OK
+                       : rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
+                                  "not flushed in %lld ms (syncFlushTimeout)",
+                                  (long long)timeout_ms);
 }
 
 /* Whether a sync can make the log durable below offset; the caller holds the lock. */
@@ -158,7 +196,7 @@ static int check_reachable(struct rmq_flusher *flusher, int64_t offset, struct r
     return status;
 }
 
-static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms,
+static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, bool gathers,
                  struct rmq_error *err)
 {
     assert(flusher->log && flusher->dispatcher);
@@ -187,6 +225,8 @@ static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms
 
         if (leads) {
             leads = false;
+            if (gathers)
+                gather(flusher, timeout_ms);
             status = lead(flusher, err);
             if (status != RMQ_OK)
                 break;
@@ -204,12 +244,12 @@ int rmq_flusher_wait(struct rmq_flusher *flusher, int64_t offset, int64_t timeou
     assert(timeout_ms >= 0);
 
     rmq_warmer_note_wait(&flusher->log->warmer);
-    return reach(flusher, offset, timeout_ms, err);
+    return reach(flusher, offset, timeout_ms, true, err);
 }
 
 int rmq_flusher_sync(struct rmq_flusher *flusher, int64_t offset, struct rmq_error *err)
 {
-    return reach(flusher, offset, RMQ_FLUSH_PATIENCE_MS, err);
+    return reach(flusher, offset, RMQ_FLUSH_PATIENCE_MS, false, err);
 }
 
 /* ---- syncs that are asked for ---- */

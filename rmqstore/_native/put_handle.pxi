@@ -183,6 +183,8 @@ cdef int look_at(StoreHandle store, list pending) except -1:
     cdef int64_t flushed = rmq_store_flushed(store.handle)
 
     for handle in pending:
+        if not handle.is_pending():
+            continue  # Another thread was first.
         if handle.admission.was_cut():
             handle.error = put_was_cut(store.path, handle.receipt)
         elif handle.end() <= flushed:
@@ -206,8 +208,9 @@ cdef int look_at_line(StoreHandle store, list line) except -1:
     if not ready:
         return 0
     last = ready[len(ready) - 1]
-    status = of_last = wait_copies(last.admission.board, &last.admission.need, last.end(), 0, &copies)
+    of_last = wait_copies(last.admission.board, &last.admission.need, last.end(), 0, &copies)
     for handle in ready:
+        status = of_last
         if of_last != RMQ_PUT_OK and handle is not last:
             status = wait_copies(handle.admission.board, &handle.admission.need, handle.end(), 0, &copies)
         handle.late_status = status
@@ -218,8 +221,8 @@ cdef int look_at_line(StoreHandle store, list line) except -1:
 
 
 cdef int acknowledge_handle(PutHandle handle, object durability, int copies) except -1:
-    """Unless its role or its lease has ended, or another thread was first."""
-    if handle.is_pending() and handle.admission.outcome() == RMQ_PUT_OK:
+    """Unless its role or its lease has ended, the log was cut, or another thread was first."""
+    if handle.is_pending() and handle.admission.outcome() == RMQ_PUT_OK and not handle.admission.was_cut():
         handle.receipt = receipt_with(handle.receipt, durability, copies)
         handle.is_acknowledged = True
     return 0

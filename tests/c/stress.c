@@ -3,7 +3,8 @@
  * Writers put, some of them to the disk; readers get, query keys and search by time; walkers fill
  * Arrow columns from the log and from queues; a store opened read-only beside this one refreshes
  * and reads; one thread flushes everything and expires files. Then the log is cut and written on
- * many times while everything is flushed. At last replicas acknowledge (stress_board.c).
+ * many times while everything is flushed. At last replicas acknowledge (stress_board.c), and many
+ * wait for syncs (stress_flush.c).
  *
  * usage: stress DIRECTORY MESSAGES_PER_WRITER CUTS. Exits 0 when every message that must be there
  * is there.
@@ -18,6 +19,7 @@
 #include "store/store_view.h"
 #include "store/walk.h"
 #include "stress_board.h"
+#include "stress_flush.h"
 
 #define WRITERS 3
 #define BODY_SIZE 200
@@ -373,6 +375,7 @@ int main(int argc, char **argv)
     write_and_read(&shared);
     cut_and_flush(&shared);
     int64_t acknowledged = stress_board(shared.store, shared.messages / 10);
+    stress_flush(shared.store, shared.messages / 50);
     int64_t end = rmq_store_end(shared.store);
     if (rmq_store_close(shared.store, &err) != RMQ_OK)
         die("close", &err);

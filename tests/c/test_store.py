@@ -313,13 +313,25 @@ def test_one_sync_ends_the_wait_of_everybody_who_queued_up(
     # Files made ahead are synced, too, whenever their thread comes to it.
     assert 1 <= door.count(SYNC) - before < len(puts) // 2
     assert statuses == {store.lib.RMQ_NOT_WRITABLE if is_failing else store.lib.RMQ_OK}
-    assert waiting(store) == 0
-
+    assert waiting(store) == flusher.queued == 0
+    assert flusher.expected == len(puts) + 1
     door.disarm()
     if is_failing:
         store.abandon()
     else:
         store.close()
+
+
+def test_leader_waits_for_others_for_a_moment_only(core: Any, tmp_path: Path) -> None:
+    store = Calls(core, tmp_path)
+    flusher = store.store.flusher
+    for limit_us in (0, 5000, 10**12):
+        put = store.put(body(1))
+        flusher.expected, flusher.sync_us = 99, limit_us
+        store.wait_flushed(put.end_offset)
+        assert store.store.flusher.expected == 1
+        assert (flusher.gathered, flusher.queued) == (0, 0)
+    store.close()
 
 
 def test_checkpoint_of_a_store_whose_sync_failed_names_nothing_later(

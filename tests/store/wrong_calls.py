@@ -185,6 +185,17 @@ def store_verbs(bench: Bench) -> Iterator[Verb]:
         list_of_messages,
         is_put=True,
     )
+    kept = {"durability": None, "copies": None}
+    yield Verb(
+        "put_async",
+        of("put_async"),
+        {"topic": "t", "body": b"x", "born_timestamp": 1, **put, "properties": {"a": "b"}, **kept},
+        {**of_topic, "queue": v.whole(0, 2**31 - 1)},
+        is_put=True,
+        names_others=("body",),
+    )
+    yield Verb("put_async", of("put_async"), {"topic": message, **kept}, of_topic, is_put=True)
+    yield Verb("wait", of("wait"), {"handles": [], "timeout": 1}, {"handles": of_handles})
     yield Verb(
         "append_raw", of("append_raw"), {"physical_offset": 0, "data": b""}, {"data": v.body}
     )
@@ -249,6 +260,11 @@ def store_verbs(bench: Bench) -> Iterator[Verb]:
     yield Verb("expire_files", of("expire_files"), {"count": 0})
     for name in ("save_offsets", "refresh", "flush", "abandon", "close"):
         yield Verb(name, of(name), {})
+
+
+def of_handles(value: object) -> bool:
+    """Whether it is an iterable without handles of another kind."""
+    return isinstance(value, list | tuple | set) and not value
 
 
 def columns() -> dict[str, Any]:
@@ -475,6 +491,16 @@ def aio_verbs(bench: Bench) -> Iterator[Verb]:
         is_put=True,
         names_others=("topic",),
     )
+    yield Verb(
+        "put_async",
+        of("put_async"),
+        {"topic": "t", "body": b"x"},
+        topic,
+        is_put=True,
+        names_others=("body",),
+    )
+    waited = {"handles": [], "timeout": 1}
+    yield Verb("wait", of("wait"), waited, {"handles": of_handles})
     append = functools.partial(
         of("append"), lambda: opened.store.put("t", b"x", durability=Durability.MEMORY)
     )

@@ -64,7 +64,7 @@ def held_syncs(store: rmqstore.Store) -> Iterator[None]:
         # A sync has to end the waits, even where all is flushed. A store that is being closed waits
         # for its threads, which wait for that sync.
         if not store.closed:
-            store.put("syncs", b"")
+            store.put("syncs", b"", durability=rmqstore.Durability.MEMORY)
         flusher.syncing = False
         lib.rmq_flusher_sync(ffi.addressof(flusher), lib.rmq_store_end(native), ffi.NULL)
 
