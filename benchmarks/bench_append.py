@@ -9,6 +9,7 @@ from benchmarks.workloads import TAG, TOPIC, bodies
 from rmqstore import Durability, Message, Store
 
 BATCH = 100
+TOGETHER = 32
 SIZES = pytest.mark.parametrize("size", [100, 1024, 4096])
 
 
@@ -30,6 +31,21 @@ def bench_put_message_object(bounded: Measure, empty: Store) -> None:
     message = Message(TOPIC, bodies(1024)[0], queue=1, tags=TAG, keys=("key",))
     bounded(empty.put, message, rounds=50, iterations=1000)
     assert empty.get(TOPIC, queue=1, offset=0).keys == ["key"]
+
+
+def bench_put_durable_with_handles(bounded: Measure, empty: Store) -> None:
+    body = bodies(1024)[0]
+
+    def put_and_wait() -> None:
+        empty.wait(
+            [
+                empty.put_async(TOPIC, body, queue=1, tags=TAG, durability=Durability.DISK)
+                for _ in range(TOGETHER)
+            ]
+        )
+
+    bounded(put_and_wait, rounds=500)
+    assert empty.flushed_offset == empty.end_offset
 
 
 def bench_put_durable(bounded: Measure, empty: Store) -> None:

@@ -40,7 +40,7 @@ def missing() -> str | None:
 
 def supports(workload: Workload) -> bool:
     """Return whether the Java program has that workload."""
-    return workload.kind not in (Kind.ARROW, Kind.MEMORY, Kind.IMPORT)
+    return workload.kind not in (Kind.HANDLES, Kind.ARROW, Kind.MEMORY, Kind.IMPORT)
 
 
 def build() -> None:

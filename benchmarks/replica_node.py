@@ -6,6 +6,7 @@ ROLE is master, slave, or unflushed: a slave that syncs its log when it closes, 
 
     put THREADS COUNT WARMUP SIZE   synchronous puts, each acknowledged by both sides
     tasks TASKS COUNT WARMUP SIZE   the same from tasks of one asyncio loop
+    handles MANY COUNT WARMUP SIZE  the same from one thread, which waits for so many puts at once
     feed COUNT SIZE                 puts that wait for nobody
     paced COUNT RATE SIZE           puts into the log alone, so many a second, each call timed
     burst COUNT SIZE                the same without a pause, one call in four timed
@@ -174,6 +175,39 @@ class _Node:
         began = clock()
         took = await all_tasks(max(1, count // tasks))
         return self._figures(took, clock() - began)
+
+    def handles(self, together: int, count: int, warm_up: int, size: int) -> Answer:
+        put, wait, clock = self.store.put_async, self.store.wait, time.perf_counter_ns
+        kept = bodies(size)
+
+        def work(took: array[int]) -> None:
+            for call in range(len(took)):
+                began = clock()
+                wait(
+                    [
+                        put(
+                            TOPIC,
+                            kept[(call + at) % len(kept)],
+                            queue=at % QUEUES,
+                            tags=TAG,
+                            durability=REPLICATED,
+                        )
+                        for at in range(together)
+                    ]
+                )
+                took[call] = clock() - began
+
+        work(_times(max(1, warm_up // together)))
+        took = _times(max(1, count // together))
+        began = clock()
+        work(took)
+        spent = clock() - began
+        done = len(took) * together
+        return {
+            **self._figures(took, spent),
+            "messages": done,
+            "msgs_per_s": done / spent * 1e9,
+        }
 
     def paced(self, count: int, rate: int, size: int) -> Answer:
         put, clock, kept = self.store.put, time.perf_counter_ns, bodies(size)

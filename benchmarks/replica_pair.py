@@ -45,6 +45,7 @@ WAYS: Mapping[str, tuple[str, int, int, int]] = {
     # Many writers come first: when it is the turn of the one, a JVM has compiled what a put is.
     "threads": ("put", WRITERS, MANY_PUTS, WARM_UP_LEAST),
     "tasks": ("tasks", WRITERS, MANY_PUTS, WARM_UP_LEAST),
+    "handles": ("handles", WRITERS, MANY_PUTS, WARM_UP_LEAST),
     "one": ("put", 1, PUTS, PUTS // 4),
     "apart": ("put", 1, PUTS, PUTS // 4),
 }
@@ -213,6 +214,8 @@ def _quorum(run: Run, peer: str, protocol: str) -> Figures:
         figures = {}
         cores = sorted(os.sched_getaffinity(0))
         for way, (command, writers, count, warm_up) in WAYS.items():
+            if way == "handles" and peer == JAVA:
+                continue  # Its way to have many under way is that of "tasks".
             if way == "apart":
                 master.pin({cores[0]})
                 slave.pin({cores[-1]})

@@ -176,7 +176,7 @@ class _Measurement:
                     "memory",
                     lambda: limits.run("memory", directory / "file", 1, megabytes),
                 )
-        elif workload.kind is Kind.DURABLE:
+        elif workload.kind in (Kind.DURABLE, Kind.HANDLES):
             with self._empty_directory() as directory:
                 syncs = 200 if quick else 1000
                 self._limit(

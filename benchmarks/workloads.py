@@ -54,6 +54,8 @@ class Kind(StrEnum):
     """Acknowledged when it is in the log; then waits until queues are complete too."""
     DURABLE = "durable"
     """Acknowledged when it is on the disk."""
+    HANDLES = "handles"
+    """The same: one thread puts several messages, then waits for all of them."""
     GET = "get"
     """Every body in order as a Python object, checksums checked."""
     ARROW = "arrow"
@@ -81,7 +83,7 @@ class Workload:
     body: int = 1024
     threads: int = 1
     batch: int = 1
-    """Messages a call."""
+    """Messages a call, or a wait."""
     store: str | None = None
     """The prepared store it reads."""
 
@@ -119,6 +121,7 @@ WORKLOADS = (
     Workload("put-durable-1", Kind.DURABLE, 4_000, 400),
     Workload("put-durable-8", Kind.DURABLE, 16_000, 1_600, threads=8),
     Workload("put-durable-32", Kind.DURABLE, 40_000, 4_000, threads=32),
+    Workload("put-durable-32-handles", Kind.HANDLES, 80_000, 8_000, batch=32),
     Workload("put-durable-64", Kind.DURABLE, 60_000, 6_000, threads=64),
     Workload("get-decoded-1k", Kind.GET, 200_000, 20_000, store="1k-1g"),
     Workload("arrow-no-bodies", Kind.ARROW, store="1k-1g"),

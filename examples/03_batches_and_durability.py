@@ -17,6 +17,11 @@ with tempfile.TemporaryDirectory() as folder, rmqstore.open(f"{folder}/orders.st
     receipt = store.put("orders", b"cheap", durability=Durability.MEMORY)
     store.wait_flushed(receipt.end_offset)
 
+    # put_async: a handle at once; one wait covers any number of them.
+    handles = [store.put_async("orders", b"paid", durability=Durability.DISK) for _ in range(10)]
+    assert [handle.receipt.queue_offset for handle in handles] == list(range(26, 36))
+    assert {receipt.durability for receipt in store.wait(handles)} == {Durability.DISK}
+
     # put_batch: one queue, side by side in one log file, as RocketMQ stores a client's batch.
     batch = store.put_batch([Message("orders", b"a"), Message("orders", b"b")])
     assert batch[1].physical_offset == batch[0].end_offset

@@ -165,7 +165,7 @@ def _check(store: Store, workload: Workload) -> None:
     """Everything put is there, every body one that was put; in order where one thread put them one
     by one."""
     known = frozenset(bodies(workload.body))
-    in_turn = workload.threads == 1 and workload.batch == 1 and workload.kind is not Kind.DURABLE
+    in_turn = workload.threads == 1 and workload.batch == 1 and workload.kind is Kind.PUT
 
     end = store.end_offset
     found = size = 0
@@ -191,12 +191,20 @@ def _check(store: Store, workload: Workload) -> None:
 
 def _durable(job: Job) -> Figures:
     workload = job.workload
-    calls = max(1, job.count // workload.threads)
+    calls = max(1, job.count // workload.threads // workload.batch)
     payloads = bodies(workload.body)
     with rmqstore.open(job.directory / "store", flush_disk_type=FlushDiskType.SYNC_FLUSH) as store:
         put, clock = store.put, time.perf_counter_ns
+        put_async, wait, together = store.put_async, store.wait, range(workload.batch)
 
-        def work(thread: int, calls: int, latencies: array[int]) -> None:
+        def with_handles(thread: int, calls: int, latencies: array[int]) -> None:
+            for number in range(calls):
+                body = payloads[number % BODIES]
+                began = clock()
+                wait([put_async(TOPIC, body, queue=at % QUEUES, tags=TAG) for at in together])
+                latencies.append(clock() - began)
+
+        def one_by_one(thread: int, calls: int, latencies: array[int]) -> None:
             for number in range(calls):
                 body = payloads[number % BODIES]
                 queue = (number + thread) % QUEUES
@@ -204,10 +212,12 @@ def _durable(job: Job) -> Figures:
                 put(TOPIC, body, queue=queue, tags=TAG)
                 latencies.append(clock() - began)
 
+        work = with_handles if workload.kind is Kind.HANDLES else one_by_one
         run_threads(workload.threads, max(1, calls // 10), work)
-        before = store.end_offset
+        before, spent = store.end_offset, time.process_time_ns()
         seconds, latencies = run_threads(workload.threads, calls, work)
-        count = calls * workload.threads
+        count = calls * workload.threads * workload.batch
+        cpu_us = (time.process_time_ns() - spent) / 1000 / count
         if store.flushed_offset < store.end_offset:
             raise WrongAnswer("acknowledged, but not on the disk")
         figures = {
@@ -215,6 +225,7 @@ def _durable(job: Job) -> Figures:
             "msgs_per_s": round(count / seconds),
             "MB_per_s": round(count * workload.body / seconds / 1e6, 1),
             "bytes_per_message": (store.end_offset - before) // count,
+            "cpu_us": round(cpu_us, 2),
         }
         figures |= percentiles(latencies)
         _check(store, workload)
@@ -400,6 +411,7 @@ def _import(job: Job) -> Figures:
 _RUNS: Mapping[Kind, Callable[[Job], Figures]] = {
     Kind.PUT: _put,
     Kind.DURABLE: _durable,
+    Kind.HANDLES: _durable,
     Kind.GET: _get,
     Kind.ARROW: _arrow,
     Kind.RECOVER: _recover,

@@ -172,13 +172,14 @@ def test_a_pair_puts_follows_and_joins_again(tmp_path: Path, protocol: str) -> N
     ):
         assert master.ask("feed", 100, 1024)["end"] == 100 * RECORD
         master.ask("sync")
-        for words in (("put", 2, 20, 4, 1024), ("tasks", 2, 20, 4, 1024)):
+        for way in ("put", "tasks", "handles"):
+            words = (way, 2, 20, 4, 1024)
             reply = master.ask(*words)
             assert 0 < reply["p50_us"] <= reply["p99_us"] <= reply["max_us"]
         slave.ask("leave")
         slave.ask("arm")
         reply = master.ask("burst", 40, 1024)
-        assert reply["end"] == (100 + 24 + 24 + 40) * RECORD
+        assert reply["end"] == (100 + 3 * 24 + 40) * RECORD
         began = slave.ask("join")["began_ns"]
         seen = slave.ask("follow", reply["end"])
         assert began < seen["first_ns"] <= seen["end_ns"]

@@ -100,7 +100,15 @@ def test_a_peer_that_loses_a_body_is_found_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "workload",
-    ["put-1k", "put-threads-2", "put-many-100x1k", "put-durable-8", "roll-over", "import-time"],
+    [
+        "put-1k",
+        "put-threads-2",
+        "put-many-100x1k",
+        "put-durable-8",
+        "put-durable-32-handles",
+        "roll-over",
+        "import-time",
+    ],
 )
 def test_this_store_does_a_workload_that_writes(tmp_path: Path, workload: str) -> None:
     count = {"import-time": 1, "roll-over": 4000}.get(workload, 2000)
