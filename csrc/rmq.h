@@ -79,6 +79,7 @@
 #include "columns/message_filter.h"
 #include "columns/summary.h"
 #include "columns/segment.h"
+#include "columns/unit_bytes.h"
 
 /* What replicas say to each other. */
 #include "format/ha_frame.h"

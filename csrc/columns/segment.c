@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "index/consume_queue.h"
 
 /* What stands before the body at most: version and hosts do not matter with these. */
 #define HEAD_SIZE_MAX 112
@@ -585,39 +584,4 @@ enum rmq_segment_state rmq_segment_resync(struct rmq_segment *segment)
         segment->is_lost = true;
     }
     return search(segment);
-}
-
-/* ---- bytes ---- */
-
-size_t rmq_unit_positions(const uint8_t *units, size_t unit_count, int64_t start, int64_t stop,
-                          int64_t *out)
-{
-    assert((units && out) || unit_count == 0);
-
-    size_t found = 0;
-    for (size_t i = 0; i < unit_count; ++i) {
-        const uint8_t *unit = units + i * RMQ_UNIT_SIZE;
-        int64_t offset = rmq_get_i64(unit);
-        int32_t size = rmq_get_i32(unit + 8);
-
-        out[found] = offset;
-        found += offset >= start && offset < stop && size > 0 && size != RMQ_FILL_UNIT_SIZE_FIELD;
-    }
-    assert(found <= unit_count);
-    return found;
-}
-
-int64_t rmq_first_difference(const uint8_t *a, const uint8_t *b, size_t size)
-{
-    assert((a && b) || size == 0);
-
-    /* memcmp is fast but does not return the position. */
-    enum { BLOCK = 4096 };
-    size_t at = 0;
-    while (size - at >= BLOCK && memcmp(a + at, b + at, BLOCK) == 0)
-        at += BLOCK;
-
-    while (at < size && a[at] == b[at])
-        ++at;
-    return at < size ? (int64_t)at : -1;
 }

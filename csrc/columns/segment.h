@@ -128,12 +128,4 @@ enum rmq_segment_state rmq_segment_resync(struct rmq_segment *segment);
 /* Whether resync has anything to do. */
 bool rmq_segment_can_resync(const struct rmq_segment *segment);
 
-/* The physical offsets of consume queue units (20 bytes each) that lie in [start, stop), in their
- * order, into out, which has room for unit_count; returns how many. Units that were never written
- * or only fill are left out. */
-size_t rmq_unit_positions(const uint8_t *units, size_t unit_count, int64_t start, int64_t stop,
-                          int64_t *out);
-/* The index of the first byte that differs, or -1. */
-int64_t rmq_first_difference(const uint8_t *a, const uint8_t *b, size_t size);
-
 #endif

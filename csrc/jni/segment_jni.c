@@ -18,6 +18,7 @@
 
 #include "columns/arrow_export.h"
 #include "columns/segment.h"
+#include "columns/unit_bytes.h"
 #include "jni/java_values.h"
 
 #define RMQ_JNI_CLASS "org/rmqstore/spark/NativeSegment"

@@ -96,8 +96,21 @@ cdef extern from "columns/segment.h" nogil:
     int rmq_segment_summarize(rmq_segment *segment, rmq_segment_state *state, rmq_error *err)
     rmq_segment_state rmq_segment_resync(rmq_segment *segment)
     bint rmq_segment_can_resync(const rmq_segment *segment)
+
+
+cdef extern from "columns/unit_bytes.h" nogil:
+    struct rmq_file_sums:
+        int64_t start
+        int64_t stop
+        int64_t file_size
+        size_t file_count
+        int64_t *sizes
+        int64_t *ends
+
     size_t rmq_unit_positions(const uint8_t *units, size_t unit_count, int64_t start, int64_t stop, int64_t *out)
     int64_t rmq_first_difference(const uint8_t *a, const uint8_t *b, size_t size)
+    bint rmq_unit_add_sizes(const uint8_t *units, size_t unit_count, size_t unit_size, rmq_file_sums *sums,
+                            int64_t *last)
 
 
 cdef tuple SEGMENT_STATES = ("full", "more", "topic", "corrupt", "over", "found")
@@ -476,3 +489,55 @@ def first_difference(a, b):
         PyBuffer_Release(&first)
 
     return result
+
+
+cdef class UnitSums:
+    """Sizes of the records that consume queues point at, by the file of the log in which they begin.
+
+    The log's files are *file_count* of *file_size* bytes from *start* on. Records that begin before *start*, or at
+    *stop* or after it, are left out.
+    """
+
+    cdef rmq_file_sums sums
+
+    def __init__(self, *, int64_t start, int64_t stop, int64_t file_size, int64_t file_count):
+        if file_size < 1 or file_count < 1 or file_count > (1 << 30):
+            raise ArgumentError(f"{file_count} files of {file_size} bytes are not a log")
+        if self.sums.sizes != NULL:
+            raise TypeError("sums are begun once")
+        self.sums.start = start
+        self.sums.stop = stop
+        self.sums.file_size = file_size
+        self.sums.file_count = <size_t>file_count
+        self.sums.sizes = <int64_t *>PyMem_Malloc(2 * <size_t>file_count * sizeof(int64_t))
+        if self.sums.sizes == NULL:
+            raise MemoryError()
+        memset(self.sums.sizes, 0, 2 * <size_t>file_count * sizeof(int64_t))
+        self.sums.ends = self.sums.sizes + file_count
+
+    def __dealloc__(self):
+        PyMem_Free(self.sums.sizes)
+
+    def add(self, data, *, int64_t unit_size, int64_t last):
+        """Add the whole units in *data* and return the offset of the last record, *last* without one.
+
+        Returns None where the units of one queue do not ascend from *last* on, or point past the files.
+        """
+        cdef Py_buffer view
+        cdef bint ascends
+        if self.sums.sizes == NULL:
+            raise TypeError("sums were not begun")
+        if unit_size < 20:
+            raise ArgumentError(f"units of {unit_size} bytes; 20 are the least")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                ascends = rmq_unit_add_sizes(<const uint8_t *>view.buf, <size_t>(view.len // unit_size),
+                                             <size_t>unit_size, &self.sums, &last)
+        finally:
+            PyBuffer_Release(&view)
+        return last if ascends else None
+
+    def files(self):
+        """Return the sum of each file's records, and the physical offset after the last of them, 0 without one."""
+        return [(self.sums.sizes[i], self.sums.ends[i]) for i in range(self.sums.file_count)]

@@ -15,6 +15,7 @@ from rmqstore.errors import NotFoundError, OffsetOutOfRange
 from rmqstore.spark.options import Options
 from rmqstore.spark.read.absent import check_topics
 from rmqstore.spark.read.conditions import EVERYTHING, Conditions, Interval
+from rmqstore.spark.read.coverage import covers
 from rmqstore.spark.read.layout import Layout, QueueFiles
 from rmqstore.spark.read.queue_ranges import narrowed, range_of, ranges_of
 from rmqstore.spark.read.queue_splits import WantedUnits, splits_of, wanted_bytes
@@ -28,6 +29,7 @@ __all__ = ["Plan", "plan"]
 _SPARSE = 0.5
 """Up to this share of the log, reading a topic by its queues costs less than reading everything."""
 _NAMED_MAX = 10
+_EVER = -(2**63), 2**63 - 1
 
 _log = logging.getLogger("rmqstore.spark")
 
@@ -197,8 +199,10 @@ class _StorePlan:
     def _chosen_queues(self) -> tuple[list[WantedUnits], int]:
         """Return the queues to read by, and up to where in the log they tell all that is wanted."""
         layout, options = self._layout, self._options
-        if not options.by_topic or layout.queues is None:
+        if layout.queues is None:
             return [], self._start
+        if not options.by_topic:
+            return self._queues_of_conditions(layout.queues)
 
         wanted = [
             (queue, range_)
@@ -224,6 +228,25 @@ class _StorePlan:
             return [], self._start
 
         return chosen, end
+
+    def _queues_of_conditions(self, queues: Sequence[QueueFiles]) -> tuple[list[WantedUnits], int]:
+        """Return the queues of the topics that conditions name, where these topics are a small part
+        of the log and no record of it is outside of all queues."""
+        layout, conditions = self._layout, self._conditions
+        nothing: tuple[list[WantedUnits], int] = [], self._start
+        if conditions.topics is None:
+            return nothing
+
+        chosen = [
+            # A unit's number need not be the queue offset of its record.
+            WantedUnits.of(queue, QueueRange(queue.queue_id, *_EVER, *conditions.store_ms))
+            for queue in queues
+            if queue.topic in conditions.topics
+            and (conditions.queues is None or queue.queue_id in conditions.queues)
+        ]
+        end = min(max(layout.dispatched_end, self._start), self._stop)
+        is_sparse = wanted_bytes(chosen) <= _SPARSE * (end - self._start)
+        return (chosen, end) if is_sparse and covers(layout, end) else nothing
 
     def _check_bounds(self, queue: QueueFiles, range_: QueueRange) -> None:
         layout = self._layout

@@ -14,14 +14,26 @@ from typing import Any, Self
 from rmqstore._native import core
 from rmqstore.spark.files import OpenFiles, RangeFile, open_file
 
-__all__ = ["Fact", "Log", "LogFile", "Prefix", "Tail", "prefix_of", "split_boundaries", "tail_of"]
+__all__ = [
+    "BLANK",
+    "Fact",
+    "Log",
+    "LogFile",
+    "Prefix",
+    "Tail",
+    "prefix_of",
+    "split_boundaries",
+    "tail_of",
+]
+
+BLANK = bytes.fromhex("cbd43194")
+"""The magic of the blank record at the end of a file."""
 
 _WINDOW_BYTES = 1 << 20
 _ZEROS = bytes(_WINDOW_BYTES)
 _GUESSED_RECORD_BYTES = 4096
 _OPEN_FILES_MAX = 64
 _BATCH_ROWS = 65_536
-_BLANK = bytes.fromhex("cbd43194")
 _LOOK_AHEAD_BYTES = 16 << 20
 """How far behind a place without a record the next one is looked for where all of the rest would be
 too dear: longer than any record."""
@@ -113,7 +125,7 @@ class Log:
         head = self.raw(offset, 8)
         if not head:
             return False
-        return not head.strip(b"\0") or head[4:] == _BLANK or self.record(offset) is not None
+        return not head.strip(b"\0") or head[4:] == BLANK or self.record(offset) is not None
 
     def is_blank(self, file: LogFile) -> bool:
         """Return whether nothing was written where the file's first record belongs."""
