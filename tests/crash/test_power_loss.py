@@ -33,6 +33,8 @@ FILLED = "mmdrq"
 SYNC_FLUSH = {"dispatch.limit_to_flushed": True}
 INDEX_OFF = {"index_enable": False}
 """The checkpoint then covers all that was flushed, not only what precedes the last index file."""
+TWO_UNITS = {"queue_file_size": 40}
+"""A queue has several files before the log has two, after which queues are flushed."""
 KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"dispatch.bound_index": True},
@@ -188,9 +190,9 @@ def test_files_of_many_pages_survive_power_loss(number: int, bench: Bench) -> No
         pytest.param("mrrkq", INDEX_OFF, id="a queue whose names a killed process had not synced"),
         pytest.param("mrrq", INDEX_OFF, id="new queues of records in several log files"),
         pytest.param(
-            "mrkrmq", INDEX_OFF, id="a queue that a killed process made, and its second file"
+            "mkmq", TWO_UNITS, id="a queue that a killed process made, and its second file"
         ),
-        pytest.param("mmkf", INDEX_OFF, id="several files of a new queue that was never flushed"),
+        pytest.param("mmq", TWO_UNITS, id="several files of a new queue"),
         pytest.param("xptpq", INDEX_OFF, id="a new queue that is cut to nothing and made again"),
         pytest.param(
             "mqxmkmq", INDEX_OFF, id="a queue that is made again after its topic was deleted"
