@@ -1,7 +1,7 @@
 /* unsynced_folders.h -- folders in which names were made that may not be on the device yet.
  *
  * The writer of a queue makes a name in a folder, lists the folder, and only then shows what it
- * wrote. Whoever claims that what is shown is durable syncs the list first.
+ * wrote. The flusher syncs the listed folders before the checkpoint calls what is shown durable.
  */
 #ifndef RMQ_UNSYNCED_FOLDERS_H
 #define RMQ_UNSYNCED_FOLDERS_H
