@@ -25,6 +25,7 @@ enum rmq_advice {
     RMQ_ADVISE_SEQUENTIAL,
     RMQ_ADVISE_RANDOM, /* a fault reads in its own page only */
     RMQ_ADVISE_DONT_NEED,
+    RMQ_ADVISE_POPULATE_READ,  /* fault pages in for reading; a hint */
     RMQ_ADVISE_POPULATE_WRITE, /* fault pages in for writing without changing them; a hint */
     RMQ_ADVISE_LOCK,           /* mlock */
     RMQ_ADVISE_UNLOCK,

@@ -343,6 +343,11 @@ static int advise_map(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq
     case RMQ_ADVISE_DONT_NEED:
         (void)madvise(start, length, MADV_DONTNEED);
         return RMQ_OK;
+    case RMQ_ADVISE_POPULATE_READ:
+#ifdef MADV_POPULATE_READ
+        (void)madvise(start, length, MADV_POPULATE_READ);
+#endif
+        return RMQ_OK;
     case RMQ_ADVISE_POPULATE_WRITE:
 #ifdef MADV_POPULATE_WRITE
         (void)madvise(start, length, MADV_POPULATE_WRITE);

@@ -9,6 +9,12 @@
  * enough for the other side to have work and to find the bytes in the cache. */
 #define RMQ_AHEAD_STEP (2 << 20)
 
+/* Bytes that a waiting caller maps at a time, and how far from the checked ones they are at least
+ * and at most: not where the thread is now, and not much more than it comes to soon. */
+#define RMQ_AHEAD_PIECE (2 << 20)
+#define RMQ_AHEAD_LEAD_MIN (4 << 20)
+#define RMQ_AHEAD_LEAD_MAX (64 << 20)
+
 static void say(struct rmq_scan_ahead *ahead, bool is_over)
 {
     pthread_mutex_lock(&ahead->lock);
@@ -39,6 +45,22 @@ static void *run(void *argument)
     return NULL;
 }
 
+/* Where nothing was written no pages are to be mapped: they would fill memory with zeros. */
+static int64_t find_data_end(struct rmq_file_queue *files)
+{
+    struct rmq_mapped_file *last = NULL;
+    int64_t end = rmq_file_queue_end(files), inside = 0;
+    if (end == 0 || rmq_file_queue_pin(files, end - 1, &last, NULL) != RMQ_OK)
+        return 0;
+
+    if (rmq_mapped_file_extent_end(last, &inside, NULL) != RMQ_OK)
+        inside = 0;
+    int64_t data_end = last->start + inside;
+    rmq_mapped_file_unpin(last);
+    assert(data_end >= 0);
+    return data_end;
+}
+
 void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *files, int64_t from,
                           int64_t end, unsigned checks, bool is_repeated)
 {
@@ -58,9 +80,37 @@ void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *f
         ahead->has_thread = pthread_create(&ahead->thread, NULL, run, ahead) == 0;
 
     if (ahead->has_thread)
+        ahead->data_end = find_data_end(files);
+    if (ahead->has_thread)
         rmq_scan_begin(&ahead->scan, files, from, from, checks & RMQ_CHECK_PLACE);
     else
         rmq_scan_begin(&ahead->scan, files, from, INT64_MAX, checks);
+}
+
+/* Maps the next piece for the thread, of which `checked` bytes are done; false when there is none
+ * within reach. A failure shows where the thread comes to it. */
+static bool map_ahead(struct rmq_scan_ahead *ahead, int64_t checked)
+{
+    struct rmq_mapped_file *file = NULL;
+    int64_t at = checked + RMQ_AHEAD_LEAD_MIN;
+    if (at < ahead->mapped)
+        at = ahead->mapped;
+    if (at >= ahead->data_end || at - checked >= RMQ_AHEAD_LEAD_MAX ||
+        rmq_file_queue_pin(ahead->scan.files, at, &file, NULL) != RMQ_OK)
+        return false;
+
+    int64_t inside = at - file->start, size = RMQ_AHEAD_PIECE;
+    if (size > file->size - inside)
+        size = file->size - inside;
+    if (size > ahead->data_end - at)
+        size = ahead->data_end - at;
+
+    assert(inside >= 0 && size > 0);
+    (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + inside, size,
+                            RMQ_ADVISE_POPULATE_READ, NULL);
+    rmq_mapped_file_unpin(file);
+    ahead->mapped = at + size;
+    return true;
 }
 
 /* Waits until more than what the caller walked is checked; false when nothing more is to come. */
@@ -69,8 +119,14 @@ static bool wait_for_more(struct rmq_scan_ahead *ahead)
     assert(ahead->has_thread);
 
     pthread_mutex_lock(&ahead->lock);
-    while (ahead->checked <= ahead->scan.limit && !ahead->is_over)
-        pthread_cond_wait(&ahead->moved, &ahead->lock);
+    while (ahead->checked <= ahead->scan.limit && !ahead->is_over) {
+        int64_t checked = ahead->checked;
+        pthread_mutex_unlock(&ahead->lock);
+        bool is_busy = map_ahead(ahead, checked);
+        pthread_mutex_lock(&ahead->lock);
+        if (!is_busy && ahead->checked == checked && !ahead->is_over)
+            pthread_cond_wait(&ahead->moved, &ahead->lock);
+    }
 
     bool is_more = ahead->checked > ahead->scan.limit;
     ahead->scan.limit = ahead->checked;

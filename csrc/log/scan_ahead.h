@@ -3,7 +3,8 @@
  * Checking a record (its CRCs above all, and the first touch of its pages) costs as much as
  * entering it into queues and index. The thread does the one, the caller of rmq_scan_ahead_next the
  * other, over the same files, so that a long walk takes the time of the longer part. The records,
- * their order and the verdict are those of a plain rmq_scan.
+ * their order and the verdict are those of a plain rmq_scan. A caller that would wait for the
+ * thread maps pages that the thread comes to next.
  *
  * The caller's thread owns everything but `front`, which the second thread owns until it ends.
  *
@@ -20,6 +21,8 @@ struct rmq_scan_ahead {
     struct rmq_scan scan;           /* the caller's: its verdict and error count */
     struct rmq_mapped_file *walked; /* pinned: the file scan was in last */
     int64_t kept_until;             /* pages of files that end at or below it stay */
+    int64_t data_end;               /* the files have no data after it */
+    int64_t mapped;                 /* the caller mapped pages of bytes below it */
     struct rmq_scan front;          /* the thread's */
     int front_status;               /* what ended it */
     struct rmq_error front_error;
