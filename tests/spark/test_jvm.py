@@ -24,8 +24,8 @@ from rmqstore import spark as rmq
 from rmqstore.spark.failures import own_error
 from rmqstore.spark.jvm import jar_path
 from tests.golden import NAMES, GoldenCases
+from tests.spark.clocked import CLOCK_MS, write_clocked
 from tests.spark.reading import read, rows_of
-from tests.support.native_store import set_clock
 from tests.support.waiting import spin_until
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.skipif(
     jar_path() is None, reason="the jar was not built: needs a JDK and pyspark"
 )
 
-CLOCK_MS = 1_700_000_000_000
 COUNT = 600
 TAGS = (None, "eu", "us")
 TOPICS = ("orders", "audit", "rare")
@@ -43,20 +42,18 @@ TOPICS = ("orders", "audit", "rare")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store: three topics, one of them rare, tags, keys, batches, and transactions."""
+    """Return a store: three topics, one of them rare, tags and keys."""
+
+    def put(number: int) -> dict[str, Any]:
+        return {
+            "topic": TOPICS[2] if number % 50 == 7 else TOPICS[number % 2],
+            "queue": number % 4,
+            "tags": TAGS[number % 3],
+            "keys": [f"k{number % 7}"],
+        }
+
     root = tmp_path_factory.mktemp("jvm") / "broker-a"
-    with rmqstore.open(root, commit_log_file_size_bytes=16384) as store:
-        for number in range(COUNT):
-            set_clock(store, CLOCK_MS + 10 * number)
-            store.put(
-                TOPICS[2] if number % 50 == 7 else TOPICS[number % 2],
-                b"body %d" % number,
-                queue=number % 4,
-                tags=TAGS[number % 3],
-                keys=[f"k{number % 7}"],
-                properties={"n": str(number)},
-            )
-    return root
+    return write_clocked(root, put, count=COUNT, step_ms=10, file_bytes=16384)
 
 
 def load(spark: SparkSession, root: Path | list[str], **options: object) -> DataFrame:

@@ -19,35 +19,32 @@ from rmqstore import Message
 from rmqstore.spark import files
 from rmqstore.spark.source import RmqStoreDataSource
 from tests.golden import GoldenCase
+from tests.spark.clocked import CLOCK_MS, write_clocked
 from tests.spark.golden_rows import comparable, expected_rows
 from tests.spark.reading import Read, read, rows_of
 from tests.support.every_kind import SPEC
 from tests.support.java_store import JavaStore
-from tests.support.native_store import set_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 120
-CLOCK_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store: two topics, keys and properties, a second between puts."""
+
+    def put(number: int) -> dict[str, Any]:
+        return {
+            "topic": "orders" if number % 3 else "audit",
+            "queue": number % 2,
+            "tags": "even" if number % 2 == 0 else None,
+            "keys": [f"k{number}"] if number % 5 else (),
+        }
+
     root = tmp_path_factory.mktemp("source") / "broker-a"
-    with rmqstore.open(root, commit_log_file_size_bytes=8192) as store:
-        for number in range(COUNT):
-            set_clock(store, CLOCK_MS + 1000 * number)
-            store.put(
-                "orders" if number % 3 else "audit",
-                b"body %d" % number,
-                queue=number % 2,
-                tags="even" if number % 2 == 0 else None,
-                keys=[f"k{number}"] if number % 5 else (),
-                properties={"n": str(number)},
-            )
-    return root
+    return write_clocked(root, put, count=COUNT, step_ms=1000, file_bytes=8192)
 
 
 def test_the_format_is_found_without_registration_in_sql_too(

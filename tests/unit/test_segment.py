@@ -264,6 +264,45 @@ def test_part_of_a_unit_is_refused() -> None:
         core.unit_positions(bytes(21), 0, 1)
 
 
+def units_of(*records: tuple[int, int], unit_size: int = 20) -> bytes:
+    """Return units for records given by offset and size."""
+    return b"".join(struct.pack(">qi", *each).ljust(unit_size, b"\0") for each in records)
+
+
+@pytest.mark.parametrize("unit_size", [20, 46])
+def test_records_are_summed_up_by_the_file_in_which_they_begin(unit_size: int) -> None:
+    sums = core.UnitSums(start=1000, stop=1900, file_size=500, file_count=2)
+    first = [(900, 91), (1000, 100), (1300, 150), (1700, 0)]
+    assert sums.add(units_of(*first, unit_size=unit_size), unit_size=unit_size, last=-1) == 1300
+    more = [(1500, 100), (1600, 91), (0, 0x7FFFFFFF), (1900, 91)]
+    assert sums.add(units_of(*more, unit_size=unit_size), unit_size=unit_size, last=1300) == 1600
+    other = units_of((1100, 200), unit_size=unit_size)
+    assert sums.add(other, unit_size=unit_size, last=-1) == 1100
+    assert sums.files() == [(450, 1450), (191, 1691)]
+
+
+@pytest.mark.parametrize(
+    "records", [[(1300, 91), (1300, 91)], [(1400, 91), (1300, 91)], [(1500, 91)]]
+)
+def test_units_that_do_not_ascend_within_the_files_have_no_sum(
+    records: list[tuple[int, int]],
+) -> None:
+    sums = core.UnitSums(start=1000, stop=9000, file_size=500, file_count=1)
+    assert sums.add(units_of(*records), unit_size=20, last=-1) is None
+    assert sums.add(units_of((1200, 91)), unit_size=20, last=1200) is None
+
+
+def test_sums_of_no_log_are_refused() -> None:
+    for file_size, file_count in ((0, 1), (1, 0), (-1, 1)):
+        with pytest.raises(ArgumentError, match="are not a log"):
+            core.UnitSums(start=0, stop=1, file_size=file_size, file_count=file_count)
+    sums = core.UnitSums(start=0, stop=1, file_size=1, file_count=1)
+    with pytest.raises(TypeError, match="begun once"):
+        core.UnitSums.__init__(sums, start=0, stop=1, file_size=1, file_count=1)
+    with pytest.raises(ArgumentError, match="20 are the least"):
+        sums.add(b"", unit_size=19, last=0)
+
+
 @given(st.binary(max_size=20), st.integers(0, 9000), st.data())
 def test_first_difference_is_the_first_one(tail: bytes, size: int, data: st.DataObject) -> None:
     first = bytearray(bytes(size) + tail)
