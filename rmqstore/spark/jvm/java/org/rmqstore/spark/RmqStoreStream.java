@@ -27,6 +27,19 @@ final class RmqStoreStream implements MicroBatchStream, SupportsTriggerAvailable
     RmqStoreStream(StructType schema, CaseInsensitiveStringMap options) {
         this.schema = schema;
         planner = Planner.taken();
+        boolean isOpen = false;
+        try {
+            limit = opened(options);
+            isOpen = true;
+        } finally {
+            if (!isOpen) {
+                planner.keep();
+            }
+        }
+    }
+
+    /** Begins the stream in the planner and returns the limit of a batch by its options. */
+    private ReadLimit opened(CaseInsensitiveStringMap options) {
         ObjectNode request = request("open");
         request.set("options", Planner.JSON.valueToTree(options.asCaseSensitiveMap()));
         request.put("schema", schema.json());
@@ -36,7 +49,7 @@ final class RmqStoreStream implements MicroBatchStream, SupportsTriggerAvailable
         }
         JsonNode answer = answer(request);
         long most = answer.get("most").asLong();
-        limit = switch (answer.get("kind").asText()) {
+        return switch (answer.get("kind").asText()) {
             case "bytes" -> ReadLimit.maxBytes(most);
             case "rows" -> ReadLimit.maxRows(most);
             default -> ReadLimit.allAvailable();
