@@ -43,14 +43,23 @@ int rmq_file_access_read(struct rmq_mapped_file *file, int64_t at, void *buffer,
     assert(at >= 0 && (int64_t)size <= file->size - at);
 
     size_t got = 0;
-    bool is_held = file->is_held;
-    int fd = file->fd, status = is_held ? RMQ_OK : rmq_mapped_file_open(file, false, &fd, err);
-    if (status != RMQ_OK)
-        return status;
+    int status = RMQ_OK;
 
-    status = file->vfs->read(file->vfs, fd, buffer, size, at, &got, err);
-    if (!is_held)
+    /* The descriptor stays held for as long as the lock is. */
+    pthread_mutex_lock(&file->lock);
+    bool is_held = file->is_held;
+    if (is_held)
+        status = file->vfs->read(file->vfs, file->fd, buffer, size, at, &got, err);
+    pthread_mutex_unlock(&file->lock);
+
+    if (!is_held) {
+        int fd = -1;
+        status = rmq_mapped_file_open(file, false, &fd, err);
+        if (status != RMQ_OK)
+            return status;
+        status = file->vfs->read(file->vfs, fd, buffer, size, at, &got, err);
         (void)file->vfs->close(file->vfs, fd, NULL);
+    }
     if (status == RMQ_OK && got < size)
         status = rmq_fail(err, RMQ_CORRUPT, file->start + at, "%s ends before byte %lld", file->path,
                           (long long)(at + (int64_t)size));

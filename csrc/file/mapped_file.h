@@ -82,7 +82,7 @@ static inline uint8_t *rmq_mapped_file_base(struct rmq_mapped_file *file)
 }
 
 /* Keeps the descriptor open from hold to release, for reads without a mapping one after the other.
- * One thread at a time. */
+ * One thread at a time holds it; others may read meanwhile. */
 int rmq_mapped_file_hold(struct rmq_mapped_file *file, struct rmq_error *err);
 void rmq_mapped_file_release(struct rmq_mapped_file *file);
 /* A descriptor of the caller's own; RMQ_NOT_FOUND: the file was removed. */
