@@ -20,7 +20,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from rmqstore import arguments
 from rmqstore._native.core import (
@@ -47,9 +47,6 @@ from rmqstore.store.async_view import AsyncView
 from rmqstore.store.places import past_the_end
 from rmqstore.store.queue import follow_start
 from rmqstore.store.settings import ConfigLike
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["AsyncQueue", "AsyncStore"]
 
@@ -364,7 +361,10 @@ class AsyncStore:
         return receipts
 
     def put_async(
-        self, topic: str | Message, body: Buffer | None = None, **arguments: Any
+        self,
+        topic: str | Message,
+        body: bytes | bytearray | memoryview | None = None,
+        **arguments: Any,
     ) -> PutHandle:
         """Store one message and return a handle for `wait`; not a coroutine. See
         Store.put_async."""

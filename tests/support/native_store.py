@@ -52,7 +52,7 @@ def set_clock(store: rmqstore.Store, now_ms: int) -> None:
 
 @contextmanager
 def held_syncs(store: rmqstore.Store) -> Iterator[None]:
-    """Hold the syncs of the log: whoever needs one waits as for a leader that is slow."""
+    """Hold the syncs of the log: callers wait for them as for a leader that is slow."""
     ffi, lib = _core()
     native = _native(store)
     flusher = native.flusher
