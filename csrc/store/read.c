@@ -13,7 +13,7 @@
 #define RMQ_UNIT_CHUNK 256
 /* How many units ahead records are fetched into the cache, and at most how many bytes of each: the
  * records of a queue are not neighbours in the log, so that the processor guesses wrong. */
-#define RMQ_UNIT_PREFETCH 2
+#define RMQ_UNIT_PREFETCH 4
 #define RMQ_UNIT_PREFETCH_SIZE 2048
 /* Offsets asked of the index in one query, whatever the caller wants. */
 #define RMQ_QUERY_MAX 65536
@@ -120,12 +120,12 @@ static inline void prefetch_unit(const struct getting *getting, const struct rmq
 
     uintptr_t head =
         (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
-    uintptr_t size = unit->size < RMQ_UNIT_PREFETCH_SIZE ? (uintptr_t)unit->size
-                                                         : RMQ_UNIT_PREFETCH_SIZE;
+    uintptr_t size = (uintptr_t)unit->size;
 
-    for (uintptr_t at = 0; at < size; at += 64)
-        __builtin_prefetch((const void *)(head + at));
-    __builtin_prefetch((const void *)(head + (uintptr_t)unit->size - 1));
+    /* Into the second level: so many records do not fit the first one. */
+    for (uintptr_t at = 0; at < size && at < RMQ_UNIT_PREFETCH_SIZE; at += 64)
+        __builtin_prefetch((const void *)(head + at), 0, 2);
+    __builtin_prefetch((const void *)(head + size - 1));
 }
 
 static int enter_file(struct getting *getting, const struct rmq_unit *unit, struct rmq_error *err)
@@ -136,8 +136,7 @@ static int enter_file(struct getting *getting, const struct rmq_unit *unit, stru
         return RMQ_OK;
 
     leave_file(getting);
-    int status =
-        rmq_file_queue_pin(&getting->store->log.files, offset, &getting->file, err);
+    int status = rmq_file_queue_pin(&getting->store->log.files, offset, &getting->file, err);
     assert(status == RMQ_OK || !getting->file);
 
     prefetch_unit(getting, unit); /* not done ahead: the file was not known */
@@ -425,8 +424,7 @@ static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t s
 
         int status = rmq_queue_read(queue, *at, &unit, 1, &count, err);
         if (status == RMQ_OK && count == 1 && !rmq_unit_is_fill(&unit))
-            status =
-                rmq_file_queue_pin(&store->log.files, unit.physical_offset, &file, err);
+            status = rmq_file_queue_pin(&store->log.files, unit.physical_offset, &file, err);
 
         if (file) {
             status = decode(store, file, unit.physical_offset, false, &record, NULL);
