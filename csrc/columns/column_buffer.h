@@ -1,7 +1,7 @@
 /* column_buffer.h -- the growing buffers of a batch of columns (columns.h).
  *
- * A buffer is empty when it is zeroed but for its pool. Every function returns NULL or false without
- * memory; the batch is unusable then.
+ * A buffer is empty when it is zeroed but for its pool. Every function returns NULL or false
+ * without memory; the batch is unusable then.
  */
 #ifndef RMQ_COLUMN_BUFFER_H
 #define RMQ_COLUMN_BUFFER_H

@@ -112,6 +112,7 @@ static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table 
     assert(pairs);
 
     struct rmq_buffer *buffers = builder->buffers;
+    struct rmq_buffer *values = &buffers[RMQ_BUFFER_VALUE_DATA];
     struct rmq_slice name, value;
     size_t count = 0;
     bool ok = true;
@@ -124,12 +125,13 @@ static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table 
         pairs->slots[pairs->used[i]] = 0;
         ok = ok && rmq_buffer_put_text(&buffers[RMQ_BUFFER_DATA], pairs->names[i]) &&
              rmq_buffer_put_offset(&buffers[RMQ_BUFFER_OFFSETS], buffers[RMQ_BUFFER_DATA].size) &&
-             rmq_buffer_put_text(&buffers[RMQ_BUFFER_VALUE_DATA], pairs->values[i]) &&
-             rmq_buffer_put_offset(&buffers[RMQ_BUFFER_VALUE_OFFSETS], buffers[RMQ_BUFFER_VALUE_DATA].size);
+             rmq_buffer_put_text(values, pairs->values[i]) &&
+             rmq_buffer_put_offset(&buffers[RMQ_BUFFER_VALUE_OFFSETS], values->size);
     }
 
     builder->entry_count += (int64_t)count;
-    return ok && rmq_buffer_put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS], (size_t)builder->entry_count);
+    return ok && rmq_buffer_put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS],
+                                       (size_t)builder->entry_count);
 }
 
 /* ---- columns ---- */
@@ -383,7 +385,8 @@ static bool fill_property(const struct chunk *chunk, struct rmq_column_builder *
 static bool put_id(struct rmq_buffer *data, const struct rmq_record *record)
 {
     char id[RMQ_MESSAGE_ID_SIZE_MAX];
-    return rmq_buffer_put(data, id, rmq_message_id(&record->store_host, record->physical_offset, id));
+    size_t size = rmq_message_id(&record->store_host, record->physical_offset, id);
+    return rmq_buffer_put(data, id, size);
 }
 
 static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *builder)
@@ -398,7 +401,8 @@ static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *buil
     for (size_t i = 0; i < chunk->count && ok; ++i) {
         const struct rmq_record *record = &chunk->records[i];
         if (builder->column == RMQ_COLUMN_TOPIC)
-            ok = rmq_buffer_put_text(data, (struct rmq_slice){record->topic, (size_t)record->topic_size});
+            ok = rmq_buffer_put_text(
+                data, (struct rmq_slice){record->topic, (size_t)record->topic_size});
         else if (builder->column == RMQ_COLUMN_MESSAGE_ID)
             ok = put_id(data, record);
         else

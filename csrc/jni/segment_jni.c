@@ -25,7 +25,7 @@
 #define RMQ_TEXT(name) RMQ_TEXT_OF(name)
 #define RMQ_TEXT_OF(name) #name
 
-/* Of a column: three buffers and the count of nulls, for a map also those of its keys and values. */
+/* Of a column: three buffers and the count of nulls, for a map also those of keys and values. */
 #define RMQ_PLACES_PER_ARRAY 4
 #define RMQ_PLACES_PER_COLUMN (3 * RMQ_PLACES_PER_ARRAY)
 #define RMQ_PLACES_MAX (1 + RMQ_COLUMN_COUNT * RMQ_PLACES_PER_COLUMN)
@@ -457,7 +457,8 @@ static jint JNICALL unit_positions(JNIEnv *env, jclass class, jobject units, jin
 
     uint8_t *from = rmq_java_buffer(env, units, (int64_t)count * 20);
     /* The core writes before it checks, so there is room for one more. */
-    uint8_t *to = from ? rmq_java_buffer(env, out, ((int64_t)count + 1) * (int64_t)sizeof(int64_t)) : NULL;
+    int64_t size = ((int64_t)count + 1) * (int64_t)sizeof(int64_t);
+    uint8_t *to = from ? rmq_java_buffer(env, out, size) : NULL;
     if (!to)
         return 0;
     return (jint)rmq_unit_positions(from, (size_t)count, start, stop, (int64_t *)(void *)to);

@@ -56,8 +56,12 @@ class RmqStoreDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log."""
+        from rmqstore.spark.jvm import needs_jar
+        from rmqstore.spark.options import Options
         from rmqstore.spark.stream.stream import RmqStoreStreamReader
 
+        if Options.parse(self.options, streaming=True).reader == "jvm":
+            raise needs_jar()
         return RmqStoreStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstore[spark]")
 
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 import rmqstore
 from rmqstore import CorruptionError, Message, NotFoundError
 from rmqstore.errors import ArgumentError
+from rmqstore.spark.source import RmqStoreDataSource
 from rmqstore.spark.stream import follow, stream
 from tests.golden import GoldenCase
 from tests.spark.reading import read
@@ -442,3 +444,9 @@ def test_no_partitions_are_read_as_no_rows(store: rmqstore.Store, path: Path) ->
     end = json.loads(query.offsets[0])
     assert query.reader.partitions(end, end) == []
     assert list(query._read(type("None", (), {"value": None})())) == []
+
+
+def test_a_stream_in_the_jvm_needs_the_jar(path: Path) -> None:
+    source = RmqStoreDataSource(CaseInsensitiveDict({"path": str(path), "reader": "jvm"}))
+    with pytest.raises(ArgumentError, match="reader: jvm"):
+        source.streamReader(source.schema())
