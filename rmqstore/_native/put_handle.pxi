@@ -126,9 +126,11 @@ cdef int settle_handles(StoreHandle store, list pending, int64_t limit_ms) excep
     for each number of copies, serves all. Inside of a call."""
     cdef PutHandle last = last_on_disk(pending)
     cdef int64_t until_ms = deadline_ms(limit_ms)
-    cdef int32_t copies
+    cdef PutHandle handle
+    cdef int32_t copies = 1
     cdef rmq_error err
     cdef list line
+    cdef int status
 
     if last is not None:
         if wait_flushed(store, store.handle, last.end(), store.flush_timeout_ms if limit_ms < 0 else limit_ms,
@@ -139,9 +141,15 @@ cdef int settle_handles(StoreHandle store, list pending, int64_t limit_ms) excep
         last = line[len(line) - 1]
         if last.admission.is_flushed and rmq_store_flushed(store.handle) < last.end():
             continue
-        wait_copies(last.admission.board, &last.admission.need, last.end(),
-                    limit_ms if limit_ms < 0 else max(until_ms - rmq_monotonic_ms(), <int64_t>0), &copies)
+        status = wait_copies(last.admission.board, &last.admission.need, last.end(),
+                             limit_ms if limit_ms < 0 else max(until_ms - rmq_monotonic_ms(), <int64_t>0), &copies)
         check_still_open(store)
+        if status != RMQ_PUT_OK:
+            continue
+        # At once: a board that is frozen by now shows no copies to a second look.
+        for handle in line:
+            if not handle.admission.is_flushed or rmq_store_flushed(store.handle) >= handle.end():
+                acknowledge_handle(handle, REPLICATED, copies)
 
     return look_at(store, pending)
 
