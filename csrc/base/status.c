@@ -46,6 +46,12 @@ int rmq_fail(struct rmq_error *err, int status, int64_t at_offset, const char *f
     return status;
 }
 
+bool rmq_error_lacks_descriptor(const struct rmq_error *err)
+{
+    assert(err);
+    return err->os_errno == EMFILE || err->os_errno == ENFILE;
+}
+
 int rmq_fail_os(struct rmq_error *err, int os_errno, const char *format, ...)
 {
     assert(os_errno != 0);

@@ -7,6 +7,7 @@
 #ifndef RMQ_STATUS_H
 #define RMQ_STATUS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define RMQ_STATUS_TABLE(X)                             \
@@ -58,5 +59,9 @@ int rmq_fail(struct rmq_error *err, int status, int64_t at_offset, const char *f
  * and ENOSPC, EDQUOT become RMQ_NO_SPACE, all others RMQ_IO. */
 int rmq_fail_os(struct rmq_error *err, int os_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether the system had no file descriptor to give. Nothing was done then, and the same call may
+ * succeed later. */
+bool rmq_error_lacks_descriptor(const struct rmq_error *err);
 
 #endif

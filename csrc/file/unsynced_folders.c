@@ -80,6 +80,18 @@ int rmq_unsynced_folders_add(struct rmq_unsynced_folders *folders, const char *p
     return status;
 }
 
+/* Lists the folders of a failed call again. Returns status, or RMQ_NO_MEMORY. */
+static int take_back(struct rmq_unsynced_folders *folders, char *const *paths, size_t count,
+                     int status, struct rmq_error *err)
+{
+    assert(status != RMQ_OK);
+
+    int added = RMQ_OK;
+    for (size_t i = 0; i < count && added == RMQ_OK; ++i)
+        added = rmq_unsynced_folders_add(folders, paths[i], err);
+    return added == RMQ_OK ? status : added;
+}
+
 /* ---- syncing ---- */
 
 static int compare_paths(const void *a, const void *b)
@@ -118,6 +130,8 @@ int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_v
     if (count > 0)
         qsort(paths, count, sizeof *paths, compare_paths);
     int status = sync_each(paths, count, vfs, err);
+    if (status != RMQ_OK)
+        status = take_back(folders, paths, count, status, err);
     free_paths(paths, count);
     return status;
 }

@@ -24,8 +24,8 @@ int rmq_unsynced_folders_add(struct rmq_unsynced_folders *folders, const char *p
                              struct rmq_error *err);
 
 /* Every name made in a folder that was listed before the call is on the device, or removed since. A
- * folder that is gone is left out. The list is empty then, after a failure too: the caller must not
- * call any of these names durable after a failure. */
+ * folder that is gone is left out. After a failure they are listed again; RMQ_NO_MEMORY: some
+ * are not, and none of these names may be called durable from then on. */
 int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_vfs *vfs,
                               struct rmq_error *err);
 

@@ -496,17 +496,19 @@ static bool is_done(struct rmq_dispatcher *dispatcher, int status)
     return is_over;
 }
 
-/* Keeps for callers whether the last look for records met a disk without room. */
-static void note_room(struct rmq_dispatcher *dispatcher, int status, const struct rmq_error *error)
+/* Keeps for callers whether the last look for records met a disk without room, or a process without
+ * a free descriptor. */
+static void note_room(struct rmq_dispatcher *dispatcher, bool lacks_room,
+                      const struct rmq_error *error)
 {
-    assert(status != RMQ_NO_SPACE || error->status == RMQ_NO_SPACE);
+    assert(!lacks_room || error->status != RMQ_OK);
 
-    if (status != RMQ_NO_SPACE && !dispatcher->waits_for_room)
+    if (!lacks_room && !dispatcher->waits_for_room)
         return;
 
     pthread_mutex_lock(&dispatcher->lock);
-    dispatcher->waits_for_room = status == RMQ_NO_SPACE;
-    if (status == RMQ_NO_SPACE) {
+    dispatcher->waits_for_room = lacks_room;
+    if (lacks_room) {
         dispatcher->no_room = *error;
         dispatcher->no_room_offset = atomic_load(&dispatcher->dispatched_offset);
         ++dispatcher->refused_looks;
@@ -533,9 +535,11 @@ static void *run(void *argument)
         }
 
         int status = dispatch_some(dispatcher, &moved, &error);
-        if (status != RMQ_OK && status != RMQ_NO_SPACE)
+        bool lacks_room = status != RMQ_OK && (status == RMQ_NO_SPACE ||
+                                               rmq_error_lacks_descriptor(&error));
+        if (status != RMQ_OK && !lacks_room)
             rmq_failure_set(dispatcher->failure, &error);
-        note_room(dispatcher, status, &error);
+        note_room(dispatcher, lacks_room, &error);
 
         if (moved)
             naps = 0;
@@ -627,7 +631,7 @@ void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher)
 /* The caller holds the lock. */
 static int fail_for_room(const struct rmq_dispatcher *dispatcher, struct rmq_error *err)
 {
-    assert(dispatcher->no_room.status == RMQ_NO_SPACE);
+    assert(dispatcher->no_room.status != RMQ_OK);
 
     const struct rmq_error *why = &dispatcher->no_room;
     int64_t offset = atomic_load(&dispatcher->dispatched_offset);

@@ -290,6 +290,16 @@ static void let_writers_on(struct rmq_flusher *flusher)
     pthread_mutex_unlock(&flusher->lock);
 }
 
+/* Nothing is known of the bytes that a failed sync was for. A sync that had no descriptor did not
+ * begin, and the next round does it. */
+static void note_failure(struct rmq_flusher *flusher, const struct rmq_error *err)
+{
+    assert(err->status != RMQ_OK);
+
+    if (!rmq_error_lacks_descriptor(err))
+        rmq_failure_set(flusher->failure, err);
+}
+
 static int flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     assert(err);
@@ -300,7 +310,7 @@ static int flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
     if (status == RMQ_OK)
         status = flush_queues(flusher, 0, err);
     if (status != RMQ_OK) {
-        rmq_failure_set(flusher->failure, err);
+        note_failure(flusher, err);
         return status;
     }
 
@@ -469,7 +479,7 @@ static void *run(void *argument)
         struct rmq_error error;
         if (atomic_load(&flusher->failure->status) == RMQ_OK &&
             turn(flusher, &timers, is_hurried, &error) != RMQ_OK)
-            rmq_failure_set(flusher->failure, &error);
+            note_failure(flusher, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
             pthread_cond_wait(&flusher->wanted,

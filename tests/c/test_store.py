@@ -399,6 +399,31 @@ def test_log_that_cannot_grow_says_so_and_goes_on_once_there_is_space(
     store.close()
 
 
+def test_store_goes_on_once_its_process_has_free_descriptors_again(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path, door.vfs)
+    puts = [store.put(body(1)), store.put(body(2), queue_id=1)]
+    store.wait_dispatched(store.end_offset)
+
+    door.arm(OPEN, 0, errno.EMFILE, count=EVERY)
+    with pytest.raises(Failed) as unflushed:
+        store.flush()
+    assert unflushed.value.os_errno == errno.EMFILE
+    puts += [store.put(body(3)), store.put(body(4), queue_id=2)]
+    with pytest.raises(Failed, match=r"once there is room.*Too many open files") as waiting:
+        store.wait_dispatched(store.end_offset)
+    assert waiting.value.status == store.lib.RMQ_NO_SPACE
+
+    door.disarm()
+    store.check_holds(puts)
+    store.close()
+    store = Calls(core, tmp_path)
+    assert store.recovery.was_closed
+    store.check_holds(puts)
+    store.close()
+
+
 def test_short_write_of_the_checkpoint_leaves_a_store_that_opens(
     core: Any, door: FaultyDoor, tmp_path: Path
 ) -> None:
