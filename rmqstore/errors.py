@@ -81,6 +81,7 @@ __all__ = [
     "not_replicated",
     "put_not_flushed",
     "put_refused",
+    "put_was_cut",
     "replica_timeout",
 ]
 

@@ -77,7 +77,7 @@ def test_controller_keeps_its_log_in_etcd_over_https(etcd: EtcdCluster) -> None:
 def test_etcd_is_not_used_without_the_right_certificates(
     etcd: EtcdCluster, trusted: Path, shows: bool, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqstore.controller.engines.etcd._READ_S", 1.0)
+    monkeypatch.setattr("rmqstore.controller.engines.etcd._READ_S", 5.0)
 
     async def work() -> None:
         async with controller(etcd, trusted=trusted, shows=shows):
