@@ -380,18 +380,23 @@ class AsyncStore:
         if timeout is not None:
             timeout = arguments.seconds("timeout", timeout)
         given = list(arguments.items("handles", handles, "an iterable of handles"))
-        waits = [
-            self._expect(admission, receipt, timeout)
-            for admission, receipt in self._view.deciding(given)
-        ]
+        deciding = self._view.deciding(given)
+        waits = [self._expect(admission, receipt, timeout) for admission, receipt in deciding]
         try:
             # Each handle has its own outcome, whatever became of those that decide.
-            await asyncio.gather(*(each.token for each in waits), return_exceptions=True)
+            ends = await asyncio.gather(*(each.token for each in waits), return_exceptions=True)
         except BaseException:
             for each in waits:
                 each.withdraw()
             raise
-        return self._view.outcomes(given)
+
+        admissions = (admission for admission, _ in deciding)
+        resolved = [
+            (admission, end)
+            for admission, end in zip(admissions, ends, strict=True)
+            if isinstance(end, Receipt)
+        ]
+        return self._view.outcomes(given, resolved)
 
     def _expect(
         self,

@@ -135,12 +135,14 @@ cdef class StoreWriter(LogHandle):
             self.alive()
         return deciding(pending)
 
-    def _outcomes(self, handles):
-        """Return the receipts of *handles*, or raise the error of the first that has none, without waiting."""
+    def _outcomes(self, handles, resolved=()):
+        """Return the receipts of *handles*, or raise the error of the first that has none, without waiting. *resolved*
+        has the (Admission, Receipt) of each put of `_deciding` that was acknowledged."""
         cdef list found = handles_of(self, handles), pending = pending_of(found)
         if pending:
             self.enter()
             try:
+                acknowledge_resolved(self, pending, resolved)
                 look_at(self, pending)
             finally:
                 self.leave()

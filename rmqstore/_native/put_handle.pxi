@@ -6,7 +6,7 @@
 cdef class PutHandle:
     """A message that `Store.put_async` appended, and what it waits for.
 
-    Dropping it costs nothing: the message stays in the log, and nobody waits. It may be used from any thread.
+    Dropping it costs nothing: the message stays in the log. It may be used from any thread.
     """
 
     cdef Admission admission  # None: it waits for nothing
@@ -23,7 +23,7 @@ cdef class PutHandle:
 
     @property
     def durability(self):
-        """What the put asks for; `receipt.durability` is what is known to have been reached."""
+        """The requested durability; `receipt.durability` is the one that is known to be reached."""
         return self.wanted
 
     @property
@@ -126,7 +126,6 @@ cdef int settle_handles(StoreHandle store, list pending, int64_t limit_ms) excep
     for each number of copies, serves all. Inside of a call."""
     cdef PutHandle last = last_on_disk(pending)
     cdef int64_t until_ms = deadline_ms(limit_ms)
-    cdef PutHandle handle
     cdef int32_t copies = 1
     cdef rmq_error err
     cdef list line
@@ -144,14 +143,33 @@ cdef int settle_handles(StoreHandle store, list pending, int64_t limit_ms) excep
         status = wait_copies(last.admission.board, &last.admission.need, last.end(),
                              limit_ms if limit_ms < 0 else max(until_ms - rmq_monotonic_ms(), <int64_t>0), &copies)
         check_still_open(store)
-        if status != RMQ_PUT_OK:
-            continue
-        # At once: a board that is frozen by now shows no copies to a second look.
-        for handle in line:
-            if not handle.admission.is_flushed or rmq_store_flushed(store.handle) >= handle.end():
-                acknowledge_handle(handle, REPLICATED, copies)
+        if status == RMQ_PUT_OK:
+            acknowledge_line(store, line, last.end(), copies)
 
     return look_at(store, pending)
+
+
+cdef int acknowledge_resolved(StoreHandle store, list pending, object resolved) except -1:
+    """Acknowledge the lines of the puts of `deciding` that have their copies."""
+    cdef Admission admission
+    cdef Receipt reached
+    cdef PutHandle handle
+    for admission, reached in resolved:
+        for line in lines_of(pending):
+            if any([handle.admission is admission for handle in line]):
+                acknowledge_line(store, line, reached.physical_offset + reached.size, reached.copies)
+    return 0
+
+
+cdef int acknowledge_line(StoreHandle store, list line, int64_t end, int32_t copies) except -1:
+    """Acknowledge the handles of one need up to *end*, which has its copies. Called when a wait for copies is over: a
+    board that is frozen by then shows no copies to a second look."""
+    cdef PutHandle handle
+    for handle in line:
+        if handle.end() <= end and (not handle.admission.is_flushed
+                                    or rmq_store_flushed(store.handle) >= handle.end()):
+            acknowledge_handle(handle, REPLICATED, copies)
+    return 0
 
 
 cdef int check_still_open(StoreHandle store) except -1:

@@ -28,8 +28,8 @@ class AsyncView:
         """Returns (Admission, Receipt) of the puts that decide when all of an iterable of handles
         are as durable as asked."""
         self.outcomes = store._outcomes
-        """Returns the receipts of an iterable of handles, or raises as Store.wait; does not
-        wait."""
+        """Returns the receipts of an iterable of handles, or raises as Store.wait; does not wait.
+        Also given: (Admission, Receipt) of each deciding put that was acknowledged."""
         self.wait_dispatched_beyond = store._wait_progress
         """Returns whether the dispatched offset is above an offset, after a number of milliseconds
         at most."""

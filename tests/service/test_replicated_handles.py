@@ -126,6 +126,18 @@ async def test_tasks_wait_for_the_copies_of_handles(tmp_path: Path) -> None:
         assert (board.waiting, late.done) == (0, False)
 
 
+@on_loop
+async def test_tasks_get_the_copies_that_a_board_saw_before_it_was_frozen(tmp_path: Path) -> None:
+    async with aio.open(tmp_path, **FILES) as store:
+        board, slots = board_of(store.store)
+        handles = [store.put_async("t", b"x", copies=2) for _ in range(3)]
+        waiting = asyncio.create_task(store.wait(handles, timeout=LIMIT_S))
+        await until(lambda: board.waiting, "the wait begins")
+        board.ack(slots[0], store.store.end_offset)
+        board.freeze()
+        assert [receipt.copies for receipt in await waiting] == [2, 2, 2]
+
+
 def test_handles_of_a_master_wait_for_its_slave(tmp_path: Path) -> None:
     with (
         rmqstore.open(tmp_path / "master", **FILES) as store,
