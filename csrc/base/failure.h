@@ -1,8 +1,8 @@
 /* failure.h -- the first thing that went wrong for good.
  *
- * After a failed sync nobody knows what is on the device, and a later success says nothing about
- * it. So the first failure is kept, every later put is refused with it, and the abort marker stays
- * when the store is closed.
+ * After a failed sync it is unknown what is on the device, and a later success does not change
+ * that. So the first failure is kept, every later put is refused with it, and the abort marker
+ * stays when the store is closed.
  */
 #ifndef RMQ_FAILURE_H
 #define RMQ_FAILURE_H

@@ -23,8 +23,8 @@ void rmq_gate_leave(struct rmq_gate *gate);
 /* True once closing has begun; callers inside should return soon. */
 bool rmq_gate_is_closed(const struct rmq_gate *gate);
 
-/* Lets nobody in any more and returns when nobody is inside. Not to be called from inside. In a
- * forked child it does not wait for threads that were left behind in the parent. */
+/* Refuses further callers, and returns when the last one has left. Not to be called from inside. In
+ * a forked child it does not wait for threads of the parent. */
 void rmq_gate_close(struct rmq_gate *gate);
 
 #endif

@@ -1,4 +1,4 @@
-/* hook.h -- what somebody else wants to be done when something has happened here.
+/* hook.h -- a function that another part of the program sets, run after an event here.
  *
  * Run by the thread that caused the event, on any thread, without a lock of the hook; free while
  * nothing is set.
@@ -72,7 +72,7 @@ static inline void rmq_hook_set(struct rmq_hook *hook, void (*act)(void *owner, 
     pthread_mutex_unlock(&hook->lock);
 }
 
-/* Takes it away from owner, unless another has it. On return nobody runs it for owner; so the
+/* Takes it away from owner, unless another has it. After return no thread runs it for owner; so the
  * caller holds no lock that act takes. */
 static inline void rmq_hook_unset(struct rmq_hook *hook, const void *owner)
 {

@@ -2,7 +2,7 @@
  *
  * Letting go of a pthread mutex is an atomic exchange, which on x86 waits until all stores before
  * it have left the processor: after a record of 1 KiB that takes longer than writing it. Letting go
- * of this lock is one plain store, which nobody waits for. The price is that sleepers are not
+ * of this lock is one plain store, without a wait. The price is that sleepers are not
  * woken: who finds it taken looks again and again, then sleeps for longer and longer times.
  * RocketMQ guards its appends with a spin lock as well (PutMessageSpinLock).
  */

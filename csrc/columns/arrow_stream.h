@@ -35,8 +35,7 @@ struct rmq_arrow_options {
     bool check_crc;    /* body and property CRC; a record that fails is corrupt */
     bool skip_corrupt; /* pass over corrupt places and count them; else they end the stream with an
                           error */
-    /* Called once, from any thread, when the consumer lets go of the stream. NULL: nobody wants to
-     * know. */
+    /* Called once, from any thread, when the consumer releases the stream. May be NULL. */
     void (*released)(void *context);
     void *context;
 };

@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct head) == RMQ_BUFFER_ALIGNMENT, "buffers stay aligne
 
 struct rmq_buffer_pool {
     pthread_mutex_t lock;
-    size_t taken; /* buffers that are with somebody */
+    size_t taken; /* buffers in use */
     bool is_closed;
     struct head *kept[KEPT_MAX];
 };

@@ -190,7 +190,7 @@ static inline void prefetch_ahead(const struct rmq_record *record)
 }
 
 /* Whether the head's lengths may add up, checked before the whole record is requested: a size that
- * is wrong alone must not make anybody fetch a gigabyte. data has HEAD_SIZE_MAX bytes. */
+ * is wrong alone must not cause a fetch of a gigabyte. data has HEAD_SIZE_MAX bytes. */
 static bool is_plausible(const uint8_t *data, int32_t total_size)
 {
     assert(total_size >= RMQ_RECORD_SIZE_MIN);
@@ -288,7 +288,7 @@ static enum rmq_segment_state read_record(struct rmq_segment *segment, struct rm
 
 /* ---- which messages ---- */
 
-/* TOPIC: nobody decided yet. FOUND with *wanted: look at its messages. */
+/* TOPIC: the caller has not decided yet. FOUND with *wanted: look at its messages. */
 static enum rmq_segment_state classify_record(struct rmq_segment *segment,
                                               const struct rmq_record *record, bool *wanted)
 {

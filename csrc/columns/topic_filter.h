@@ -45,7 +45,7 @@ void rmq_topic_filter_destroy(struct rmq_topic_filter *filter);
 int rmq_topic_filter_put(struct rmq_topic_filter *filter, struct rmq_slice topic,
                          const struct rmq_queue_range *ranges, size_t range_count,
                          struct rmq_error *err);
-/* NULL: nobody decided about the topic. Valid until the next put. */
+/* NULL: the topic is not decided. Valid until the next put. */
 const struct rmq_topic_choice *rmq_topic_filter_find(const struct rmq_topic_filter *filter,
                                                      struct rmq_slice topic);
 

@@ -174,7 +174,7 @@ int rmq_file_queue_hidden_path(const struct rmq_file_queue *queue, char *path,
 int rmq_file_queue_drop_ahead(struct rmq_file_queue *queue, struct rmq_error *err);
 /* Folder of the file that starts at `start`. */
 const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t start);
-/* Lets everybody see what the array of files is by now. The caller holds the lock or is alone. */
+/* Shows the present array of files to readers. The caller holds the lock or is alone. */
 void rmq_file_queue_publish(struct rmq_file_queue *queue);
 
 /* ---- names ---- */

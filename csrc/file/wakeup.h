@@ -3,7 +3,7 @@
  * The offset is the log's end, or how far the log is flushed, dispatched or confirmed. A
  * follower arms its wakeup when it has seen everything; the next move makes the descriptor
  * readable. The thread that moves the offset looks at one flag and makes no system call unless
- * somebody is armed. Armed once, notified once: after a notification, clear and arm again.
+ * a follower is armed. Armed once, notified once: after a notification, clear and arm again.
  */
 #ifndef RMQ_WAKEUP_H
 #define RMQ_WAKEUP_H
@@ -35,7 +35,7 @@ struct rmq_wakeup {
 
 void rmq_wakeups_init(struct rmq_wakeups *wakeups, int64_t (*offset)(const void *subject),
                       const void *subject);
-/* Nobody moves the offset any more. Wakeups that are still open may only be abandoned. */
+/* The offset must no longer move. Wakeups that are still open may only be abandoned. */
 void rmq_wakeups_destroy(struct rmq_wakeups *wakeups);
 /* The slow half of rmq_wakeups_nudge. */
 void rmq_wakeups_tell(struct rmq_wakeups *wakeups);
@@ -54,7 +54,7 @@ static inline void rmq_wakeups_nudge(struct rmq_wakeups *wakeups)
 
 /* One thread at a time uses a wakeup. RMQ_IO: no descriptor is left. */
 int rmq_wakeup_open(struct rmq_wakeup *wakeup, struct rmq_wakeups *wakeups, struct rmq_error *err);
-/* On return nobody who moves the offset touches it. */
+/* After return no thread that moves the offset touches it. */
 void rmq_wakeup_close(struct rmq_wakeup *wakeup);
 /* Lets the descriptor go after the store is gone. */
 void rmq_wakeup_abandon(struct rmq_wakeup *wakeup);

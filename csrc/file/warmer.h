@@ -73,7 +73,7 @@ static inline void rmq_warmer_follow(struct rmq_warmer *warmer)
         atomic_load_explicit(&warmer->wake_at, memory_order_relaxed))
         rmq_warmer_wake(warmer);
 }
-/* Before somebody waits for a sync. */
+/* Called before a wait for a sync. */
 static inline void rmq_warmer_note_wait(struct rmq_warmer *warmer)
 {
     atomic_fetch_add_explicit(&warmer->waits, 1, memory_order_relaxed);

@@ -214,7 +214,7 @@ void rmq_ha_parser_feed(struct rmq_ha_parser *parser, const uint8_t *data, size_
 int rmq_ha_parser_next(struct rmq_ha_parser *parser, struct rmq_ha_frame *frame,
                        struct rmq_error *err);
 
-/* Forgets the beginning of a frame that is held: somebody else reads on there. */
+/* Forgets the held beginning of a frame: another reader continues there. */
 void rmq_ha_parser_release(struct rmq_ha_parser *parser);
 
 /* Gives the memory back. Harmless when repeated. */

@@ -17,7 +17,7 @@
 #define RMQ_PROPERTY_SEPARATOR 0x02
 #define RMQ_PROPERTIES_SIZE_MAX 32767
 
-/* A run of bytes inside somebody else's buffer. data is NULL when there is none. */
+/* A run of bytes inside a buffer of the caller. data is NULL when there is none. */
 struct rmq_slice {
     const char *data;
     size_t size;

@@ -33,7 +33,7 @@ struct rmq_unit_layout {
 enum rmq_unit_side {
     RMQ_UNIT_BEFORE,
     RMQ_UNIT_BEHIND,
-    RMQ_UNIT_NEUTRAL, /* a fill unit: says nothing about its place in the order */
+    RMQ_UNIT_NEUTRAL, /* a fill unit: has no place in the order */
 };
 typedef enum rmq_unit_side rmq_unit_compare(const struct rmq_unit *unit, int64_t sought);
 

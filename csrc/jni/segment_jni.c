@@ -287,7 +287,7 @@ static jint JNICALL segment_resync(JNIEnv *env, jclass class, jlong handle, jlon
     return step_result(env, segment, rmq_segment_resync(segment), facts);
 }
 
-/* The topic that was asked about last. */
+/* The topic of the last decision. */
 static jbyteArray JNICALL segment_topic(JNIEnv *env, jclass class, jlong handle)
 {
     (void)class;

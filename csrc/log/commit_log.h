@@ -42,8 +42,8 @@ struct rmq_commit_log {
     struct rmq_clock *clock;
 
     struct rmq_spin_lock put_lock;
-    bool is_shut;                    /* under put_lock: nobody gets a turn */
-    _Atomic int64_t locked_since_ms; /* 0 while nobody holds it */
+    bool is_shut;                    /* under put_lock: no writer gets a turn */
+    _Atomic int64_t locked_since_ms; /* 0 while it is free */
     struct rmq_warmer warmer;
     _Atomic int64_t hold_at;      /* writers whose bytes end at or after it run on_far_ahead */
     struct rmq_hook on_far_ahead; /* the checkpoint has to follow: see flusher.h */

@@ -6,12 +6,12 @@
 
 #define RMQ_FLUSH_PAGE 4096
 #define RMQ_CHECKPOINT_INTERVAL_MS 1000
-/* How long a writer that waits for the checkpoint waits before it asks again. */
+/* How long a writer that waits for the checkpoint waits before it requests it again. */
 #define RMQ_HURRY_MS 10
 
 /* ---- the checkpoint ---- */
 
-/* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint under way. */
+/* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint in progress. */
 static void note_confirmed(struct rmq_flusher *flusher)
 {
     if (atomic_load(&flusher->dispatcher->confirm_offset) < 0)
@@ -279,7 +279,7 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
     return status;
 }
 
-/* The checkpoint of a thorough round is saved: writers may go on. */
+/* The checkpoint of a thorough round is saved: writers may continue. */
 static void let_writers_on(struct rmq_flusher *flusher)
 {
     pthread_mutex_lock(&flusher->lock);

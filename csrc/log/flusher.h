@@ -5,12 +5,11 @@
  * during a sync queue up, and the first of them leads the next one. A leader first waits until as
  * many callers have queued up as there were when the last sync ended, for as long as that sync took
  * at most. Without this, callers form two groups, and each sync serves only half of them. One
- * system call wakes a whole group. A thread of its own
- * flushes what nobody waits for: the commit log by pages and interval, queues likewise, index and
- * queues as a whole at the thorough interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then
- * the checkpoint. A caller that must not wait requests, and a second thread, which syncs nothing
- * but the log, leads for those. A failing sync is kept in failure.h and never retried into a
- * success.
+ * system call wakes a whole group. A thread of the flusher flushes what no caller waits for: the
+ * commit log by pages and interval, queues likewise, index and queues as a whole at the thorough
+ * interval, or after RMQ_CHECKPOINT_LOG_FILES_MAX log files, then the checkpoint. A caller that
+ * must not wait requests a sync, which a second thread leads; that thread syncs only the log. A
+ * failing sync is kept in failure.h and never retried into a success.
  *
  * The checkpoint of a store of ours names only what is durable: the log up to physic_timestamp,
  * queues and index up to logics_physical_offset and logics_timestamp. Both releases of RocketMQ
@@ -87,13 +86,13 @@ struct rmq_flusher {
     pthread_cond_t wanted;    /* the thread shall stop, or is_hurried */
     bool is_hurried;          /* queues and index shall be flushed whole now */
     pthread_cond_t caught_up; /* they were, or the thread shall stop */
-    bool syncing;             /* somebody leads a sync of the log, or is woken to */
+    bool syncing;             /* a thread leads a sync of the log, or is woken to */
     _Atomic int64_t sync_us;  /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
     struct rmq_event_count released; /* some of them are no longer queued */
     int32_t queued;                  /* how many waiters there are */
     int32_t expected;                /* how many callers waited when the last sync ended */
-    int32_t gathered;                /* the leader waits until so many are queued; 0: for nobody */
+    int32_t gathered;                /* the leader waits until so many are queued; 0: for none */
     struct rmq_event_count complete; /* they are */
     struct rmq_wakeups flushed;                      /* the flushed offset of the log moved */
     struct rmq_hook on_flushed;                      /* more of the log is on the device */
@@ -148,7 +147,7 @@ int rmq_flusher_sync(struct rmq_flusher *flusher, int64_t offset, struct rmq_err
  * who asks. */
 int rmq_flusher_ask(struct rmq_flusher *flusher, struct rmq_flush_watch *watch, int64_t offset,
                     struct rmq_error *err);
-/* On return nobody writes to watch->fd, or ever will. */
+/* After return no thread writes to watch->fd. */
 void rmq_flusher_forget(struct rmq_flusher *flusher, struct rmq_flush_watch *watch);
 
 /* Flushes log, queues and index as they are and writes the checkpoint. With everything dispatched

@@ -5,7 +5,7 @@
 
 #include "log/flusher.h"
 
-/* How long the thread waits for a sync that somebody else leads before it looks again. */
+/* How long the thread waits for a sync that another thread leads before it looks again. */
 #define RMQ_FLUSH_PATIENCE_MS 3600000
 
 /* ---- group commit ---- */

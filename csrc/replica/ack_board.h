@@ -40,7 +40,7 @@ struct rmq_ack_rule {
     bool is_missing;        /* one that is waited for has no slot: nothing more is confirmed */
     bool is_gated;          /* false: everything is confirmed once it is in the log */
     int32_t confirm_copies; /* without a set: confirmed is what has so many copies */
-    int32_t epoch;          /* copies count of who has stored this one, -1: of everybody */
+    int32_t epoch;          /* copies of replicas that have stored this one count, -1: all */
     int64_t epoch_start;    /* and holds what there was when it began */
     int32_t status;         /* what is said to a put that asks for copies; RMQ_PUT_OK admits it */
     const char *reason;     /* why not; shortened to RMQ_ACK_REASON_SIZE - 1 bytes */
@@ -59,10 +59,10 @@ struct rmq_ack_board;
 
 /* The log's owner must outlive the board, or rmq_ack_board_detach. NULL without memory. */
 struct rmq_ack_board *rmq_ack_board_create(struct rmq_ack_log log);
-/* Nobody waits or calls any more. */
+/* Neither waits nor calls may be left. */
 void rmq_ack_board_destroy(struct rmq_ack_board *board);
 
-/* A slot that nobody has had in this life of the board; its acknowledged offset is -1. RMQ_BUSY:
+/* A slot that this board has not used before; its acknowledged offset is -1. RMQ_BUSY:
  * RMQ_ACK_SLOTS_MAX are open. */
 int rmq_ack_board_open_slot(struct rmq_ack_board *board, int32_t *slot, struct rmq_error *err);
 /* Its copy no longer counts; a replica that was waited for and is gone lets nothing be confirmed

@@ -55,7 +55,8 @@ int32_t rmq_ack_slots_copies_of(const struct rmq_ack_slots *slots, int64_t end_o
 /* Up to where there are so many copies, the master's own, which ends at `end`, included; -1 for
  * nowhere. */
 int64_t rmq_ack_slots_end_of_copies(const struct rmq_ack_slots *slots, int32_t copies, int64_t end);
-/* Up to where everybody waited for has a copy, `end` at most; -1: one has none that counts. */
+/* Up to where every replica that is waited for has a copy, `end` at most; -1: one has none that
+ * counts. */
 int64_t rmq_ack_slots_end_of_waited(const struct rmq_ack_slots *slots, int64_t end);
 
 #endif

@@ -29,7 +29,7 @@ void rmq_pump_leave(struct rmq_pump *pump)
         pthread_cond_signal(&pump->no_callers);
     pthread_mutex_unlock(&pump->lock);
 
-    /* Of somebody who found the lock taken. The thread may sleep. */
+    /* Of a caller that found the lock taken. The thread may sleep. */
     if (atomic_load(&pump->is_kicked))
         rmq_pump_write_one(pump->wake_fd);
 }

@@ -158,7 +158,7 @@ int rmq_pump_receive(struct rmq_pump *pump, const struct rmq_pump_receive_option
 /* RMQ_NOT_FOUND, here and below: no such link, or its end was reported. */
 int rmq_pump_set_until(struct rmq_pump *pump, int64_t link, int64_t until, struct rmq_error *err);
 /* Sends an empty frame that names next_offset, or the last acknowledgement again; nothing while a
- * frame is under way. */
+ * frame was sent in part. */
 int rmq_pump_heartbeat(struct rmq_pump *pump, int64_t link, struct rmq_error *err);
 /* Has the log made durable below offset, for the one who polls, and does not wait for it: once a
  * sync is over, well or not, rmq_pump_notice_fd is readable, be there a report or none. Nothing

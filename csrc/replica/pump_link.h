@@ -80,7 +80,7 @@ bool rmq_pump_send_must_tell(const struct rmq_pump_link *link);
 
 /* One turn of a slave's link. */
 void rmq_pump_receive_turn(struct rmq_pump_link *link);
-/* Goes on with an acknowledgement that is under way. */
+/* Continues an acknowledgement that was sent in part. */
 void rmq_pump_receive_flush(struct rmq_pump_link *link);
 /* Sends the last acknowledgement again. */
 void rmq_pump_receive_heartbeat(struct rmq_pump_link *link);

@@ -252,7 +252,7 @@ int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct
     if (status != RMQ_OK)
         return status;
 
-    /* The next checkpoint takes it from the dispatcher, and one under way is not waited for. */
+    /* The next checkpoint takes it from the dispatcher, and one in progress is not waited for. */
     if (before >= 0 && offset > before) {
         rmq_dispatcher_confirm(&store->dispatcher, offset);
         return RMQ_OK;

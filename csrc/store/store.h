@@ -75,7 +75,7 @@ int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *dat
 int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err);
 /* Why messages are refused, as RMQ_NOT_WRITABLE: the role (messages and runs of records; what comes
  * raw from a master goes on) and the disk, which is over its limit (all that appends). Neither
- * undoes the other. On return no put is under way that could still append against the role. */
+ * undoes the other. After return no running put can append against the role. */
 #define RMQ_REFUSE_ROLE 1u
 #define RMQ_REFUSE_DISK 2u
 void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused);

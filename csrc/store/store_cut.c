@@ -11,7 +11,7 @@
 
 /* ---- standing still ---- */
 
-/* Nobody appends, flushes, dispatches or changes files until resume. */
+/* No thread appends, flushes, dispatches or changes files until resume. */
 static void halt(struct rmq_store *store)
 {
     assert(!store->read_only);
@@ -274,7 +274,7 @@ static int check_streams(struct rmq_store *store, int64_t offset, struct rmq_err
                     offset, streams);
 }
 
-/* Everybody stands still. */
+/* The store is halted. */
 static int cut_at(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     assert(rmq_spin_is_held(&store->log.put_lock));

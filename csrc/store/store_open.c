@@ -410,8 +410,8 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
         return RMQ_OK; /* The parent's threads, locks and files are not the child's to end. */
 
     if (!store->read_only) {
-        /* What may not be dispatched before it is flushed must be flushed while there is still
-         * somebody to dispatch it. */
+        /* What may not be dispatched before it is flushed must be flushed while the
+         * dispatcher still runs. */
         if (store->dispatcher.options.limit_to_flushed)
             (void)rmq_flusher_wait(&store->flusher, rmq_file_queue_end(&store->log.files),
                                    RMQ_CLOSE_WAIT_MS, NULL);

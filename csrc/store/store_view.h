@@ -29,7 +29,7 @@ int64_t rmq_store_end(const struct rmq_store *store);
 int64_t rmq_store_flushed(const struct rmq_store *store);
 /* After the last byte appended raw since the log was settled; 0: there is none. */
 int64_t rmq_store_raw_end(const struct rmq_store *store);
-/* How often the log was cut, a cut under way included. While the number is what it was before an
+/* How often the log was cut, a cut in progress included. While the number is what it was before an
  * append, the offsets of that append belong to its record. */
 int64_t rmq_store_cuts(const struct rmq_store *store);
 int64_t rmq_store_log_file_size(const struct rmq_store *store);

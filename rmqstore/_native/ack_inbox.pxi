@@ -64,7 +64,7 @@ cdef bint withdraw(AckWait waiting):
 
 
 cdef int note_durability(object receipts, object durability, int copies) except -1:
-    """Of receipts that nobody has seen yet."""
+    """Of receipts that no caller has yet."""
     cdef Receipt receipt
     for receipt in receipts if isinstance(receipts, list) else (receipts,):
         receipt.durability = durability
@@ -78,7 +78,7 @@ cdef class AckInbox:
     """Where puts of one or more boards arrive that were resolved, and the news of syncs of one store's log.
 
     A loop whose tasks put makes them futures by `expect`, and calls `settle` when the descriptor is readable. Then
-    all calls come from that loop's thread; once the loop is closed, `take` lets go of what nobody waits for any more.
+    all calls come from that loop's thread; once the loop is closed, `take` releases puts without a waiter.
     """
 
     cdef rmq_ack_inbox inbox
@@ -89,7 +89,7 @@ cdef class AckInbox:
     cdef rmq_flush_watch watch
     cdef list disk  # of AckWait: the puts that wait for a sync, by end offset
     cdef bint is_asking  # the loop will call `_ask_now`
-    cdef int64_t alarm_ms  # when the loop will call `_expire`; INT64_MAX: nobody waits
+    cdef int64_t alarm_ms  # when the loop will call `_expire`; INT64_MAX: no put waits
     cdef object __weakref__
 
     def __cinit__(self, *, bint has_descriptor=True):
@@ -220,7 +220,7 @@ cdef class AckInbox:
             self.fail_disk(loop, &err)
 
     cdef int settle_disk(self) except -1:
-        """Goes on with the puts that are on the disk. A sync is asked for once their tasks have had their turn, so that
+        """Continues with the puts that are on the disk. A sync is requested once their tasks have had their turn, so that
         what these put next is in it."""
         cdef int64_t flushed
         cdef AckWait waiting

@@ -133,7 +133,7 @@ cdef class RowEncoder:
             raise ArgumentError(f"{capacity} bytes from {begin} on may be too few for one record; at least "
                                 f"{self.rows.limits.record_size_max} must be free")
 
-        PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)  # Nobody resizes it meanwhile.
+        PyObject_GetBuffer(out, &view, PyBUF_SIMPLE)  # Keeps its size meanwhile.
         try:
             with nogil:
                 status = rmq_rows_encode(&self.rows, &self.row, place, now_ms, target + begin, capacity - begin, &used,

@@ -181,7 +181,7 @@ cdef class Pump:
     cdef rmq_pump *pump
     cdef StoreHandle store
     cdef AckBoard board
-    cdef int calls  # of this object that are under way outside of the GIL
+    cdef int calls  # of this object that run outside of the GIL
     cdef rmq_pump *held  # over a fork
     cdef object __weakref__
 
@@ -236,7 +236,7 @@ cdef class Pump:
         return self.pump
 
     def close(self):
-        """Stop every link and end the thread. Closing twice is harmless."""
+        """Stop every link and end the thread. A second call does nothing."""
         self.end()
 
     def __enter__(self):
@@ -360,7 +360,7 @@ cdef class Pump:
         return check(status, err)
 
     def set_until(self, int64_t link, until):
-        """Hand the slave's connection back at *until*; None: never. Bytes behind it may be under way already."""
+        """Hand the slave's connection back at *until*; None: never. Later bytes may have been sent already."""
         cdef rmq_error err
         cdef rmq_pump *pump = self.alive()
         cdef int64_t offset = -1 if until is None else until

@@ -22,7 +22,7 @@ cdef class Receipt:
     """Where a message lies, and what had happened to it when its put returned.
 
     `durability` is what was reached: MEMORY, DISK or REPLICATED. `copies` is how many replicas, this store included,
-    held it by then; 1 where nobody was waited for.
+    held it by then; 1 where no replica was waited for.
     """
 
     cdef readonly str topic

@@ -10,7 +10,7 @@ cdef class StoreHandle:
 
     cdef rmq_store *handle      # the first field: tests/support/native_store.py reads it
     cdef rmq_gate *gate          # through which Arrow streams step
-    cdef int calls              # of this object that are under way outside of the GIL
+    cdef int calls              # of this object that run outside of the GIL
     cdef bint closing
     cdef int suspended          # calls of the main thread that signal handlers interrupt
     cdef list background        # of _Task: calls that go on although their callers do not wait any more
@@ -40,7 +40,7 @@ cdef class StoreHandle:
             rmq_gate_close(self.gate)
             rmq_gate_release(self.gate)
         if self.handle != NULL:
-            # Nobody closed the store. Flushing it here could take long and fail unseen: let the next start recover it.
+            # The store was not closed. Flushing it here could take long and fail unseen: let the next start recover it.
             rmq_store_abandon(self.handle)
             self.handle = NULL
 
@@ -131,10 +131,10 @@ cdef class StoreHandle:
         self.handle = handle
 
     def close(self):
-        """Dispatch and flush everything, write the checkpoint and let the directory go. Closing twice is harmless.
+        """Dispatch and flush everything, write the checkpoint and let the directory go. A second call does nothing.
 
-        When a signal handler raises, while calls are under way the store stays open; later the closing goes on by
-        itself. Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
+        When a signal handler raises while calls run, the store stays open; the closing continues when they end.
+        Raises ViewsOpenError while memoryviews of scanned records live, DiskError when the last flush failed (the
         store is closed nevertheless, and its next start recovers it).
         """
         cdef rmq_error err

@@ -7,9 +7,9 @@
     narrow = rmq.scan(spark, "/data/broker-a/store", columns=["queueId", "queueOffset"])
 
 Where the session has the package's jar, as those of `session` have, Spark's own virtual machine
-reads, and only the columns and rows that a query needs. Spark tells the Python source, which reads
-elsewhere, neither columns nor conditions: there the options, or the arguments of `scan`, leave out
-what a query does not need.
+reads, and only the columns and rows that a query needs. Elsewhere the Python source reads, which
+gets neither columns nor conditions from Spark: there the options, or the arguments of `scan`, leave
+out what a query does not need.
 
 Importing this package needs no pyspark; the calls do, and raise MissingExtraError without it.
 """
@@ -62,7 +62,7 @@ def scan(
 
     *path* is a store, a bare commit log directory, a glob or several of them. Only *columns* are
     read and sent; None means all but the raw record. *topic* names one or several topics.
-    *start* and *end* bound the read as `Place` says; a start is inclusive, an end is not. *options*
+    *start* and *end* bound the read, see `Place`; a start is inclusive, an end is not. *options*
     are further options of the format, named as in `spark.read`.
 
     Raises ArgumentError for something that is not a path. Spark validates options when it loads the

@@ -9,7 +9,7 @@ from rmqstore.errors import ArgumentError, CorruptionError, NotFoundError, Store
 
 __all__ = ["own_error"]
 
-# A message that lists several mistakes goes on in lines that begin with two blanks.
+# A message that lists several mistakes continues in lines that begin with two blanks.
 _OWN_ERROR = re.compile(r"(?:^|: )rmqstore\.errors\.(\w+): (.+(?:\n  \S.*)*)$", re.MULTILINE)
 _REMADE = (ArgumentError, CorruptionError, NotFoundError)
 

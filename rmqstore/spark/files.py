@@ -198,7 +198,7 @@ class RangeFile:
         try:
             return os.lseek(self._descriptor, offset, os.SEEK_DATA)
         except OSError as error:
-            # Where the file system cannot tell, everything may be.
+            # If the file system does not support this, everything may be data.
             return None if error.errno == errno.ENXIO else offset
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ def _local(path: str) -> str:
 
 @contextmanager
 def _refusals(path: str) -> Iterator[None]:
-    """Turn what the system says into the package's errors, with the path."""
+    """Turn errors of the system into the package's errors, with the path."""
     try:
         yield
     except OSError as error:

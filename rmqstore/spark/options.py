@@ -281,7 +281,7 @@ class Options:
 
     @classmethod
     def parse_for_either(cls, options: Mapping[str, str]) -> Options:
-        """Return the options of a query of either kind: Spark does not say which it asks for, and a
+        """Return the options of a query of either kind: Spark does not name the kind here, and a
         stream may start at the end. Raises as `parse` does for a batch query.
         """
         try:
@@ -294,8 +294,8 @@ class Options:
 
     @property
     def by_topic(self) -> bool:
-        """Whether topics or queues are chosen: only messages that are in a queue are read then, and
-        `partitions.choice` says which."""
+        """Whether topics or queues are chosen: only messages that are in a queue are read then,
+        chosen by `partitions.choice`."""
         chosen = (self.topics, self.topic_pattern, self.assign)
         by_queue = (self.starting_ms_by_queue, self.ending_ms_by_queue)
         return (

@@ -1,6 +1,6 @@
 """The columns that Spark sees, by their Spark names and by the names of the Kafka source.
 
-Every column may be null in Spark's schema: a row that stands for damage has few values.
+Every column may be null in Spark's schema: a row for damage has few values.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _TAGS_CODE = Column("tagsCode", "tags_code", "BIGINT")
 _RECORD = Column("record", "record", "BINARY")
 _ERROR = Column("error", None, "STRING")
 DAMAGE_COLUMNS = frozenset(("physicalOffset", "size", "path", "error"))
-"""What a row that stands for damage has."""
+"""The columns that a row for damage has."""
 # Of those that no Kafka source has, what such a row needs.
 _KAFKA_DAMAGE = tuple(each for each in _COLUMNS if each.name in DAMAGE_COLUMNS)
 
@@ -104,7 +104,7 @@ class ColumnChoice(Protocol):
 
 
 def columns_of(options: ColumnChoice) -> tuple[str, ...]:
-    """Return the names of the columns that the options ask for, in order."""
+    """Return the names of the columns that the options select, in order."""
     if options.columns is not None:
         return options.columns
     extra = []
@@ -121,7 +121,7 @@ def columns_of(options: ColumnChoice) -> tuple[str, ...]:
 
 
 def known_columns(*, kafka: bool) -> tuple[Column, ...]:
-    """Return every column that can be asked for by name."""
+    """Return every column that can be selected by name."""
     return _known(kafka)
 
 
@@ -144,7 +144,7 @@ def validated_names(names: Iterable[str], *, kafka: bool) -> tuple[str, ...]:
 
 
 def native_names(columns: Sequence[str], options: ColumnChoice) -> dict[str, str | None]:
-    """Return the core's column for each of Spark's, None for one that the core does not know."""
+    """Return the core's column for each of Spark's, None for a column that the core lacks."""
     known = {column.name: column.native for column in _known(options.kafka_names)}
     return {name: known[name] for name in validated_names(columns, kafka=options.kafka_names)}
 

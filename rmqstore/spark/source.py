@@ -1,6 +1,6 @@
 """The data source as Spark sees it: options and schema in, readers and writers out.
 
-Spark pickles the source for a planning process, there makes a reader, asks it for partitions, and
+Spark pickles the source for a planning process, makes a reader there, calls its `partitions`, and
 pickles reader and partitions once more for the tasks. Both therefore hold paths and numbers only.
 
 The reader has no `pushFilters`: PySpark 4.3 shares pushed filters between all scans of one
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RmqStoreDataSource"]
 
-# What a source does is imported when it is asked to: every session that looks up any format
-# imports this module.
+# Each method imports what it needs: every session that looks up any format imports this module.
 
 
 class RmqStoreDataSource(DataSource):
@@ -37,7 +36,7 @@ class RmqStoreDataSource(DataSource):
         return "rmqstore"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
+        """Return the columns that the options select."""
         from rmqstore.spark import schema
         from rmqstore.spark.options import Options
 
@@ -89,7 +88,7 @@ class RmqStoreReader(DataSourceReader):
         from rmqstore.spark.read.partitions import plan
 
         options = self._options
-        # Queues tell good places to cut as well, but a remote one takes a request each.
+        # Queues have good offsets for cuts as well, but each remote one costs a request.
         layouts = [
             Layout.of(root, up_to=options.up_to, with_queues=options.by_topic or is_local(root))
             for path in options.paths

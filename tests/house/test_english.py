@@ -19,13 +19,13 @@ OF_THE_PACKAGE = re.compile(
     r"|(is|are) no (records?|frames?|fields?|columns?|learners?|positions?|messages?|errors?))\b"
 )
 # Instead: no client, no replica, in progress, periodically, a second call does nothing,
-# return whether, record that. Spark's modules are not covered yet.
+# return whether, record that.
 OF_PEOPLE = re.compile(
     r"\b(nobody|somebody|everybody|anybody|in hand|now and then|under way|half-way"
     r"|twice is harmless|tells? whether|takes? note)\b",
     re.IGNORECASE,
 )
-WITHOUT_SPARK = re.compile(r"rmqstore/(?!spark/).+\.pyi?|csrc/raft/.+|docs/.+\.md|README\.md")
+PROSE = re.compile(r"(rmqstore|csrc)/.+|docs/.+\.md|README\.md")
 PACKAGE = re.compile(r"rmqstore/.+|docs/.+\.md|README\.md")
 THERE_IS = re.compile(r"\bthere (is|are) no\b", re.IGNORECASE)
 # Rows of defects are quoted by the list of mutations; the others are data, or name the phrases.
@@ -61,7 +61,7 @@ def test_machines_are_not_described_as_people() -> None:
     found = [
         f"{name}:{number}: {phrase.group()}"
         for name in tree.files()
-        if WITHOUT_SPARK.fullmatch(name) and not OUTSIDE.fullmatch(name)
+        if PROSE.fullmatch(name) and not OUTSIDE.fullmatch(name)
         for number, line in enumerate(tree.text_of(name).splitlines(), 1)
         if (phrase := OF_PEOPLE.search(line))
     ]

@@ -1,7 +1,7 @@
 """The reader in Spark's own virtual machine: a jar of Java classes and the C core as a library.
 
-It is built with the package where a JDK and pyspark are found. The classes ask `planner`, a Python
-process on the driver, for schema, push-down and plan; tasks need no Python.
+It is built with the package where a JDK and pyspark are found. The classes request
+schema, push-down and plan from `planner`, a Python process on the driver; tasks need no Python.
 """
 
 from __future__ import annotations

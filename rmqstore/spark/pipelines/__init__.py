@@ -1,8 +1,8 @@
 """Work over whole stores, run by Spark: comparison, audit, statistics, export, compaction.
 
-Each pipeline is a function that takes a session and a path and returns a report. Its lines tell
-people, its `as_json` programs, and its `is_sound` whether anything was found. Findings that may be
-many are there as DataFrames too.
+Each pipeline is a function that takes a session and a path and returns a report. Its lines are
+for people, its `as_json` is for programs, and its `is_sound` is False if anything was found.
+Findings that can be many are also DataFrames.
 
     from rmqstore import spark as rmq
     from rmqstore.spark import pipelines

@@ -74,7 +74,7 @@ def compact(
 ) -> Compaction:
     """Write the newest message of each key of each queue to *target* and return their number.
 
-    *form* says whether *target* becomes a store or Parquet in folders topic=T/date=D. Messages keep
+    *form* selects a store or Parquet in folders topic=T/date=D for *target*. Messages keep
     their order. Those of a store get new queue offsets, and bodies that were compressed are stored
     plain; its store timestamps are the old ones unless *keep_timestamps* is off, which is needed
     where these do not ascend. The other arguments are those of `latest`. Spark refuses a target of
@@ -115,7 +115,7 @@ def latest(
     A message's key is its whole KEYS property, as RocketMQ's own compaction has it. Messages
     *without_key* are all kept or all left out. With *tombstones* a newest message with an empty
     body deletes its key. *options* are those of the format; damage fails the job unless onCorrupt
-    says otherwise. The columns are those of the format.
+    is set. The columns are those of the format.
     """
     from pyspark.sql import functions as f
 
@@ -125,7 +125,7 @@ def latest(
     parts = list(enumerate(plan.partitions))
     cut = work.parallelism(spark, work.size_of(plan.partitions))
     keys = work.distribute(spark, parts, partial(_keys_task, plan.options), _KEYS, partitions=cut)
-    # Without a key each message stands for itself.
+    # A message without a key is the only one of its group.
     alone = f.when(f.col("key").isNull(), f.col("physicalOffset"))
     if without_key == "drop":
         keys = keys.where("key IS NOT NULL")
@@ -147,7 +147,7 @@ def latest(
 
 
 def _struct(options: Options) -> StructType:
-    """The columns of the format, and those that tell which messages are meant."""
+    """The columns of the format, and those by which messages are chosen."""
     names = tuple(dict.fromkeys((*schema.columns_of(options), *_PLACE)))
     return schema.struct(names, kafka=False)
 

@@ -79,7 +79,7 @@ class Comparison(Report):
     end_a: int
     end_b: int
     boundary: int | None
-    """Up to where their epochs say that both are the same, None when they say so of all."""
+    """End offset of the equal part according to their epochs; None if that is everything."""
 
     differences: tuple[Difference, ...]
 
@@ -170,10 +170,10 @@ def compare(
 
 
 def epoch_boundary(a: Layout, b: Layout) -> int | None:
-    """Return the physical offset up to which the epochs of two replicas say that they are the same.
+    """Return the physical offset up to which two replicas are equal according to their epochs.
 
-    None when they say so of all that both have. Where a side has no epochs nothing can be said, so
-    that this is None too.
+    None if that is all that both have, and also if one side has no epochs, since nothing is known
+    then.
     """
     if not a.epochs or not b.epochs:
         return None

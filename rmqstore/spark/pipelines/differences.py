@@ -250,7 +250,7 @@ def differing(a: Iterable[Mark], b: Iterable[Mark], boundary: int | None) -> Ite
 
 
 def difference(a: Mark | None, b: Mark | None, boundary: int | None) -> Difference:
-    """Return what to say of a place where two sides do not have the same, one of them perhaps
+    """Return the description of an offset at which two sides differ; one of them may have
     nothing."""
     there = [each for each in (a, b) if each is not None]
     start = there[0].offset

@@ -61,7 +61,7 @@ def export(
     queue offset. Nothing is shuffled, so that each task writes its own file into each folder it has
     messages for; with *by_topic* messages go to one task for each folder, which makes fewer and
     larger files at the cost of sending bodies around. *columns* narrows what is written; topic,
-    queueId, queueOffset and storeTimestamp are always there. *mode* says what to do when *target*
+    queueId, queueOffset and storeTimestamp are always there. *mode* is what to do if *target*
     exists. The day is that of storeTimestamp in UTC.
     """
     from pyspark.sql import Observation

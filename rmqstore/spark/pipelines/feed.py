@@ -49,11 +49,11 @@ def change_feed(
     progress: work.Progress | None = None,
     **options: work.OptionValue,
 ) -> Feed:
-    """Append what the stores at *path* have and *checkpoint* does not know to Parquet at *target*.
+    """Append the messages of the stores at *path* after *checkpoint* to Parquet at *target*.
 
     Runs until everything that may be read at its start is written, each message once, also when a
     run was broken off; call it again for what comes later. The first run begins at the earliest
-    message unless startingOffsets or startingTimestamp say otherwise. The folders are those of
+    message unless startingOffsets or startingTimestamp is set. The folders are those of
     `export`. *progress* is called with the messages written.
     """
     reader = spark.readStream.format("rmqstore").option("startingOffsets", "earliest")

@@ -1,9 +1,9 @@
 """What hangs: transactions without an end, and delayed messages past their time.
 
 A broker keeps a message of a transaction as a half message in a topic of its own, and its end as an
-operation that names the half message's queue offset. A half message that is asked about again is
-put there again. Stores written by clients of old mark the records themselves: prepared, and later a
-commit or rollback that names the prepared record's place.
+operation that names the half message's queue offset. A half message that is checked again is
+stored there again. Stores of old clients mark the records themselves: prepared, and later a commit
+or rollback that names the prepared record's offset.
 
 Source: TransactionalMessageServiceImpl, TransactionalMessageBridge, ScheduleMessageService of
 RocketMQ 5.3.3.
@@ -45,7 +45,7 @@ __all__ = [
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OPERATION_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where a broker puts half messages that it asked about in vain."""
+"""Where a broker stores half messages whose checks had no answer."""
 
 DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -69,7 +69,7 @@ class OpenTransaction:
     """A message that was prepared and neither committed nor rolled back."""
 
     topic: str | None
-    """The topic it is meant for; None when the message does not tell."""
+    """The topic it is meant for; None if the message does not name it."""
 
     queue_id: int | None
     physical_offset: int
@@ -80,10 +80,10 @@ class OpenTransaction:
 
     unique_key: str | None
     checks: int
-    """How often it was put again because the broker asked its producer about it."""
+    """How often it was stored again because the broker checked its transaction."""
 
     is_given_up: bool
-    """Whether the broker has stopped asking."""
+    """Whether the broker has stopped checking."""
 
     def __str__(self) -> str:
         given_up = ", given up" if self.is_given_up else ""
@@ -192,7 +192,7 @@ def transactions(
 
     Transactions begun within *min_age_ms* are left out: their producers may be at work. Delayed
     messages count as delivered below *delay_offsets*, by level from 1; None reads them from the
-    store's config/delayOffset.json. *on_corrupt* says what damage does to the job. Raises
+    store's config/delayOffset.json. *on_corrupt* is what damage does to the job. Raises
     NotFoundError where there is no log.
     """
     found = open_transactions(spark, path, on_corrupt=on_corrupt).where(
@@ -361,7 +361,7 @@ def _flagged_task(options: Options, partition: Partition) -> Iterator[pa.RecordB
 def delays(spark: SparkSession, path: str, *, on_corrupt: OnCorrupt = "fail") -> DataFrame:
     """Return the delayed messages: level, queueOffset, physicalOffset, due (ms), uniqKey.
 
-    A message is due when its queue entry says so; levels count from 1.
+    A message is due at the time in its queue entry; levels count from 1.
     """
     columns = ("queueId", "queueOffset", "physicalOffset", "tagsCode", "uniqKey")
     return _messages(spark, path, DELAY_TOPIC, columns, on_corrupt).selectExpr(

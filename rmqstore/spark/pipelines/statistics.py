@@ -292,7 +292,7 @@ def _count_task(options: Options, share: _Share) -> Iterator[pa.RecordBatch]:
 def merged(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
     """Yield *rows*, which have the columns of ROWS, with those of each queue as one.
 
-    Rows that tell of damage come first, as they are.
+    Rows about damage come first, unchanged.
     """
     by_queue: dict[tuple[str, int], Sequence[Any]] = {}
     for row in rows:

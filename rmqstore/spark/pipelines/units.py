@@ -351,7 +351,7 @@ class _Check:
             fault.level,
             fault.first,
         ):
-            # The text of the first stands for all of them.
+            # The text of the first is used for all of them.
             fault = last._replace(last=fault.last)
         elif last:
             yield last.finding(self._name)

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the tasks that are done, and all that are known."""
+"""Called periodically with the number of tasks that are done, and of all that are known."""
 
 OptionValue = str | int | bool
 """An option of the format, as `spark.read.option` takes it."""
@@ -264,8 +264,8 @@ def walk(
 ) -> Iterator[pa.RecordBatch | Damage]:
     """Yield the batches of *scan*, which reads *split*, and the damage between them, in log order.
 
-    *options* answer a scan that asks about topics. With *summarize* there are no batches: take the
-    scan's summary when the iteration is over. The scan stays open.
+    *options* decide about the topics of a scan by topic. With *summarize* there are no batches:
+    take the scan's summary when the iteration is over. The scan stays open.
     """
     offsets = None if split.units is None else RecordOffsets.of_queues(split)
     if offsets is not None:
@@ -330,7 +330,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of *partition* with the format's *columns*, as the format reads them.
 
-    Damage fails or is left out: a row that stands for it would be taken for a message.
+    Damage fails or is left out: a row for damage would be taken for a message.
     """
     struct = schema.struct(tuple(columns), kafka=False)
     if options.on_corrupt == "row":

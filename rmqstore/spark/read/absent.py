@@ -21,7 +21,7 @@ def check_topics(layouts: Sequence[Layout], options: Options) -> None:
     """Raise NotFoundError for named topics and assigned queues that none of the stores has.
 
     Nothing is raised where that is unknown: when all stores are empty, one has no queue files,
-    or a log goes on past the end of its queues.
+    or a log ends after its queues.
     """
     named = list(_named(options))
     if not named or not any(layout.files for layout in layouts):

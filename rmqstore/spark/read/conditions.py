@@ -39,7 +39,7 @@ _SUMMED = {"queue_offset", "physical_offset", "store_timestamp"}
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the messages of a read have in common; None stands for any value."""
+    """What the messages of a read have in common; None is any value."""
 
     topics: frozenset[str] | None = None
     queues: frozenset[int] | None = None
@@ -80,7 +80,7 @@ def pushed(given: Sequence[Mapping[str, Any]], options: Options) -> tuple[Condit
     effects = []
     for each in given:
         narrowed, effect = _narrowed(conditions, each, options)
-        # A row that stands for damage has no topic, and which ones there are depends on what is
+        # A row for damage has no topic, and which of these rows there are depends on what is
         # read.
         effects.append("partly" if effect == "exact" and options.on_corrupt == "row" else effect)
         conditions = narrowed
@@ -106,7 +106,7 @@ class Sums:
 
 
 def sums_of(given: Mapping[str, Any], options: Options) -> Sums | None:
-    """Return the sums that an aggregation asks for, None where the core does not make them."""
+    """Return the sums of an aggregation, None where the core does not make them."""
     if options.on_corrupt == "row":
         return None  # such rows count as well, and the core has none
 
@@ -172,7 +172,7 @@ def _narrowed(
 
 
 def _interval(name: str, value: int, unit: int) -> Interval:
-    """Return the numbers n for which `n * unit` compares with *value* as *name* says."""
+    """Return the numbers n for which `n * unit` compares with *value* by the operator *name*."""
     at_least, after = -(-value // unit), value // unit + 1
     return {
         "=": (at_least, after),

@@ -60,11 +60,11 @@ class Layout:
     """A record boundary. Where a closed log ends in bytes that are not a record, it is after
     these, so that a read meets them."""
     queues: tuple[QueueFiles, ...] | None
-    """None: there are no queue files, or nobody asked for them."""
+    """None: there are no queue files, or they were not requested."""
     epochs: tuple[EpochEntry, ...]
     was_closed: bool
     dispatched_end: int
-    """Up to here the queues know of every message."""
+    """Below this offset every message is in its queue."""
     doubtful: frozenset[str] = frozenset()
     """Topics whose queue files are not whole."""
     topics: frozenset[str] = frozenset()
@@ -269,7 +269,7 @@ class _Finding:
         if timestamp < 0:
             last = max(layout.queues or (), key=lambda each: each.log_end, default=None)
             if last is None or last.log_end != known:
-                return True  # known from an earlier look, which asked
+                return True  # known from an earlier look, which compared them
             with Units.of(last) as units:
                 record = log.record(units.unit(last.end_unit - 1).offset)
             timestamp = record.store_timestamp if record else -1
@@ -423,7 +423,7 @@ def _end_of(layout: Layout, log: Log, start: int, *, stop: int) -> tuple[int, in
 
 
 def _cautious(layout: Layout, log: Log, marks: Checkpoint) -> Layout:
-    """Trust queues of a store that nobody holds and nobody closed only as far as RocketMQ would.
+    """Trust queues of a store without a writer that was not closed as far as RocketMQ would.
 
     When the power fails, one queue may have reached the device and another not. RocketMQ fills the
     queues again from a file on that is before the times of the checkpoint.

@@ -41,7 +41,7 @@ class Plan:
     options: Options
     partitions: tuple[Partition, ...]
     expired: tuple[str, ...] = ()
-    """What was asked for and is gone, in words."""
+    """Descriptions of requested messages that have expired."""
 
 
 def plan(
@@ -52,15 +52,15 @@ def plan(
     stop: Mapping[str, int] | None = None,
     conditions: Conditions = EVERYTHING,
 ) -> Plan:
-    """Return the partitions for reading the stores as *options* say.
+    """Return the partitions for reading the stores by *options*.
 
-    *start* and *stop* are record boundaries by name of store; a store with a start goes on
-    from an earlier query, whose starting options no longer count, and with a mapping, even an empty
-    one, topics may come later. *conditions* narrow what is read and are no reason for an error; a
-    reader has to apply them as well. Raises OffsetOutOfRange for bounds that no queue or log has
-    (any more) and NotFoundError for files that are missing in between; both become notes with
-    `fail_on_data_loss` off. Raises NotFoundError, too, for topics that are not there and for queues
-    without any message since the time asked for.
+    *start* and *stop* are record boundaries by name of store. A store with a start continues an
+    earlier query, and its starting options no longer count. With a mapping, even an empty one,
+    topics may be missing at first. *conditions* narrow what is read and are no reason for an
+    error; a reader has to apply them as well. Raises OffsetOutOfRange for bounds that no queue or
+    log has (any longer) and NotFoundError for files that are missing in between; both become notes
+    with `fail_on_data_loss` off. Raises NotFoundError, too, for topics that are not there and for
+    queues without any message since the requested time.
     """
     if start is None:
         check_topics(layouts, options)
@@ -197,7 +197,7 @@ class _StorePlan:
         )
 
     def _chosen_queues(self) -> tuple[list[WantedUnits], int]:
-        """Return the queues to read by, and up to where in the log they tell all that is wanted."""
+        """Return the queues to read by, and the end of the log up to which they are complete."""
         layout, options = self._layout, self._options
         if layout.queues is None:
             return [], self._start
@@ -253,7 +253,7 @@ class _StorePlan:
         if 0 <= range_.start < queue.start:
             self._lose_offset("startingOffsets", queue, range_.start)
         if layout.dispatched_end < layout.readable_end:
-            return  # there may be more messages than the queue knows of
+            return  # there may be more messages than the queue has
         if queue.end < range_.start < 2**63 - 1:
             self._lose_offset("startingOffsets", queue, range_.start)
         if queue.end < range_.stop < 2**63 - 1:
@@ -267,18 +267,18 @@ class _StorePlan:
         )
 
     def _check_times(self, wanted: Sequence[tuple[QueueFiles, QueueRange]]) -> None:
-        """Raise NotFoundError for queues whose last message is older than the time asked for."""
+        """Raise NotFoundError for queues whose last message is older than the requested time."""
         layout, options = self._layout, self._options
 
-        asked = [(queue, range_) for queue, range_ in wanted if range_.begin_ms > -(2**63)]
-        if options.starting_strategy != "error" or not asked:
+        timed = [(queue, range_) for queue, range_ in wanted if range_.begin_ms > -(2**63)]
+        if options.starting_strategy != "error" or not timed:
             return
         if layout.dispatched_end < layout.readable_end:
             return  # what is not in the queues yet may be younger
 
         late = []
         with Log(layout.files) as log:
-            for queue, range_ in asked:
+            for queue, range_ in timed:
                 newest = _newest_ms(queue, log)
                 if newest is not None and newest < range_.begin_ms:
                     late.append(f"{queue.topic}/{queue.queue_id}")

@@ -125,7 +125,7 @@ def scan_of(
 
 
 def _pass_damage(scan: core.SegmentScan, window: Window, losses: _Losses) -> bool:
-    """Return whether the scan can go on after the bad place that it stopped at."""
+    """Return whether the scan can continue after the damage at which it stopped."""
     start = scan.offset
     error = window.error(scan)
     if losses.fails:
@@ -195,9 +195,9 @@ class Window:
         )
 
     def damaged_bytes(self, start: int, end: int) -> int:
-        """Return the size of a bad place, after which reading goes on at *end*.
+        """Return the size of damage after which reading continues at *end*.
 
-        Of a record that a unit points at, the unit tells; what follows is not looked at.
+        The size of a record that a unit points at is that of the unit; later bytes are not read.
         """
         if self._offsets is not None:
             return self._offsets.size_at(start)

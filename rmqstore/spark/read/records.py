@@ -55,7 +55,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What planning needs to know of a record that is there and whole."""
+    """What planning needs of a record that is whole."""
 
     offset: int
     size: int

@@ -1,7 +1,7 @@
-"""The core's columns turned into batches of exactly the schema that Spark asked for.
+"""The core's columns turned into batches of exactly the schema that Spark requested.
 
 Most columns pass through as they are. Made here are the path, the Kafka source's names where they
-need another type, plain bodies of compressed ones, and the rows that stand for damage.
+need another type, plain bodies of compressed ones, and the rows for damage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Shape:
         needed = [native for native in natives.values() if native is not None]
         if self._decompresses:
             needed += _FOR_DECOMPRESSION
-        # A batch of no columns could not tell how many rows it has.
+        # A batch without columns would have no number of rows.
         self._selected = tuple(dict.fromkeys(needed)) or ("physical_offset",)
         self._batch_bytes = options.batch_bytes
 

@@ -32,14 +32,14 @@ _Guide = tuple[QueueFiles, Units, int]
 
 
 class Times:
-    """Tells from the store timestamps of single records what cannot lie in a range of time.
+    """Decides by the store timestamps of single records what cannot be in a range of time.
 
-    Timestamps follow the writer's clock, which may step back anywhere in the log. A few records say
-    nothing about those between them, unless the largest step is known.
+    Timestamps follow the writer's clock, which may step back anywhere in the log. Nothing
+    follows from a few records for those between them, unless the largest step is known.
     """
 
     def __init__(self, layout: Layout, log: Log, *, max_step_ms: int | None) -> None:
-        """Without *max_step_ms* nothing is looked at, and everything may lie in any range."""
+        """Without *max_step_ms* nothing is read, and everything may be in any range."""
         self._max_step_ms = max_step_ms
         self._by_start: dict[int, tuple[int, int]] = {}
         if max_step_ms is None:

@@ -106,7 +106,7 @@ class Units:
         )
 
     def is_fill(self, number: int) -> bool:
-        """Return whether a unit stands for a message that is not in the queue."""
+        """Return whether a unit fills the place of a message that is not in the queue."""
         return self._unit_size == UNIT_SIZE and self.read(number, 1) == _FILL
 
     def real(self, number: int, high: int) -> int:
@@ -254,7 +254,7 @@ def queue_of(
 
 
 class UnitsAt(NamedTuple):
-    """What the units of a queue say of a physical offset; see csrc/log/log_end.h."""
+    """What follows from the units of a queue for a physical offset; see csrc/log/log_end.h."""
 
     is_known: bool
     """A unit's record begins there."""
@@ -265,7 +265,7 @@ class UnitsAt(NamedTuple):
 
 
 def units_at(queue: QueueFiles, at: int, *, log: Log, log_start: int) -> UnitsAt:
-    """Return what the units of *queue* say of the physical offset *at*."""
+    """Return what follows from the units of *queue* for the physical offset *at*."""
     check = _UnitCheck(log, queue.topic.encode(), queue.queue_id, is_batch=queue.is_batch)
     with Units.of(queue) as units:
         number = units.find(
@@ -295,7 +295,7 @@ class _UnitCheck:
 
     def holds(self, unit: Unit, log_start: int = 0) -> bool:
         if unit.offset < log_start:
-            return True  # deleted from the log, so that nothing can be said against it
+            return True  # deleted from the log, so that nothing contradicts it
         record = self.log.record(unit.offset, size=unit.size)
         if record is None or record.size != unit.size:
             return False

@@ -136,8 +136,8 @@ def boundary_by_bytes(layout: Layout, start: int, stop: int, limit: int) -> int:
 
 
 def boundary_by_rows(layout: Layout, start: int, stop: int, limit: int, options: Options) -> int:
-    """Return the end of a record that is at most *limit* of the messages *options* want behind the
-    boundary *start*, and at most *stop*; that of the first record, if it has more messages.
+    """Return the end of a record, at most *limit* messages that *options* select after the boundary
+    *start*, and at most *stop*; that of the first record, if it has more messages.
     """
     wanted = max(limit, 1) + 1
     at = start
@@ -145,7 +145,7 @@ def boundary_by_rows(layout: Layout, start: int, stop: int, limit: int, options:
     while at < stop and at - start < WALK_BYTES_MAX:
         file = _file_of(layout, at)
         if file is None:
-            # What is missing in between is for the read to tell of.
+            # The read reports what is missing in between.
             at = min((each.start for each in layout.files if each.start > at), default=stop)
             continue
 

@@ -57,7 +57,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How far a query has come in one commit log; None stands for what is not known."""
+    """How far a query has come in one commit log; None is unknown."""
 
     physical_offset: int
     initial_offset: int
@@ -143,7 +143,7 @@ def begin_of(name: str, start: Position, end: Position) -> LogPosition:
     """Return where the batch from *start* to *end* begins in the log *name*.
 
     A query that is started again before its first batch was committed makes up its *start* again;
-    then, and for a log that was found only during the batch, *end* tells where the batch began.
+    then, and for a log that was found only during the batch, *end* has the start of the batch.
     """
     last = end.logs[name]
     first = start.logs.get(name)
@@ -175,8 +175,8 @@ class Verdict(enum.Enum):
 
 
 def verdict_on(position: LogPosition, log: Log) -> tuple[Verdict, int]:
-    """Return what became of *position*, and the physical offset where reading can go on (EXPIRED)
-    or where the log parts from what was read (CUT, -1 where unknown).
+    """Return what became of *position*, and the physical offset where reading can continue
+    (EXPIRED) or where the log parts from what was read (CUT, -1 where unknown).
 
     That the log did not change below the position without a trace in bounds or epochs is for the
     caller to find out, by the position's tail.

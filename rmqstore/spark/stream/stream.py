@@ -1,10 +1,10 @@
 """The source as a streaming query sees it: it follows the commit logs, each up to its confirmed or
 durable end.
 
-Spark keeps one reader per query in a process beside the driver, which asks it for positions and
-partitions, and makes others whose `read` runs on the executors. The first one remembers what it
-found, to find less the next time; nothing of that reaches `read`, and a query that is started again
-from its checkpoint goes on with the positions alone (`rmqstore.spark.stream.offsets`).
+Spark keeps one reader per query in a process beside the driver, which calls it for positions
+and partitions, and others whose `read` runs on the executors. The first one keeps what it found, so
+that the next call has less to find. `read` does not depend on that, and a query that is started
+again from its checkpoint continues with the positions alone (`rmqstore.spark.stream.offsets`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- positions ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts, as the starting options say; the same at each call.
+        """Return where a new query starts by the starting options; the same at each call.
 
         Raises what `Layout.of` and `partitions.plan` do.
         """
@@ -100,7 +100,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch that the options ask for."""
+        """Return the limit of a batch that the options set."""
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.max_offsets_per_trigger is not None:
@@ -112,8 +112,8 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {name: layout.readable_end for name, layout in self._refreshed().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where a batch from *start* on ends: at the ends of the logs, or before that where
-        *limit* asks for it, always between two records; *start* itself when there is nothing.
+        """Return where a batch from *start* on ends: at the ends of the logs, or before them by
+        *limit*, always at a record boundary; *start* itself if there is nothing new.
 
         A limit is divided among the logs in proportion to what they have; whatever a log's part, it
         moves on by a record. Raises OffsetOutOfRange when a log was cut below *start* or, with
@@ -171,7 +171,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rows of one partition, whatever this reader was asked before."""
+        """Yield the rows of one partition; earlier calls of this reader do not matter."""
         settle()
         if partition.value is None:
             return iter(())

@@ -121,7 +121,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
     # -- on the executors
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedFile:
-        """Stage the rows of one partition, and return what the commit must know of the file.
+        """Stage the rows of one partition, and return what the commit needs of the file.
 
         Raises MessageRejected that names the first row which is not a message.
         """
@@ -527,7 +527,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> Iterator[StagedFi
 
 
 def _chunks_of(staged: StagedFile) -> Iterator[memoryview]:
-    """Yields each chunk in one buffer, so that it is used before the next one is asked for."""
+    """Yields each chunk in one buffer, so that it must be used before the next one is taken."""
     try:
         with open(staged.path, "rb", buffering=0) as file:
             with memoryview(bytearray(max(size for size, _ in staged.chunks))) as buffer:

@@ -11,7 +11,7 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Turns what the core filled into batches of the columns that Spark asked for. */
+/** Turns what the core filled into batches of the columns that Spark requested. */
 final class Shape {
     private static final String COUNTED = "physical_offset";
 
@@ -46,7 +46,7 @@ final class Shape {
             vectors[i] = new ArrowVector(type);
         }
         if (names.isEmpty()) {
-            // A batch of no columns could not tell how many rows it has.
+            // A batch without columns would have no number of rows.
             names.add(COUNTED);
         }
         natives = names.toArray(new String[0]);

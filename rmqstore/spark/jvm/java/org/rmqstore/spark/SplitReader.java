@@ -104,7 +104,7 @@ final class SplitReader implements AutoCloseable {
         return 0;
     }
 
-    /** Whether the segment can go on after the bad place that it stopped at. */
+    /** Whether the segment can continue after the damage at which it stopped. */
     private boolean passDamage() {
         long start = facts[NativeSegment.OFFSET];
         String error = window.error(NativeSegment.error(segment), start);

@@ -66,7 +66,7 @@ final class Window implements AutoCloseable {
                 "damage", "path", split.path(), "what", what, "byte", at - split.fileStart());
     }
 
-    /** Returns the size of a bad place, after which reading goes on at {@code end}. */
+    /** Returns the size of damage after which reading continues at {@code end}. */
     long damagedBytes(long start, long end) {
         return offsets != null ? offsets.sizeAt(start) : Math.max(end - start, 0);
     }
