@@ -429,6 +429,7 @@ class ControllerCalls:
             epoch=header.master_epoch or 0,
             master_id=header.master_broker_id,
             master_address=address,
+            master_life=header.master_life,
             members=members,
             set_epoch=-1 if set_epoch is None else set_epoch,
             lease_asked_ms=lease_asked_ms,
@@ -460,6 +461,7 @@ def notified(request: Frame) -> Decision:
         epoch=header.master_epoch or 0,
         master_id=header.master_broker_id,
         master_address=header.master_address or "",
+        master_life=header.master_life,
         members=taken.members,
         set_epoch=taken.epoch,
     )

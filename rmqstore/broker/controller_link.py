@@ -260,7 +260,7 @@ class ControllerLink:
             on_change=lambda status: self._changed(),
         )
         self._keeper = RoleKeeper(
-            self._host, self._replica, broker_id, on_change=self._beat_due.set
+            self._host, self._replica, broker_id, life=life, on_change=self._beat_due.set
         )
         beat_ms = config.heartbeat_interval_ms
         self._calls = ControllerCalls(

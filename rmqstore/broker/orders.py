@@ -27,6 +27,8 @@ class Decision:
     """None where the group has no master."""
     master_address: str = ""
     """Where the master serves its clients."""
+    master_life: int | None = None
+    """The process of the master whose log was compared; None if the controller did not name it."""
     members: frozenset[int] = frozenset()
     set_epoch: int = -1
     """The version of the set *members*."""
@@ -46,10 +48,11 @@ class RoleOrder:
 
 
 class Orders:
-    """The orders of the broker *broker_id*, from one life of its process."""
+    """The orders of the broker *broker_id* in *life*, one of its processes."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, life: int) -> None:
         self._broker_id = broker_id
+        self._life = life
         self._due: RoleOrder | None = None
         self._kept: RoleOrder | None = None
         """The order that was carried out last; None when its role has ended."""
@@ -83,11 +86,15 @@ class Orders:
             members=decision.members,
             set_epoch=decision.set_epoch,
         )
+        is_own = self.is_own(order)
+        # The log that an earlier process reported for the election may have been longer.
+        is_of_other_life = decision.master_life not in (None, self._life)
+        is_lost = is_of_other_life and order.epoch > known_epoch
+        if is_own and (order.epoch < known_epoch or is_lost):
+            self.refused_epoch = max(self.refused_epoch, order.epoch)
         if order.epoch < known_epoch:
-            if self.is_own(order):
-                self.refused_epoch = max(self.refused_epoch, order.epoch)
             return
-        if self.is_own(order) and not self._may_lead(order):
+        if is_own and not self._may_lead(order):
             return
         latest = self.latest
         if latest is None or self._replaces(order, latest):

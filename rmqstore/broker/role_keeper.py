@@ -65,6 +65,7 @@ class RoleKeeper:
         replica: Replica,
         broker_id: int,
         *,
+        life: int,
         on_change: Callable[[], None],
     ) -> None:
         self._host = host
@@ -72,7 +73,7 @@ class RoleKeeper:
         self._broker_id = broker_id
         self._on_change = on_change
         self._tasks = Supervisor("role", log=host.log)
-        self._orders = Orders(broker_id)
+        self._orders = Orders(broker_id, life)
         self._news = asyncio.Event()
         self._present: RoleOrder | None = None
         """The order that is being carried out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from rmqstore.errors import CorruptionError
@@ -100,6 +100,9 @@ class ElectMaster:
     new_epoch: int
     is_override: bool
     """The operator accepts that messages may be lost: the master need not be a voter."""
+    master_life: int | None = None
+    """The process of the master that reported the log which was compared; None if it is not known,
+    as for a Java broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ _TYPES: Mapping[str, type[Command]] = {
     "remove-brokers": RemoveBrokers,
 }
 _NAMES = {kind: name for name, kind in _TYPES.items()}
-_MAY_BE_NULL = {"terms", "master_id", "broker_ids"}
+_MAY_BE_NULL = {"terms", "master_id", "master_life", "broker_ids"}
 _SETS = {"members", "broker_ids"}
 
 
@@ -176,10 +179,11 @@ def decode_command(data: bytes) -> Command:
     try:
         written = json.loads(data)
         kind = _TYPES[written.pop("type")]
-        names = [each.name for each in fields(kind)]
-        if sorted(written) != sorted(names):
+        names = {each.name for each in fields(kind)}
+        needed = {each.name for each in fields(kind) if each.default is MISSING}
+        if not needed <= written.keys() <= names:
             raise ValueError(f"its fields are {', '.join(sorted(written))}")
-        return kind(**{name: _field(kind, name, written[name]) for name in names})
+        return kind(**{name: _field(kind, name, value) for name, value in written.items()})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptionError(
             f"a command in the controller's log cannot be read ({error}); start the release that "

@@ -35,6 +35,8 @@ class Candidate:
 
     broker_id: int
     rank: LogRank
+    life: int | None = None
+    """The process that reported it; None for a Java broker."""
     priority: int = INT32_MAX
     is_learner: bool = False
     is_fresh: bool = True

@@ -263,7 +263,15 @@ class Leader:
             if choice.is_pending or group.master_id is None:
                 return Election(None, Verdict.STALE, choice.reason)
         is_override = chosen is not None and chosen not in group.voters
-        command = ElectMaster(name, group.master_epoch, group.set_epoch, chosen, epoch, is_override)
+        command = ElectMaster(
+            name,
+            group.master_epoch,
+            group.set_epoch,
+            chosen,
+            epoch,
+            is_override,
+            master_life=next((each.life for each in living if each.broker_id == chosen), None),
+        )
         return Election(command, Verdict.APPLIED, choice.reason, choice.risk, asked=choice.asked)
 
     def _master_remains(self, group: Group, designated: int | None, now_ms: int) -> bool:
@@ -308,6 +316,7 @@ class Leader:
             Candidate(
                 each.beat.broker_id,
                 each.beat.rank,
+                each.beat.life,
                 each.beat.priority,
                 each.beat.is_learner,
                 fence_ms is None or each.as_of_ms >= fence_ms,

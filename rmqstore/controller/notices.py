@@ -46,6 +46,7 @@ class Notices:
             master_epoch=group.master_epoch,
             sync_state_set_epoch=group.set_epoch,
             master_broker_id=group.master_id,
+            master_life=group.master_life,
         ).to_fields()
         body = SyncStateSetBody(group.sync_state_set, group.set_epoch).encode()
         for each in living:

@@ -223,6 +223,7 @@ class Requests:
             master_broker_id=master.master_broker_id,
             master_address=master.master_address,
             master_epoch=master.master_epoch,
+            master_life=master.master_life,
             sync_state_set_epoch=master.sync_state_set_epoch,
         )
         if group is None or not result.is_applied:
@@ -308,6 +309,7 @@ class Requests:
             master_broker_id=group.master_id,
             master_address=group.master_address,
             master_epoch=group.master_epoch,
+            master_life=group.master_life,
         )
         return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
 
@@ -444,6 +446,7 @@ class Requests:
             master_broker_id=master.master_broker_id,
             master_address=master.master_address,
             master_epoch=master.master_epoch,
+            master_life=master.master_life,
             sync_state_set_epoch=master.sync_state_set_epoch,
         )
         body = _set_of(group) if group is not None and leads else b""
@@ -496,6 +499,7 @@ def _master_of(group: Group) -> MasterHeader:
         master_broker_id=group.master_id,
         master_address=group.master_address,
         master_epoch=group.master_epoch,
+        master_life=group.master_life,
         sync_state_set_epoch=group.set_epoch,
     )
 

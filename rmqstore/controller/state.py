@@ -93,6 +93,9 @@ class Group:
     """Brokers by id; empty for a removed group, which keeps its counters."""
     next_broker_id: int = 1
     master_id: int | None = None
+    master_life: int | None = None
+    """The process of the master whose log was compared in the election; another process of the same
+    broker may have lost the end of that log. None if it is not known."""
     master_epoch: int = 0
     founded_epoch: int = 0
     """The master epoch when the group was founded. While it equals the master epoch, no master was
@@ -246,7 +249,8 @@ class ControllerState:
         if chosen is None:
             if group.master_id is None:
                 return Result(Verdict.UNCHANGED, group=group)
-            return self._store(replace(group, master_id=None, master_epoch=command.new_epoch))
+            without = replace(group, master_id=None, master_life=None)
+            return self._store(replace(without, master_epoch=command.new_epoch))
         if chosen not in group.brokers:
             return _unknown_broker(group, chosen)
         if group.was_elected and chosen not in group.voters and not command.is_override:
@@ -260,6 +264,7 @@ class ControllerState:
             replace(
                 group,
                 master_id=chosen,
+                master_life=command.master_life,
                 master_epoch=command.new_epoch,
                 sync_state_set=frozenset((chosen,)),
                 set_epoch=group.set_epoch + 1,
@@ -296,6 +301,7 @@ class ControllerState:
             group,
             brokers=MappingProxyType(kept),
             master_id=None if lost_master else group.master_id,
+            master_life=None if lost_master else group.master_life,
             master_epoch=group.master_epoch + lost_master,
             sync_state_set=members,
             set_epoch=group.set_epoch + (members != group.sync_state_set),
@@ -460,6 +466,7 @@ def _encode_group(group: Group) -> dict[str, Any]:
         ],
         "next_broker_id": group.next_broker_id,
         "master_id": group.master_id,
+        "master_life": group.master_life,
         "master_epoch": group.master_epoch,
         "founded_epoch": group.founded_epoch,
         "sync_state_set": sorted(group.sync_state_set),
@@ -481,6 +488,7 @@ def _decode_group(written: Any) -> Group:
         ),
         next_broker_id=written["next_broker_id"],
         master_id=written["master_id"],
+        master_life=written.get("master_life"),
         master_epoch=written["master_epoch"],
         founded_epoch=written["founded_epoch"],
         sync_state_set=frozenset(written["sync_state_set"]),

@@ -286,7 +286,8 @@ class Checker:
         self._astray.pop(chosen.number, None)
         end = min(len(self._truth), chosen.log.whole_below(self._held_end(chosen)))
         end = next((at for at in self._ends_down(end) if self._is_prefix(chosen, at)), 0)
-        self.has_lost |= end < len(self._truth) or not self._shape.is_confirming
+        is_less = end < len(self._truth)
+        self.has_lost |= is_less or not self._shape.is_confirming
         del self._truth[end:]
         while self._records and self._records[-1].physical_offset >= end:
             record = self._records.pop()
@@ -294,9 +295,14 @@ class Checker:
             self._queue_offsets[record.queue] = record.queue_offset
         self._promises.give_up(chosen)
         for number, each in self._replicas.items():
-            if each is not chosen and (is_risky or each.log.whole_end > end):
-                self._astray[number] = min(end, self._astray.get(number, end))
+            if each is chosen:
+                continue
+            if is_risky or each.log.whole_end > end:
                 self._losses.distrusted.add(number)
+            elif not is_less:
+                continue
+            # Frames with the removed bytes may still be in transit to a replica that lacks them.
+            self._astray[number] = min(end, self._astray.get(number, end))
 
     def _ends_down(self, end: int) -> Iterator[int]:
         yield end
@@ -354,7 +360,7 @@ class Checker:
             return
 
         ours = master.log
-        for number in sorted(self._losses.distrusted):
+        for number in sorted(self._losses.distrusted | self._astray.keys()):
             theirs = self._replicas[number].log
             start = max(ours.start_offset, theirs.start_offset)
             size = ours.whole_end - start

@@ -70,6 +70,7 @@ class NameserverNode:
         self._clock = clock
         self._observer = observer
         self._paused_until_us = 0
+        self._pauses_us: list[tuple[int, int]] = []
         self._put_off: deque[Callable[[], None]] = deque()
         """Events that arrived during a pause, in order."""
         self._started_ms = 0
@@ -103,7 +104,15 @@ class NameserverNode:
 
     def pause(self, ms: int) -> None:
         """Stop the process for some time; its clock goes on."""
-        self._paused_until_us = self._timeline.now_us + ms * 1000
+        now_us = self._timeline.now_us
+        self._paused_until_us = now_us + ms * 1000
+        self._pauses_us.append((now_us, self._paused_until_us))
+
+    def paused_ms(self, since_ms: int) -> int:
+        """Return for how long, at most, the process was stopped since a moment of the world."""
+        since_us, now_us = since_ms * 1000, self._timeline.now_us
+        overlaps = (min(end, now_us) - max(start, since_us) for start, end in self._pauses_us)
+        return sum(max(0, each) for each in overlaps) // 1000 + 1
 
     def _turn(self, action: Callable[[], None]) -> None:
         """Run *action* now, or after a pause, unless the process dies before."""

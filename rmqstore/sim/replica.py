@@ -74,7 +74,7 @@ class Replica(Service):
             self._now.client = ControllerClient(
                 self.number, self.life, send, is_learner=self.is_learner
             )
-            self._now.orders = Orders(self.number)
+            self._now.orders = Orders(self.number, self.life)
             self._now.role = Role(broker_id=self.number)
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)

@@ -2,16 +2,14 @@
 
 - A master never replaces a live master of a later epoch.
 - A route shows every replica that registered and sends signs of life over an open connection,
-unless
-  another replica has taken its id.
+  unless another replica has taken its id.
 - A late registration, over an earlier connection than the present one, changes nothing.
 - A route never shows a replica as writable master if its last registration was as a slave, or if it
   never registered as master.
-- A route shows a former master as master for at most `STALE_MS` after the end of its role, or after
-  the arrival of its last request from before that end.
+- A route shows a former master as master for at most `STALE_MS` and the stops of the nameserver
+  after the end of its role, or after the arrival of its last request from before that end.
 - Once faults have healed, each nameserver shows the writable master of the last epoch and all
-living
-  members, each with its id.
+  living members, each with its id.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ __all__ = ["PAUSE_MS_MAX", "STALE_MS", "RouteChecker"]
 PAUSE_MS_MAX = 2000
 """Longest stop of a nameserver."""
 _DRIFT = 1.1
-STALE_MS = int((TIMEOUT_MS + SCAN_MS) * _DRIFT) + PAUSE_MS_MAX
-"""Sum of a broker's timeout, a scan, and a stop of the nameserver, which its clock skips."""
+STALE_MS = int((TIMEOUT_MS + SCAN_MS) * _DRIFT)
+"""Sum of a broker's timeout and a scan. The clock of a nameserver skips its stops."""
 
 
 @dataclass(slots=True)
@@ -179,10 +177,13 @@ class RouteChecker:
 
         ended_ms = self._ended_ms(master, claim.role)
         since_ms = None if ended_ms is None else max(ended_ms, claim.reigned_ms)
-        if since_ms is not None and self._now_ms() - since_ms > STALE_MS:
+        if since_ms is None:
+            return
+        limit_ms = STALE_MS + node.paused_ms(since_ms)
+        if self._now_ms() - since_ms > limit_ms:
             raise Violation(
                 f"{name} shows {master} as master of epoch {claim.role.epoch}, "
-                f"{self._now_ms() - since_ms} ms after it was that: {STALE_MS} are the most"
+                f"{self._now_ms() - since_ms} ms after it was that: {limit_ms} are the most"
             )
 
     def apart(self, node: NameserverNode, view: View) -> str:

@@ -78,6 +78,7 @@ class Model:
                 "cluster": command.cluster,
                 "brokers": {},
                 "master": None,
+                "life": None,
                 "epoch": epoch,
                 "has_elected": False,
                 "set": set(),
@@ -130,7 +131,7 @@ class Model:
         chosen = command.master_id
         if chosen is None:
             if now["master"] is not None:
-                now["master"], now["epoch"] = None, command.new_epoch
+                now.update(master=None, life=None, epoch=command.new_epoch)
                 past.masters[command.new_epoch] = None
             return True
 
@@ -142,7 +143,8 @@ class Model:
 
         assert command.new_epoch not in past.masters, "an epoch has one master"
         past.masters[command.new_epoch] = chosen
-        now.update(master=chosen, epoch=command.new_epoch, has_elected=True, set={chosen})
+        now.update(master=chosen, life=command.master_life, epoch=command.new_epoch)
+        now.update(has_elected=True, set={chosen})
         now.update(set_epoch=now["set_epoch"] + 1, departed=set(), terms=None)
         return True
 
@@ -164,7 +166,7 @@ class Model:
         gone = now["brokers"].keys() if command.broker_ids is None else command.broker_ids
         now["brokers"] = {n: r for n, r in now["brokers"].items() if n not in gone}
         if now["master"] is not None and now["master"] not in now["brokers"]:
-            now["master"], now["epoch"] = None, now["epoch"] + 1
+            now.update(master=None, life=None, epoch=now["epoch"] + 1)
             past.masters[now["epoch"]] = None
         members = now["set"] & now["brokers"].keys()
         if members != now["set"]:

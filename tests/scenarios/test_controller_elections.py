@@ -138,6 +138,19 @@ def test_master_that_began_a_new_life_is_elected_again_in_a_new_epoch(cluster: C
     assert (cluster.group.master_id, cluster.group.master_epoch) == (1, 2)
 
 
+def test_election_names_the_process_whose_log_was_compared(cluster: Cluster) -> None:
+    cluster.our_group(1, 2, terms=ALL_ACK)
+    cluster.close(1)
+    cluster.now_ms += 2000
+    cluster.ours(2, 100, epoch=1, terms=ALL_ACK)
+    assert (cluster.group.master_id, cluster.group.master_life) == (2, 1)
+
+    cluster.close(2)
+    cluster.now_ms += 2000
+    cluster.elect()
+    assert (cluster.group.master_id, cluster.group.master_life) == (None, None)
+
+
 def test_master_that_refuses_before_it_has_terms_is_elected_again(cluster: Cluster) -> None:
     cluster.register(1, 2)
     cluster.ours(1)

@@ -9,6 +9,8 @@ import pytest
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
 from rmqstore.broker.roles import Role
 
+LIFE = 7
+
 
 def decision(epoch: int, master: int | None, *, members: str = "", **more: object) -> Decision:
     fields = {"members": frozenset(map(int, members)) or frozenset((master or 0,))}
@@ -23,7 +25,7 @@ def taken(orders: Orders, *decisions: Decision, known: int = -1) -> RoleOrder | 
 
 
 def test_a_broker_without_a_role_takes_the_first_decision() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     assert taken(orders, decision(0, None)) is None
     order = taken(orders, decision(3, 2))
     assert order is not None
@@ -34,7 +36,7 @@ def test_a_broker_without_a_role_takes_the_first_decision() -> None:
 def test_decisions_in_any_order_end_with_the_last_epoch() -> None:
     decisions = [decision(3, 2), decision(4, 1), decision(5, 3), decision(5, 3), decision(6, None)]
     for arrived in itertools.permutations(decisions):
-        orders = Orders(1)
+        orders = Orders(1, LIFE)
         order = taken(orders, *arrived)
         assert order is not None
         assert (order.epoch, order.master_id) == (5, 3)
@@ -42,7 +44,7 @@ def test_decisions_in_any_order_end_with_the_last_epoch() -> None:
 
 def test_decisions_in_any_order_end_with_the_last_epoch_though_each_is_carried_out() -> None:
     for arrived in itertools.permutations([decision(3, 2), decision(4, 1), decision(5, 3)]):
-        orders = Orders(1)
+        orders = Orders(1, LIFE)
         epochs = []
         for each in arrived:
             order = taken(orders, each)
@@ -54,7 +56,7 @@ def test_decisions_in_any_order_end_with_the_last_epoch_though_each_is_carried_o
 
 
 def test_an_order_that_was_carried_out_is_not_due_again() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     orders.done(order)
@@ -62,7 +64,7 @@ def test_an_order_that_was_carried_out_is_not_due_again() -> None:
 
 
 def test_an_order_that_failed_is_due_again_for_the_same_epoch_after_a_pause() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     pauses = []
@@ -80,7 +82,7 @@ def test_an_order_that_failed_is_due_again_for_the_same_epoch_after_a_pause() ->
 
 
 def test_a_later_order_ends_the_pause_of_one_that_failed() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     orders.failed(order, 0)
@@ -92,7 +94,7 @@ def test_a_later_order_ends_the_pause_of_one_that_failed() -> None:
 
 
 def test_an_order_that_was_overtaken_while_it_was_carried_out_leaves_the_later_one_due() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     orders.take(decision(4, 2), known_epoch=3)
@@ -103,7 +105,7 @@ def test_an_order_that_was_overtaken_while_it_was_carried_out_leaves_the_later_o
 
 
 def test_the_newest_set_is_in_the_order_that_was_not_begun() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     late = decision(3, 1, set_epoch=4)
     order = taken(orders, late, decision(3, 1, set_epoch=7, members="12"), late)
     assert order is not None
@@ -111,7 +113,7 @@ def test_the_newest_set_is_in_the_order_that_was_not_begun() -> None:
 
 
 def test_a_role_that_ended_by_itself_is_ordered_again() -> None:
-    orders = Orders(2)
+    orders = Orders(2, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     orders.done(order)
@@ -123,7 +125,7 @@ def test_a_role_that_ended_by_itself_is_ordered_again() -> None:
 
 
 def test_an_epoch_that_the_log_is_beyond_is_refused_and_never_carried_out() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     assert taken(orders, decision(3, 1), known=7) is None
     assert orders.refused_epoch == 3
     assert taken(orders, decision(3, 2), known=7) is None
@@ -134,7 +136,7 @@ def test_an_epoch_that_the_log_is_beyond_is_refused_and_never_carried_out() -> N
 
 
 def test_an_order_that_the_replica_refused_is_reported_and_not_repeated() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
     orders.refused(order)
@@ -148,13 +150,13 @@ def test_an_order_that_the_replica_refused_is_reported_and_not_repeated() -> Non
 
 
 def test_a_late_decision_lowers_no_refused_epoch() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     taken(orders, decision(5, 1), decision(2, 1), known=7)
     assert orders.refused_epoch == 5
 
 
 def test_two_masters_of_one_epoch_leave_the_first() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 2))
     assert order is not None
     orders.done(order)
@@ -162,7 +164,7 @@ def test_two_masters_of_one_epoch_leave_the_first() -> None:
 
 
 def test_a_master_at_another_address_is_followed_there() -> None:
-    orders = Orders(1)
+    orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 2))
     assert order is not None
     orders.done(order)
@@ -172,7 +174,7 @@ def test_a_master_at_another_address_is_followed_there() -> None:
 
 
 def test_a_set_without_this_broker_makes_it_no_master() -> None:
-    assert taken(Orders(1), decision(3, 1, members="23")) is None
+    assert taken(Orders(1, LIFE), decision(3, 1, members="23")) is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_a_set_without_this_broker_makes_it_no_master() -> None:
     ],
 )
 def test_only_a_newer_set_of_the_present_epoch_is_taken(given: Decision, expected: bool) -> None:
-    assert Orders(1).takes_set(given, role_epoch=3, set_epoch=5) is expected
+    assert Orders(1, LIFE).takes_set(given, role_epoch=3, set_epoch=5) is expected
 
 
 @pytest.mark.parametrize(
@@ -201,8 +203,8 @@ def test_only_a_newer_set_of_the_present_epoch_is_taken(given: Decision, expecte
 def test_only_an_answer_that_names_the_present_master_renews_its_lease(
     given: Decision, expected: bool
 ) -> None:
-    assert Orders(1).renews_lease(given, role_epoch=3) is expected
-    assert not Orders(1).renews_lease(given, role_epoch=-1)
+    assert Orders(1, LIFE).renews_lease(given, role_epoch=3) is expected
+    assert not Orders(1, LIFE).renews_lease(given, role_epoch=-1)
 
 
 def test_a_role_reads_as_a_line_of_a_log() -> None:
@@ -211,3 +213,21 @@ def test_a_role_reads_as_a_line_of_a_log() -> None:
     assert str(master) == "master with id 2, epoch 3, set [1, 2] of version 5"
     slave = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 10911))
     assert str(slave) == "slave with id 1, master 10.0.0.2:10911"
+
+
+def test_an_election_of_an_earlier_process_is_refused_until_the_log_knows_its_epoch() -> None:
+    orders = Orders(1, LIFE)
+    assert taken(orders, decision(3, 1, master_life=LIFE - 1), known=2) is None
+    assert orders.refused_epoch == 3
+    assert taken(orders, decision(3, 1), known=2) is None, "a notice of it without the process"
+    order = taken(orders, decision(4, 1, master_life=LIFE), known=2)
+    assert order is not None
+    assert order.epoch == 4
+
+    # The files of an epoch that was begun say whether its master may go on.
+    begun = taken(Orders(1, LIFE), decision(3, 1, master_life=LIFE - 1), known=3)
+    assert begun is not None
+
+
+def test_the_process_of_another_master_is_of_no_concern() -> None:
+    assert taken(Orders(1, LIFE), decision(3, 2, master_life=LIFE - 1), known=2) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqstore.controller.commands import (
@@ -35,6 +37,13 @@ def test_the_bytes_of_a_command_are_as_documented() -> None:
 )
 def test_absent_values_are_kept(command: ElectMaster | RemoveBrokers) -> None:
     assert decode_command(encode_command(command)) == command
+
+
+def test_an_election_without_the_process_of_its_master_is_read() -> None:
+    command = ElectMaster("g", 1, 2, 3, 2, False)
+    written = json.loads(encode_command(command))
+    del written["master_life"]
+    assert decode_command(json.dumps(written).encode()) == command
 
 
 @pytest.mark.parametrize(

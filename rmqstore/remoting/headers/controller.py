@@ -66,6 +66,9 @@ class RegisterBrokerToControllerRequestHeader(BrokerNameHeader):
 class MasterHeader(Header):
     """The master of a group; all fields are absent without a master."""
 
+    master_life: int | None = int64("masterLife", default=None)
+    """The process of the master that was elected, from a controller of this library for a broker of
+    this library; RocketMQ ignores it."""
     master_broker_id: int | None = int64("masterBrokerId", default=None)
     master_address: str | None = string("masterAddress", default=None)
     master_epoch: int | None = int32("masterEpoch", default=None)
@@ -146,6 +149,7 @@ class NotifyBrokerRoleChangedRequestHeader(Header):
     master_epoch: int | None = int32("masterEpoch", default=None)
     sync_state_set_epoch: int | None = int32("syncStateSetEpoch", default=None)
     master_broker_id: int | None = int64("masterBrokerId", default=None)
+    master_life: int | None = int64("masterLife", default=None)
 
 
 @header
