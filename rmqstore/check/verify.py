@@ -21,6 +21,7 @@ from rmqstore.check.queues import QueueCheck
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError, disk_errors
 from rmqstore.regular_file import read_regular
+from rmqstore.store import Store
 from rmqstore.store import open as open_store
 from rmqstore.store.directory import Directory
 from rmqstore.store.metadata import ConsumerOffsets, DelayOffsets, TopicTable
@@ -79,46 +80,23 @@ def verify(
         arguments.function("progress", progress)
 
     settings = config or remembered(root)
-    facts = Directory.inspect(root, commit_log_paths=settings.commit_log_paths)
     is_told = config is not None or is_remembered(root)
-    if is_told and facts.index_slot_count is None:
-        facts = replace(
-            facts,
-            index_slot_count=settings.index_slot_count,
-            index_entry_count=settings.index_entry_count,
-        )
+    facts = _facts(root, settings, is_told=is_told)
+    has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
 
     # Read before the log is walked: a writer beside this is then never ahead of what is seen.
     checkpoint = _read(root / "checkpoint")
     files = LogFiles.find(root, config=config, file_size=log_file_size)
     index_folder = root / "index"
     index = IndexCheck(index_folder, facts, full=full)
-    queue_size = settings.consume_queue_file_whole_units_bytes if is_told else None
-    batch_size = settings.batch_consume_queue_file_size_bytes if is_told else None
-    extension_size = settings.consume_queue_ext_file_size_bytes if is_told else None
-    has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
 
     with (
         open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
-        closing(
-            QueueCheck(
-                root,
-                delays_ms=settings.delay_levels_ms,
-                queue_size=queue_size,
-                batch_size=batch_size,
-                extension_size=extension_size,
-            )
-        ) as queues,
+        closing(_queue_check(root, settings, is_told=is_told)) as queues,
     ):
         ends = _ends(root, config)
         walk = LogWalk(view, files, stop=ends.cut, progress=progress)
-        last_timestamp = newest_timestamp = 0
-        for record in walk:
-            last_timestamp = record.store_timestamp
-            newest_timestamp = max(newest_timestamp, last_timestamp)
-            if has_queues:
-                queues.see(record)
-            index.see(record, view)
+        last_timestamp, newest_timestamp = _walk(walk, view, queues if has_queues else None, index)
 
         later = LogFiles.find(root, config=config, file_size=files.file_size)
         log_limit = files.end if later.end > files.end else _NO_LIMIT
@@ -166,6 +144,43 @@ def verify(
             findings=tuple(findings),
             milliseconds=int((time.monotonic() - began) * 1000),
         )
+
+
+def _facts(root: Path, settings: StoreConfig, *, is_told: bool) -> Directory:
+    """Returns what lies in the directory, with the sizes of index files that *settings* name."""
+    facts = Directory.inspect(root, commit_log_paths=settings.commit_log_paths)
+    if not is_told or facts.index_slot_count is not None:
+        return facts
+    return replace(
+        facts,
+        index_slot_count=settings.index_slot_count,
+        index_entry_count=settings.index_entry_count,
+    )
+
+
+def _queue_check(root: Path, settings: StoreConfig, *, is_told: bool) -> QueueCheck:
+    """Returns the check of the queues; without told settings it finds the sizes of their files."""
+    return QueueCheck(
+        root,
+        delays_ms=settings.delay_levels_ms,
+        queue_size=settings.consume_queue_file_whole_units_bytes if is_told else None,
+        batch_size=settings.batch_consume_queue_file_size_bytes if is_told else None,
+        extension_size=settings.consume_queue_ext_file_size_bytes if is_told else None,
+    )
+
+
+def _walk(
+    walk: LogWalk, view: Store, queues: QueueCheck | None, index: IndexCheck
+) -> tuple[int, int]:
+    """Compares all records with queues and index; returns the last and the newest store time."""
+    last_timestamp = newest_timestamp = 0
+    for record in walk:
+        last_timestamp = record.store_timestamp
+        newest_timestamp = max(newest_timestamp, last_timestamp)
+        if queues is not None:
+            queues.see(record)
+        index.see(record, view)
+    return last_timestamp, newest_timestamp
 
 
 def _ends(root: Path, config: StoreConfig | None) -> _Ends:
