@@ -59,6 +59,13 @@ def is_sanitized() -> bool:
     return os.environ.get("RMQ_SANITIZE", "0") not in ("", "0")
 
 
+def address_sanitizer() -> str | None:
+    """Return the runtime of ASan, which a program of others has to preload, None without one."""
+    words = [*COMPILER, "-print-file-name=libasan.so"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return found if os.path.isabs(found) else None
+
+
 def build(
     extra: Sequence[Path] = (), link: Sequence[str] = (), sanitizers: Sequence[str] | None = None
 ) -> Path:

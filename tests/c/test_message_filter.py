@@ -1,4 +1,4 @@
-"""Which messages a reader of columns wants, by their own fields, against the same rule in Python."""
+"""Which messages a reader of columns wants, by their own fields, as Python says it."""
 
 from __future__ import annotations
 

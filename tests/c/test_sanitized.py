@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.c.library import COMPILER, ROOT, is_sanitized
+from tests.c.library import ROOT, address_sanitizer, is_sanitized
 
 HERE = Path(__file__).parent
 BUILT_ALONE = ("test_pump.py", "test_raft.py", "test_stress.py")
@@ -18,11 +18,8 @@ BUILT_ALONE = ("test_pump.py", "test_raft.py", "test_stress.py")
 
 @pytest.mark.skipif(is_sanitized(), reason="this run is the sanitized one")
 def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() -> None:
-    asan = subprocess.run(
-        [*COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-    if not os.path.isabs(asan):
+    asan = address_sanitizer()
+    if asan is None:
         pytest.skip("the compiler has no libasan.so; install its sanitizer runtime")
 
     environment = {
