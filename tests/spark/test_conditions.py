@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,22 @@ def test_a_topic_is_read_by_its_queues_where_these_have_all_of_its_records(root:
 def test_a_topic_is_read_by_the_log_where_a_queue_is_lacking(root: Path) -> None:
     shutil.rmtree(root / "consumequeue" / "bulk" / "0")
     assert _by_units(plan(root, condition("=", "topic", "rare"))) == {False}
+
+
+def test_damaged_units_that_name_too_many_messages_are_no_estimate(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with rmqstore.open(root) as store:
+        store.create_topic("orders", attributes={"queue.type": "BatchCQ"})
+        for _ in range(2):
+            store.put_batch([Message("orders", b"%d" % each) for each in range(9)])
+        store.put("audit", b"plain")
+    assert plan(root)["rows"] == 19
+
+    (units,) = (root / "batchconsumequeue" / "orders" / "0").iterdir()
+    with units.open("r+b") as file:
+        file.seek(46 + 28)
+        file.write(struct.pack(">q", 2**63 - 9))
+    assert plan(root)["rows"] is None
 
 
 def test_a_frequent_topic_is_read_by_the_log(root: Path) -> None:

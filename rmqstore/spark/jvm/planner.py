@@ -124,7 +124,10 @@ def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _estimated_rows(layouts: Sequence[Layout], size: int) -> int | None:
-    """Return about how many rows *size* bytes of the logs have, None where no queue counts them."""
+    """Return about how many rows *size* bytes of the logs have, None where no queue counts them.
+
+    Damaged units may name more messages than the log has bytes, and more than Java has numbers.
+    """
     messages = sum(
         queue.end - queue.start
         for layout in layouts
@@ -132,7 +135,7 @@ def _estimated_rows(layouts: Sequence[Layout], size: int) -> int | None:
         if not queue.topic.startswith(LIGHT_PREFIX)
     )
     total = sum(layout.readable_end - layout.start for layout in layouts)
-    return messages * size // total if messages and total else None
+    return messages * size // total if 0 < messages <= total else None
 
 
 def _check_nulls(fields: Sequence[tuple[str, str, bool]]) -> None:
