@@ -33,7 +33,7 @@ def cluster(
     controllers, release = request.param
     java.need(release)
     root = tmp_path_factory.mktemp("moved")
-    made = MixedCluster(release, root, controllers=controllers, are_java=(True, True))
+    made = MixedCluster(release, root, controllers=controllers, programs=(release, release))
     yield made
     made.close()
 

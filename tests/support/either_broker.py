@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rmqstore.config import parse_properties
@@ -16,8 +18,16 @@ _STOP_S = 120.0
 class EitherBroker(Broker):
     """A broker behind relays, with one configuration and one directory for both programs."""
 
-    def __init__(self, cluster: JavaCluster, number: int, *, is_java: bool) -> None:
-        super().__init__(cluster, number)
+    def __init__(
+        self,
+        cluster: JavaCluster,
+        number: int,
+        *,
+        is_java: bool,
+        release: str | None = None,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(cluster, number, release=release, settings=settings)
         self.is_java = is_java
         """Which program the next start uses."""
         self.runs_java = is_java

@@ -209,19 +209,22 @@ class JavaCluster:
         """The addresses of our controllers."""
         return [f"{self.server_host}:{port}" for port in self.controller_ports]
 
-    def java(self, program: str, home: Path, *arguments: str | Path) -> Replica:
-        """Start a Java program whose files are in *home*."""
+    def java(
+        self, program: str, home: Path, *arguments: str | Path, release: str | None = None
+    ) -> Replica:
+        """Start a Java program whose files are in *home*; of the cluster's release by default."""
+        release = release or self.release
         home.mkdir(exist_ok=True)
         temporary = home / "tmp"
         temporary.mkdir(exist_ok=True)
         flags = (
-            *(*java.quick_flags(self.release), *_MEMORY, "-Dpeer.log.level=WARN"),
+            *(*java.quick_flags(release), *_MEMORY, "-Dpeer.log.level=WARN"),
             *(f"-D{name}={home}" for name in ("user.home", "rocketmq.home.dir")),
             # Else each server makes a key and a certificate of its own when it starts.
             *("-Dtls.server.mode=disabled", f"-Djava.io.tmpdir={temporary}"),
             "-Djava.net.preferIPv4Stack=true",
         )
-        command = java.command(self.release, program, *map(str, arguments), flags=flags)
+        command = java.command(release, program, *map(str, arguments), flags=flags)
         name = f"{home.name}-{next(self._names)}"
         started = Replica(command, name=name, scratch=self.root, environment={})
         self._processes.append(started)

@@ -1,4 +1,4 @@
-"""A group of two brokers, each Java's or ours, under a controller of ours or of Java."""
+"""A group of brokers, each Java's or ours, under a controller of ours or of Java."""
 
 from __future__ import annotations
 
@@ -31,14 +31,22 @@ _TABLES_PAUSE_S = 0.5
 class Controllers(enum.Enum):
     """Whose controller the group is under; each is one node."""
 
+    NONE = "none"
     OURS = "ours"
     DLEDGER = "dledger"
     JRAFT = "jraft"
 
 
+OURS = "ours"
+"""Stands for our program among releases of Java's."""
+
+
 class MixedCluster(JavaCluster):
-    """A group with a nameserver of ours and a Java client. *are_java* says which brokers begin as
-    Java's."""
+    """A group with a nameserver of ours and a Java client of *release*.
+
+    *programs* names the program of each broker: a release of Java's, or `OURS`. The broker that
+    is alone of its kind becomes the master where logs are equal, so that both kinds lead soon.
+    """
 
     def __init__(
         self,
@@ -46,23 +54,21 @@ class MixedCluster(JavaCluster):
         root: Path,
         *,
         controllers: Controllers,
-        are_java: Sequence[bool] = (True, False),
+        programs: Sequence[str],
     ) -> None:
         self._controllers = controllers
-        self._are_java = are_java
-        super().__init__(release, root)
+        self._programs = programs
+        super().__init__(release, root, brokers=len(programs))
 
     def _start(self, *, with_java_nameserver: bool) -> None:
         assert not with_java_nameserver, "the nameserver is ours"
         self.nameserver = self._ours("namesrv", self._nameserver_config())
         if self._controllers is Controllers.OURS:
             self.controllers = [self._ours("controller", self._controller_config(0))]
-        else:
+        elif self._controllers is not Controllers.NONE:
             self._start_java_controller().wait_ready(timeout=LIMIT_S)
         self.client = self.java("peer.cluster.Client", self.root / "client")
-        self.members = [
-            EitherBroker(self, number, is_java=each) for number, each in enumerate(self._are_java)
-        ]
+        self.members = [self._member(number) for number in range(len(self._programs))]
         self.brokers = [*self.members]
         for starting in [each.start() for each in self.members if each.is_java]:
             starting.wait_ready(timeout=LIMIT_S)
@@ -70,6 +76,21 @@ class MixedCluster(JavaCluster):
             if not each.is_java:
                 each.start()
         self.client.wait_ready(timeout=LIMIT_S)
+
+    def _member(self, number: int) -> EitherBroker:
+        program = self._programs[number]
+        return EitherBroker(
+            self,
+            number,
+            is_java=program != OURS,
+            release=None if program == OURS else program,
+            settings=self._settings_of(number),
+        )
+
+    def _settings_of(self, number: int) -> Mapping[str, object]:
+        """Returns the settings of one broker that differ from those of the group."""
+        kinds = [each == OURS for each in self._programs]
+        return {"brokerElectionPriority": 1 if kinds.count(kinds[number]) == 1 else 2}
 
     def _start_java_controller(self) -> Replica:
         home = self.root / "java-controller"
@@ -106,26 +127,26 @@ class MixedCluster(JavaCluster):
         asyncio.run(commit())
 
     def wait_equal_metadata(self, names: Sequence[str], *, master: EitherBroker) -> None:
-        """Return once both brokers have the same tables, with what was made by *names* in them.
+        """Return once all brokers have the same tables, with what was made by *names* in them.
 
-        The versions are the same, too, but for a slave of 5.3.3: it steps them for each topic that
-        it takes over.
+        The versions are the same, too, but for a slave of 5.3.3 under a master that pages its
+        tables, as ours and 5.5.0 do: it steps them for each topic that it takes over.
         """
-        has_versions = master.runs_java or self.release != RELEASES[0]
+        slaves = [each for each in self.members if each is not master]
         tables: list[TakenTables] = []
         why = ""
 
         def are_equal() -> bool:
             nonlocal why
             try:
-                tables[:] = [asyncio.run(_tables_of(each.address)) for each in self.brokers]
+                tables[:] = [asyncio.run(_tables_of(each.address)) for each in (master, *slaves)]
             except RemotingError as error:
                 why = str(error)
                 return False
-            one, other = (_contents(each, with_versions=has_versions) for each in tables)
             why = "; ".join(
-                f"{name}: {one[name]} and {other[name]}" for name in one if one[name] != other[name]
-            )
+                _difference(tables[0], found, with_versions=_keeps_versions(slave, master))
+                for slave, found in zip(slaves, tables[1:], strict=True)
+            ).strip("; ")
             return not why
 
         try:
@@ -138,11 +159,9 @@ class MixedCluster(JavaCluster):
             assert all(each.offsets.of(name, name) == {1: 0} for name in names)
 
     def wait_equal_logs(self) -> None:
-        """Return once both logs hold the same bytes; nobody may send any more."""
-        one, other = (self.root / f"broker-{number}" / "store" for number in range(2))
-        spin_until(
-            lambda: have_equal_logs(one, other), "equal logs", timeout=LIMIT_S, pause=_PAUSE_S
-        )
+        """Return once all logs hold the same bytes; no client may send any more."""
+        roots = [each.log_path.parent for each in self.members]
+        spin_until(lambda: have_equal_logs(*roots), "equal logs", timeout=LIMIT_S, pause=_PAUSE_S)
 
 
 async def _tables_of(address: str) -> TakenTables:
@@ -152,6 +171,17 @@ async def _tables_of(address: str) -> TakenTables:
             return await client.call(parse_address(address), request, _ASK_S)
 
         return await take_tables(call, with_timer=False)
+
+
+def _keeps_versions(slave: EitherBroker, master: EitherBroker) -> bool:
+    is_old = slave.runs_java and slave.release == RELEASES[0]
+    return not is_old or (master.runs_java and master.release == RELEASES[0])
+
+
+def _difference(one: TakenTables, other: TakenTables, *, with_versions: bool) -> str:
+    first, second = (_contents(each, with_versions=with_versions) for each in (one, other))
+    unequal = [name for name in first if first[name] != second[name]]
+    return "; ".join(f"{name}: {first[name]} and {second[name]}" for name in unequal)
 
 
 def _contents(tables: TakenTables, *, with_versions: bool) -> Mapping[str, object]:

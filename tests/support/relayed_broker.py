@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.support.hosts import Hosts
@@ -94,9 +95,21 @@ class Place:
 
 
 class Broker:
-    """A Java broker in controller mode, behind relays."""
+    """A Java broker in controller mode, behind relays.
 
-    def __init__(self, cluster: JavaCluster, number: int) -> None:
+    *settings* are those that differ from the cluster's.
+    """
+
+    def __init__(
+        self,
+        cluster: JavaCluster,
+        number: int,
+        *,
+        release: str | None = None,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self.release = release or cluster.release
+        """The release of the Java program."""
         self._cluster = cluster
         self._number = number
         self._root = cluster.root / f"broker-{number}"
@@ -145,8 +158,8 @@ class Broker:
             "storePathRootDir": self._root / "store",
             "storePathCommitLog": self.log_path,
         }
-        settings = {**_SETTINGS, **own, **cluster.settings}
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        all_settings = {**_SETTINGS, **own, **cluster.settings, **settings}
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in all_settings.items()))
 
     @property
     def log_path(self) -> Path:
@@ -157,7 +170,7 @@ class Broker:
         """Start the process without waiting for it."""
         mend_epoch_file(self._root / "store")
         self._process = self._cluster.java(
-            "peer.cluster.Server", self._root, "broker", self._config
+            "peer.cluster.Server", self._root, "broker", self._config, release=self.release
         )
         return self._process
 
