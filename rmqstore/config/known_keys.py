@@ -81,6 +81,7 @@ _KEYS = """
     fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
     flushLeastPagesWhenWarmMapedFile forceRegister forwardTimeout globalColdReadThreshold
+    haSlaveFallbehindMax
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
     indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
     innerClientAuthenticationCredentials isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
