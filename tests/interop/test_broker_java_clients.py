@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from tests.support import java
 from tests.support.brokers import broker_config
+from tests.support.releases import NEW, OLD, with_releases
 
 PROGRAM = "peer.clients.Main"
 TIMEOUT_S = 400.0
@@ -45,8 +44,8 @@ async def play(release: str, root: Path, flags: tuple[str, ...]) -> Mapping[str,
     return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("-Drocketmq.serialize.type=ROCKETMQ",)], ids=["json", "binary"]
+@with_releases(
+    "flags", {"json": ((), NEW), "binary": (("-Drocketmq.serialize.type=ROCKETMQ",), OLD)}
 )
 def test_java_clients_send_find_and_consume(
     java_release: str, tmp_path: Path, flags: tuple[str, ...]

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import rmqstore
 from rmqstore.replication import ReplicatedStore, Slave
 from tests.interop.ha_case import (
@@ -27,9 +25,8 @@ from tests.interop.ha_case import (
     put,
 )
 from tests.support.java_replica import Replica, Replicas
+from tests.support.releases import NEW, OLD, with_release, with_releases
 from tests.support.waiting import wait_until
-
-PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
 
 def start_master(replicas: Replicas, root: Path, protocol: Protocol, **options: object) -> Replica:
@@ -56,7 +53,7 @@ NEEDS_TWO = {"total_replicas": 2, "in_sync_replicas": 2}
 """With these a Java put waits for us."""
 
 
-@PROTOCOLS
+@with_releases("protocol", {"autoswitch": OLD, "classic": NEW})
 def test_we_catch_up_follow_live_puts_and_acknowledge_quorum_writes(
     java_replica: Replicas, protocol: Protocol, tmp_path: Path
 ) -> None:
@@ -84,7 +81,7 @@ def test_we_catch_up_follow_live_puts_and_acknowledge_quorum_writes(
             java.wait_state(lambda state: state["syncStateSet"] == [1, 2], "us in the set")
 
 
-@PROTOCOLS
+@with_releases("protocol", {"autoswitch": NEW, "classic": OLD})
 def test_nothing_that_java_acknowledged_is_missing_after_kills_on_either_side_under_load(
     java_replica: Replicas, protocol: Protocol, tmp_path: Path
 ) -> None:
@@ -176,6 +173,7 @@ def test_we_take_over_javas_epochs_and_lose_a_fork_that_we_wrote_over_epochs(
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@with_release(NEW)
 def test_h1_fork_that_javas_refused_epoch_hides_is_found_and_cut(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -210,6 +208,7 @@ def test_h1_fork_that_javas_refused_epoch_hides_is_found_and_cut(
         assert_same(java, store)
 
 
+@with_release(NEW)
 def test_release_5_5_0_stale_epochs_of_a_java_master_do_not_hide_a_fork(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -251,6 +250,7 @@ def test_release_5_5_0_stale_epochs_of_a_java_master_do_not_hide_a_fork(
         assert_same(a, store)
 
 
+@with_release(OLD)
 def test_learner_last_file_and_a_java_master_that_begins_behind_our_end(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -300,6 +300,7 @@ def test_java_that_waits_for_all_its_members_waits_for_us(
         wait_until(slave, lambda: store.confirm_offset == end, "the confirm offset that Java told")
 
 
+@with_release(NEW)
 def test_classic_log_that_forked_or_is_ahead_of_javas_halts_and_touches_nothing(
     java_replica: Replicas, tmp_path: Path
 ) -> None:

@@ -27,9 +27,8 @@ from tests.interop.ha_case import (
     put,
 )
 from tests.support.java_replica import Replica, Replicas
+from tests.support.releases import NEW, OLD, with_release, with_releases
 from tests.support.waiting import wait_until
-
-PROTOCOLS = pytest.mark.parametrize("protocol", ["autoswitch", "classic"])
 
 
 def start_slave(
@@ -54,7 +53,7 @@ def lead(
     return Master(store, listen=LISTEN, broker_id=1, protocol=protocol, options=options, **more)
 
 
-@PROTOCOLS
+@with_releases("protocol", {"autoswitch": OLD, "classic": NEW})
 def test_java_slave_catches_up_follows_live_puts_and_acknowledges_quorum_writes(
     java_replica: Replicas, protocol: Protocol, tmp_path: Path
 ) -> None:
@@ -79,7 +78,7 @@ def test_java_slave_catches_up_follows_live_puts_and_acknowledges_quorum_writes(
             assert java.state["epochs"] == epochs_of(master)
 
 
-@PROTOCOLS
+@with_releases("protocol", {"autoswitch": NEW, "classic": OLD})
 def test_nothing_acknowledged_is_missing_after_kills_on_either_side_under_load(
     java_replica: Replicas, protocol: Protocol, tmp_path: Path
 ) -> None:
@@ -137,6 +136,7 @@ def has_replica(state: Any, offset: int) -> bool:
     return any(each["ackOffset"] >= offset for each in state["replicas"])
 
 
+@with_release(NEW)
 def test_java_slave_that_is_promoted_has_all_that_was_acknowledged_and_ours_follows_it(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -223,6 +223,7 @@ def test_epochs_that_begin_while_connected_reach_a_java_slave_and_forks_are_cut(
         assert_same(java, store)
 
 
+@with_release(NEW)
 def test_h1_fork_of_a_java_slave_under_an_epoch_that_both_know_is_cut(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ def test_h1_fork_of_a_java_slave_under_an_epoch_that_both_know_is_cut(
             assert epochs_of(ours)[-1] == [3, end]
 
 
+@with_release(OLD)
 def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -297,6 +299,7 @@ def test_java_learner_never_counts_and_a_member_counts_once_the_set_says_so(
         assert_same(learner, store)
 
 
+@with_release(NEW)
 def test_java_slaves_begin_where_they_ask_to_and_one_before_our_first_byte_never_counts(
     java_replica: Replicas, tmp_path: Path
 ) -> None:
@@ -339,6 +342,7 @@ def test_java_slaves_begin_where_they_ask_to_and_one_before_our_first_byte_never
         assert old.ask("status")["maxOffset"] < FILE_SIZE
 
 
+@with_release(OLD)
 def test_classic_java_slave_that_forked_or_is_ahead_is_never_counted(
     java_replica: Replicas, tmp_path: Path
 ) -> None:

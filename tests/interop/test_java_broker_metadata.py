@@ -18,6 +18,7 @@ from tests.support.brokers import broker_config
 from tests.support.java_broker import java_side
 from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S
 from tests.support.loops import on_loop
+from tests.support.releases import NEW, OLD, with_release
 from tests.support.waiting import until
 
 
@@ -104,6 +105,7 @@ async def test_mqadmin_administers_a_broker_of_ours(java_release: str, tmp_path:
                 assert "T" not in tables.topics
 
 
+@with_release(OLD)
 @on_loop
 async def test_slave_of_ours_has_the_metadata_of_a_java_master(
     java_release: str, tmp_path: Path
@@ -142,6 +144,7 @@ async def test_slave_of_ours_has_the_metadata_of_a_java_master(
                 )
 
 
+@with_release(NEW)
 @on_loop
 async def test_java_slave_has_the_metadata_of_a_master_of_ours(
     java_release: str, tmp_path: Path

@@ -27,6 +27,7 @@ from tests.interop.faults import FEW, Fault, cut_off, killed, paused
 from tests.support.effort import rounds
 from tests.support.java_cluster import CLUSTER, GROUP, LIMIT_S, JavaCluster
 from tests.support.metrics_text import value_of
+from tests.support.releases import NEW, OLD, with_release, with_releases
 from tests.support.waiting import WAIT_S, spin_until
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
@@ -46,7 +47,9 @@ def cluster(java_release: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     made.close()
 
 
-@pytest.mark.parametrize("fault", [killed, paused, cut_off])
+@with_releases(
+    "fault", {"killed": (killed, OLD, NEW), "paused": (paused, NEW), "cut_off": (cut_off, OLD)}
+)
 def test_nothing_acknowledged_is_lost_with_a_master(cluster: JavaCluster, fault: Fault) -> None:
     for _ in range(rounds(1, 20)):
         before = cluster.wait_whole()
@@ -60,7 +63,9 @@ def test_nothing_acknowledged_is_lost_with_a_master(cluster: JavaCluster, fault:
         cluster.wait_readable()
 
 
-@pytest.mark.parametrize("fault", [killed, paused, cut_off])
+@with_releases(
+    "fault", {"killed": (killed, NEW), "paused": (paused, OLD), "cut_off": (cut_off, NEW)}
+)
 def test_nothing_acknowledged_is_lost_with_a_slave(cluster: JavaCluster, fault: Fault) -> None:
     for _ in range(rounds(1, 20)):
         before = cluster.wait_whole()
@@ -75,11 +80,19 @@ def test_nothing_acknowledged_is_lost_with_a_slave(cluster: JavaCluster, fault: 
         cluster.wait_readable()
 
 
-@pytest.mark.parametrize("fault", [killed, paused])
-@pytest.mark.parametrize("server", ["controller", "nameserver"])
+@with_releases(
+    "failing",
+    {
+        "controller-killed": (("controller", killed), OLD),
+        "controller-paused": (("controller", paused), NEW),
+        "nameserver-killed": (("nameserver", killed), NEW),
+        "nameserver-paused": (("nameserver", paused), OLD),
+    },
+)
 def test_brokers_serve_without_a_server_that_comes_back_with_its_state(
-    cluster: JavaCluster, server: str, fault: Fault
+    cluster: JavaCluster, failing: tuple[str, Fault]
 ) -> None:
+    server, fault = failing
     for _ in range(rounds(1, 20)):
         before = cluster.wait_whole()
         with cluster.producing(next(_topics)):
@@ -152,7 +165,7 @@ def test_mqadmin_shows_the_group_and_elects_the_named_master(cluster: JavaCluste
     assert all(each and each == sorted(set(each)) for each in epochs), shown
 
 
-@pytest.mark.parametrize("tool", ["mqadmin", "rmqstore"])
+@with_releases("tool", {"mqadmin": OLD, "rmqstore": NEW})
 def test_both_tools_change_both_nameservers_alike(cluster: JavaCluster, tool: str) -> None:
     run = cluster.admin if tool == "mqadmin" else admin
     cluster.wait_whole()
@@ -216,6 +229,7 @@ def shown_by_top(cluster: JavaCluster) -> dict[int, dict[str, Any]]:
     return {each["brokerId"]: each for each in shown["brokers"]}
 
 
+@with_release(NEW)
 def test_top_shows_roles_epochs_sets_and_the_lag_of_java_brokers(cluster: JavaCluster) -> None:
     cluster.wait_whole()
     with cluster.producing(next(_topics)):
@@ -243,6 +257,7 @@ def test_top_shows_roles_epochs_sets_and_the_lag_of_java_brokers(cluster: JavaCl
     cluster.wait_whole()
 
 
+@with_release(OLD)
 def test_metrics_of_both_servers_name_the_group_of_java_brokers(cluster: JavaCluster) -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra metrics")
     cluster.wait_whole()

@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from tests.support import java
+from tests.support.releases import NEW, OLD, with_releases
 
 PROGRAM = "peer.nameserver.Main"
 TIMEOUT_S = 150.0
@@ -44,14 +43,13 @@ async def play(release: str, flags: tuple[str, ...]) -> Mapping[str, Any]:
     return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
-@pytest.mark.parametrize(
+_BINARY = ("-Drocketmq.remoting.version=400", "-Drocketmq.serialize.type=ROCKETMQ")
+
+
+@with_releases(
     "flags",
     # Version 400 is the last one that gets routes with unquoted broker ids.
-    [
-        ("-Drocketmq.remoting.version=479",),
-        ("-Drocketmq.remoting.version=400", "-Drocketmq.serialize.type=ROCKETMQ"),
-    ],
-    ids=["json-479", "binary-400"],
+    {"json-479": (("-Drocketmq.remoting.version=479",), OLD), "binary-400": (_BINARY, NEW)},
 )
 def test_java_decodes_every_answer(java_release: str, flags: tuple[str, ...]) -> None:
     assert asyncio.run(play(java_release, flags)) == {

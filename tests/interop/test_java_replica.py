@@ -9,8 +9,10 @@ import pytest
 from tests.interop.ha_case import chunks, has_all
 from tests.support.java_replica import Replicas
 from tests.support.java_store import PeerError
+from tests.support.releases import OLD, with_release
 
 
+@with_release(OLD)
 def test_two_java_replicas_have_one_log_and_a_kill_ends_them(
     java_replica: Replicas, tmp_path: Path
 ) -> None:

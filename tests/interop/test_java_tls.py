@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
@@ -19,6 +18,7 @@ from tests.support.brokers import broker_config
 from tests.support.java_broker import JavaSide, java_side
 from tests.support.java_cluster import LIMIT_S
 from tests.support.loops import on_loop
+from tests.support.releases import NEW, OLD, with_releases
 from tests.support.waiting import until
 
 FILES = Path(__file__).parents[1] / "service" / "tls"
@@ -68,29 +68,31 @@ async def check_client(
         assert not sent, properties
 
 
-@pytest.mark.parametrize(
-    ("mode", "auth", "served", "refused"),
-    [
-        (TlsMode.PERMISSIVE, ClientAuth.NONE, [PLAIN, ANY_SERVER, VERIFYING], [STRANGER]),
-        (TlsMode.ENFORCING, ClientAuth.REQUIRE, [SHOWING], [PLAIN, ANY_SERVER]),
-    ],
-    ids=["permissive", "enforcing"],
-)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the servers demand, which clients send and which fail."""
+
+    mode: TlsMode
+    auth: ClientAuth
+    served: Sequence[Properties]
+    refused: Sequence[Properties]
+
+
+_PERMISSIVE = Case(TlsMode.PERMISSIVE, ClientAuth.NONE, [PLAIN, ANY_SERVER, VERIFYING], [STRANGER])
+_ENFORCING = Case(TlsMode.ENFORCING, ClientAuth.REQUIRE, [SHOWING], [PLAIN, ANY_SERVER])
+
+
+@with_releases("case", {"permissive": (_PERMISSIVE, OLD), "enforcing": (_ENFORCING, NEW)})
 @on_loop
 async def test_java_clients_with_the_right_certificates_send_and_pull(
-    java_release: str,
-    tmp_path: Path,
-    mode: TlsMode,
-    auth: ClientAuth,
-    served: list[Properties],
-    refused: list[Properties],
+    java_release: str, tmp_path: Path, case: Case
 ) -> None:
     tls = TlsServer(
         certificate=FILES / "server.pem",
         key=FILES / "server.key",
         trusted=FILES / "ca.pem",
-        client_auth=auth,
-        mode=mode,
+        client_auth=case.auth,
+        mode=case.mode,
     )
     config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
     with java_side(java_release, tmp_path) as java:
@@ -99,7 +101,7 @@ async def test_java_clients_with_the_right_certificates_send_and_pull(
             broker = broker_config(tmp_path / "broker", nameservers=(namesrv,))
             async with Broker(broker, tls=tls, client_tls=OURS) as running:
                 await running.registered()
-                for properties in served:
+                for properties in case.served:
                     await check_client(java, namesrv, properties, is_served=True)
-                for properties in refused:
+                for properties in case.refused:
                     await check_client(java, namesrv, properties, is_served=False)

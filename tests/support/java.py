@@ -41,6 +41,7 @@ _QUICK = (
     # A sixth of what a start costs is the verifier's, and the classes are Maven's and our own.
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
+_SLACK_MS = 10
 _ARCHIVER = "peer.Archive"
 _ARCHIVE = "classes.jsa"
 _ARCHIVE_LOG = "archive.log"
@@ -177,6 +178,7 @@ def quick_flags(release: str) -> list[str]:
     return [
         *(*_QUICK, "-Xlog:disable", f"-XX:SharedArchiveFile={archive}"),
         f"-Djava.library.path={built / _NATIVE}",
+        f"-Dpeer.timer.slack.ms={_SLACK_MS}",
     ]
 
 

@@ -22,6 +22,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import peer.Timers;
 
 /**
  * RocketMQ's client and administration tool, with a command a line on the standard input and a JSON
@@ -33,7 +34,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class Client {
     private static final int SEND_TIMEOUT_MS = 2000;
-    private static final int PAUSE_MS = 10;
+    private static final int PAUSE_MS = 25;
     private static final int PAUSE_AFTER_FAILURE_MS = 100;
 
     private final PrintStream out = new PrintStream(
@@ -48,6 +49,7 @@ public final class Client {
 
     public static void main(String[] args) throws Exception {
         System.setProperty("rocketmq.client.logUseSlf4j", "false");
+        Timers.loosen();
         Client client = new Client();
         client.emit("event", "ready");
         BufferedReader in = new BufferedReader(

@@ -15,6 +15,7 @@ import org.apache.rocketmq.remoting.netty.NettyRemotingServer;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import peer.HaServices;
+import peer.Timers;
 
 /**
  * One unmodified server from its configuration file: namesrv FILE | controller FILE | broker FILE.
@@ -29,6 +30,7 @@ public final class Server {
 
     public static void main(String[] args) throws Exception {
         haltWithParent();
+        Timers.loosen();
         String role = args[0];
         String file = args[1];
         String[] arguments = {"-c", file};
