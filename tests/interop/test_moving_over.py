@@ -1,7 +1,8 @@
 """A running group of Java brokers is moved to ours node by node, and back, under load.
 
 docs/operations.md, "Moving a group over". Each broker keeps its file and its directory. `make test`
-moves one release under our controller, `make soak` both, and one under Java's.
+moves one release under our controller and one without a controller, `make soak` both releases, one
+of them under Java's controller, and masters that wait for their slave and that do not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ import pytest
 from tests.golden import RELEASES
 from tests.interop.faults import FEW
 from tests.support import java
+from tests.support.classic_group import ClassicGroup
 from tests.support.effort import is_long
 from tests.support.mixed_cluster import Controllers, MixedCluster
 
 _MOVES = [
     (Controllers.OURS, RELEASES[-1]),
     *(((Controllers.OURS, RELEASES[0]), (Controllers.JRAFT, RELEASES[-1])) if is_long() else ()),
+]
+_WAITS, _WAITS_NOT = "SYNC_MASTER", "ASYNC_MASTER"
+_CLASSIC_MOVES = [
+    (_WAITS, RELEASES[-1]),
+    *(
+        ((_WAITS, RELEASES[0]), *((_WAITS_NOT, release) for release in RELEASES))
+        if is_long()
+        else ()
+    ),
 ]
 
 
@@ -64,3 +75,50 @@ def test_running_group_is_moved_over_and_back(cluster: MixedCluster) -> None:
     cluster.wait_readable()
     cluster.wait_equal_metadata(made, master=cluster.member(whole.master_id))
     cluster.wait_equal_logs()
+
+
+@pytest.fixture(
+    params=[pytest.param(each, marks=pytest.mark.java) for each in _CLASSIC_MOVES],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
+def classic(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClassicGroup]:
+    """Return a running Java master and slave, a nameserver and a client."""
+    master_role, release = request.param
+    java.need(release)
+    root = tmp_path_factory.mktemp("classic")
+    made = ClassicGroup(release, root, master_role=master_role)
+    yield made
+    made.close()
+
+
+def test_running_group_without_a_controller_is_moved_over_and_back(classic: ClassicGroup) -> None:
+    made: list[str] = []
+    for is_java in (False, True):
+        with classic.producing(f"moved-{is_java}"):
+            classic.wait_acknowledged(FEW)
+            made.append(f"made-{len(made)}")
+            classic.change_metadata(classic.master, made[-1])
+            classic.slave.stop()
+            if not classic.waits_for_slave:
+                classic.wait_acknowledged(FEW)
+            classic.slave.is_java = is_java
+            classic.slave.start()
+            classic.wait_acknowledged(FEW)
+        classic.wait_caught_up()
+        classic.wait_equal_logs()
+        classic.master.stop()
+        classic.master.is_java = is_java
+        classic.master.start()
+        classic.wait_caught_up()
+        if not is_java:
+            classic.wait_readable()
+        assert [each.runs_java for each in classic.members] == [is_java, is_java]
+    with classic.producing("back"):
+        classic.wait_acknowledged(FEW)
+    # Java's slave takes the tables over every minute; its 5.5.0 takes no offsets of a Java master
+    # from which a pull consumer has read.
+    classic.wait_equal_metadata(made, master=classic.master)
+    classic.wait_readable()
+    classic.wait_equal_logs()
