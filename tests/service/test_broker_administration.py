@@ -94,6 +94,17 @@ async def test_topic_is_made_changed_shown_and_deleted(tmp_path: Path) -> None:
         refused(gone, ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: T")
 
 
+@on_loop
+async def test_unchanged_topic_is_answered_with_the_members_that_lack_it(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        role = Role(name="master", broker_id=0, members=frozenset({0, 2, 5}))
+        operator.broker.set_role(role)
+        for _ in range(2):
+            answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+            assert answer.code == ResponseCode.SUCCESS
+            assert (answer.remark or "").startswith("stored on 1 of 3 members")
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "remark"),
     [

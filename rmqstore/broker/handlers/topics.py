@@ -99,8 +99,9 @@ class TopicRequests:
         for topic in made:
             self._context.log.info("topic %s is made or changed by a request", topic.name)
             spread = await metadata.change_topic(topic)
-        if made:
-            await self._context.registered()
+        if not made:
+            spread = await metadata.confirm_topics()
+        await self._context.registered()
         return request.respond(ResponseCode.SUCCESS, spread.remark)
 
     async def _delete(self, connection: Any, request: Frame) -> Frame:

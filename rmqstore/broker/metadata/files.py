@@ -26,6 +26,8 @@ class SavedTable:
         self._requested = 0
         self._done = 0
         self._written: Table | None = None
+        self.has_failed = False
+        """Whether the last save failed: the file lacks changes that are in effect."""
 
     async def save(self) -> None:
         """Return when the file holds the table, as it is now or later, durably. Raises
@@ -40,8 +42,10 @@ class SavedTable:
                 # No other process writes below an open store.
                 is_own = self._written is not None
                 self._written = None
+                self.has_failed = True
                 await self._work.run(lambda: table.save(self._root, is_file_whole=is_own))
             self._written, self._done = table, covered
+            self.has_failed = False
 
 
 class TimerFiles:

@@ -146,7 +146,8 @@ class Metadata(SharedTables):
     async def _save_regularly(self) -> None:
         while True:
             await asyncio.sleep(_SAVE_OFFSETS_S)
-            await self._failure_of("offset", "delay")
+            unsaved = (name for name, file in self._files.items() if file.has_failed)
+            await self._failure_of("offset", "delay", *unsaved)
 
     async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
         """Save the timer state of a master of RocketMQ. Raises OSError."""

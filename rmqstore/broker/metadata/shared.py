@@ -226,6 +226,12 @@ class SharedTables(ABC):
         self._broker.registration_due()
         return await self._keep(number, "topic")
 
+    async def confirm_topics(self) -> Spread:
+        """Return as after the last change of a topic or group: the change may have been refused
+        because it was not saved, or answered while members lacked it."""
+        self._refuse_slave()
+        return await self._keep(self.tables.log.last_urgent, "topic")
+
     async def delete_topic(self, name: str) -> Spread:
         """Remove a topic, the offsets of all groups on it, and its queues."""
         self._refuse_slave()
