@@ -9,7 +9,8 @@ remoting protocol instead (`controller_client`).
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 
 __all__ = ["Answer", "Ask", "Heartbeat", "Message", "Order", "decode", "encode"]
 
@@ -66,7 +67,7 @@ Message = Heartbeat | Order | Ask | Answer
 def encode(message: Message) -> bytes:
     """Return the bytes of *message*."""
     kind = _KINDS.index(type(message))
-    values = (kind, *astuple(message))
+    values = (kind, *_VALUES[kind](message))
     return struct.pack(f">{len(values)}q", *values)
 
 
@@ -87,3 +88,4 @@ def decode(data: bytes) -> Message:
 
 
 _KINDS: tuple[type[Message], ...] = (Heartbeat, Order, Ask, Answer)
+_VALUES = tuple(attrgetter(*kind.__slots__) for kind in _KINDS)
