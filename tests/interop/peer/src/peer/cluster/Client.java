@@ -14,10 +14,15 @@ import java.util.Map;
 import java.util.SortedSet;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -26,8 +31,8 @@ import peer.Timers;
 
 /**
  * RocketMQ's client and administration tool, with a command a line on the standard input and a JSON
- * object a line on the standard output: produce NAMESRV TOPIC | stop | read NAMESRV TOPIC |
- * admin ARGUMENTS.
+ * object a line on the standard output: produce NAMESRV TOPIC | stop | consume NAMESRV TOPIC |
+ * read NAMESRV TOPIC | admin ARGUMENTS.
  *
  * Each message has a number of its own as its body. It is sent once: a failure is reported, and the
  * next message follows.
@@ -69,6 +74,7 @@ public final class Client {
         switch (words[0]) {
             case "produce" -> produce(words[1], words[2]);
             case "stop" -> stop();
+            case "consume" -> consume(words[1], words[2]);
             case "read" -> read(words[1], words[2]);
             case "admin" -> admin(Arrays.copyOfRange(words, 1, words.length));
             default -> throw new IllegalArgumentException(words[0]);
@@ -107,7 +113,9 @@ public final class Client {
                 SendResult result = producer.send(new Message(topic, "", "key-" + number, body));
                 emit("event", "sent", "n", number, "status", result.getSendStatus().name());
             } catch (Exception e) {
-                emit("event", "failed", "n", number, "why", String.valueOf(e.getMessage()));
+                int code = e instanceof MQClientException known ? known.getResponseCode() : -1;
+                String why = String.valueOf(e.getMessage());
+                emit("event", "failed", "n", number, "code", code, "why", why);
                 pauseMs = PAUSE_AFTER_FAILURE_MS;
             }
             try {
@@ -122,6 +130,25 @@ public final class Client {
         isStopping = true;
         sender.join();
         producer.shutdown();
+        emit("event", "done");
+    }
+
+    /** Reports each message that a push consumer receives, from the first on, until the end. */
+    private void consume(String namesrv, String topic) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("peer-consumer");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName("consumer");
+        consumer.setPollNameServerInterval(200);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                String body = new String(message.getBody(), StandardCharsets.US_ASCII);
+                emit("event", "received", "n", Integer.valueOf(body));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
         emit("event", "done");
     }
 
