@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.errors import CorruptionError
 from rmqstore.store.metadata import (
     FORBIDDEN_READ,
     ConsumerOffsets,
@@ -21,6 +22,7 @@ from rmqstore.store.metadata import (
     TopicConfig,
     TopicTable,
 )
+from rmqstore.store.metadata.table import Table
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata"
 RELEASES = ["5.3.3", "5.5.0"]
@@ -144,3 +146,31 @@ def test_own_file_is_kept_as_the_backup_without_reading_it(tmp_path: Path) -> No
     assert TopicTable.load(tmp_path) == second
     (tmp_path / "config" / "topics.json").unlink()
     assert TopicTable.load(tmp_path) == first
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ConsumerOffsets({"T@g": {0: 7}}),
+        DelayOffsets({1: 7}),
+        GroupTable({"g": GroupConfig("g")}),
+        RequestModes({"T": {"g": RequestMode("T", "g")}}),
+        TopicTable({"T": TopicConfig("T")}),
+    ],
+    ids=lambda table: table.FILE_NAME,
+)
+def test_a_file_cut_at_any_byte_gives_way_to_its_backup_or_is_refused(
+    table: Table, tmp_path: Path
+) -> None:
+    kind, text = type(table), table.to_json().encode()
+    (tmp_path / "config").mkdir()
+    file = tmp_path / "config" / table.FILE_NAME
+    backup = file.with_name(f"{file.name}.bak")
+    for size in range(len(text)):
+        file.write_bytes(text[:size])
+        with pytest.raises(CorruptionError, match=table.FILE_NAME):
+            kind.load(tmp_path)
+    backup.write_bytes(text)
+    for size in range(0, len(text), 16):
+        file.write_bytes(text[:size])
+        assert kind.load(tmp_path) == table
