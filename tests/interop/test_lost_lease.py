@@ -73,13 +73,23 @@ class Client:
         await self.wait(lambda: len(self.acknowledged()) >= goal, f"{goal} acknowledged messages")
 
 
-@pytest.mark.java
-@pytest.mark.parametrize("release", RELEASES if is_long() else RELEASES[-1:])
+@pytest.fixture(
+    params=[
+        pytest.param(release, marks=pytest.mark.java)
+        for release in (RELEASES if is_long() else RELEASES[-1:])
+    ]
+)
+def release(request: pytest.FixtureRequest) -> str:
+    """Return a release whose client is built."""
+    found: str = request.param
+    java.need(found)
+    return found
+
+
 @on_loop
 async def test_sends_fail_without_a_lease_and_the_clients_go_on_with_the_controllers(
     release: str, tmp_path: Path
 ) -> None:
-    java.need(release)
     controller = controller_of(tmp_path / "controller")
     await controller.start()
     port = controller.address[1]
