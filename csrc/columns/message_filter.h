@@ -8,6 +8,9 @@
 
 #include "format/record.h"
 
+/* A sample is a share of the numbers from 0 to this one, not included. */
+#define RMQ_SAMPLE_NUMBERS (INT64_C(1) << 53)
+
 struct rmq_message_filter {
     const struct rmq_slice *keys; /* the whole text of KEYS is one of these; none: all */
     size_t key_count;
@@ -15,7 +18,14 @@ struct rmq_message_filter {
     size_t sys_flag_count;
     int64_t born_begin_ms; /* born timestamps in [born_begin_ms, born_end_ms) */
     int64_t born_end_ms;
+    uint64_t sample_seed;
+    int64_t sample_begin; /* sample numbers in [sample_begin, sample_end) */
+    int64_t sample_end;
 };
+
+/* A number from 0 to RMQ_SAMPLE_NUMBERS - 1 that follows from the seed and the place of a message,
+ * and looks like a random one. */
+int64_t rmq_sample_number(uint64_t seed, int64_t physical_offset, int64_t queue_offset);
 
 /* Whether the fields of the message, which are those of its row, fit all parts of the filter. */
 bool rmq_message_filter_accepts(const struct rmq_message_filter *filter,

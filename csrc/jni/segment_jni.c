@@ -49,6 +49,9 @@ enum rmq_jni_number {
     RMQ_JNI_MAX_BYTES,
     RMQ_JNI_BORN_BEGIN_MS,
     RMQ_JNI_BORN_END_MS,
+    RMQ_JNI_SAMPLE_SEED,
+    RMQ_JNI_SAMPLE_BEGIN,
+    RMQ_JNI_SAMPLE_END,
     RMQ_JNI_NUMBERS,
 };
 
@@ -103,7 +106,8 @@ static bool copy_choices(JNIEnv *env, struct rmq_jni_segment *held, jobjectArray
 static bool is_filtered(const struct rmq_message_filter *filter)
 {
     return filter->key_count > 0 || filter->sys_flag_count > 0 ||
-           filter->born_begin_ms != INT64_MIN || filter->born_end_ms != INT64_MAX;
+           filter->born_begin_ms != INT64_MIN || filter->born_end_ms != INT64_MAX ||
+           filter->sample_begin != 0 || filter->sample_end != RMQ_SAMPLE_NUMBERS;
 }
 
 /* columns: names, none for a segment that is only summed up; numbers: by enum rmq_jni_number. */
@@ -131,6 +135,9 @@ static jlong JNICALL segment_open(JNIEnv *env, jclass class, jobjectArray column
     }
     held->filter.born_begin_ms = given[RMQ_JNI_BORN_BEGIN_MS];
     held->filter.born_end_ms = given[RMQ_JNI_BORN_END_MS];
+    held->filter.sample_seed = (uint64_t)given[RMQ_JNI_SAMPLE_SEED];
+    held->filter.sample_begin = given[RMQ_JNI_SAMPLE_BEGIN];
+    held->filter.sample_end = given[RMQ_JNI_SAMPLE_END];
     if (!copy_choices(env, held, tags, keys, sys_flags)) {
         release_segment(held);
         return 0;

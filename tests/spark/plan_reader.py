@@ -69,7 +69,14 @@ class PlanReader:
                 for each in RmqStoreDataSource(CaseInsensitiveDict(given["options"])).schema()
             ]
             columns = [name for name, *_ in fields]
-            plan = {"call": "plan", "conditions": [], "columns": columns, "schema": fields, **given}
+            plan = {
+                "call": "plan",
+                "conditions": [],
+                "sample": None,
+                "columns": columns,
+                "schema": fields,
+                **given,
+            }
             found = self._ask({"ddl": ddl, "plan": _checked(answer(plan))})
             assert found["held"] == 0
             return [tuple(row) for row in _checked(found)["rows"]]

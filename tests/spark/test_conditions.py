@@ -207,12 +207,15 @@ def ask(call: str, *, options: dict[str, str], **more: object) -> dict[str, Any]
     )
 
 
-def plan(root: Path, *conditions: Condition, **options: str) -> dict[str, Any]:
+def plan(
+    root: Path, *conditions: Condition, sample: dict[str, int] | None = None, **options: str
+) -> dict[str, Any]:
     """Return the plan for the bodies of a store."""
     return ask(
         "plan",
         options={"path": str(root), **options},
         conditions=conditions,
+        sample=sample,
         columns=["body"],
         schema=[["body", "binary", True]],
     )
@@ -331,11 +334,38 @@ def test_a_frequent_topic_is_read_by_the_log(root: Path) -> None:
     assert _by_units(plan(root, condition("=", "topic", "bulk"))) == {False}
 
 
+def share(lower: float, upper: float, **more: Any) -> Any:
+    """Return the sample of a share, as the planner answers it."""
+    given: dict[str, Any] = {"options": {"path": "/x"}, "withReplacement": False, "seed": 7, **more}
+    return ask("sample", lower=lower, upper=upper, **given)["sample"]
+
+
+def test_a_sample_is_a_range_of_numbers() -> None:
+    assert share(0.0, 0.25) == {"seed": 7, "begin": 0, "end": 2**51}
+    assert share(0.25, 1.0, seed=-1) == {"seed": -1, "begin": 2**51, "end": 2**53}
+    assert share(-1e-9, 1 + 1e-9) == {"seed": 7, "begin": 0, "end": 2**53}
+    # Samples that share a bound have no message in common, and none is between them.
+    assert share(0.0, 1 / 3)["end"] == share(1 / 3, 2 / 3)["begin"]
+
+
+def test_other_samples_are_made_by_spark() -> None:
+    assert share(0.0, 0.5, withReplacement=True) is None
+    assert share(0.0, 0.5, options={"path": "/x", "onCorrupt": "row"}) is None
+
+
+def test_a_plan_counts_the_share_of_a_sample(root: Path) -> None:
+    sampled = plan(root, sample=share(0.0, 0.25))
+    assert sampled["rows"] == plan(root)["rows"] // 4
+    assert sampled["reading"]["sample"] == share(0.0, 0.25)
+    assert plan(root, sample=share(0.5, 0.5))["partitions"] == []
+
+
 def test_a_not_null_column_has_no_place_for_damage(root: Path) -> None:
     refused = ask(
         "plan",
         options={"path": str(root), "onCorrupt": "row"},
         conditions=[],
+        sample=None,
         columns=["body"],
         schema=[["body", "binary", False]],
     )

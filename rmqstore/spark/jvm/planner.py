@@ -6,7 +6,10 @@
     {"call": "aggregate", "options": {...}, "aggregation":
      {"groups": [...], "functions": [{"name": "min", "column": "queueOffset"}]}}
                                                               {"sums": {...}}, null for none
+    {"call": "sample", "options": {...}, "lower": 0.0,
+     "upper": 0.1, "withReplacement": false, "seed": 7}       {"sample": {...}}, null for none
     {"call": "plan",   "options": {...}, "conditions": [...],
+     "sample": {...}, null for none,
      "columns": [...], "schema": [[name, type, nullable]]}    what org.rmqstore.spark.Plan holds
     {"call": "stream", "do": "open", ...}                     see rmqstore.spark.jvm.streams
 
@@ -20,7 +23,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -31,7 +34,7 @@ from rmqstore.spark.files import expand, is_local
 from rmqstore.spark.jvm.plans import partition_of, reading_of
 from rmqstore.spark.jvm.streams import Streams
 from rmqstore.spark.options import Options
-from rmqstore.spark.read.conditions import pushed, sums_of
+from rmqstore.spark.read.conditions import SAMPLE_NUMBERS, Sample, pushed, sample_of, sums_of
 from rmqstore.spark.read.layout import Layout
 from rmqstore.spark.read.partitions import plan
 from rmqstore.spark.read.splitting import LIGHT_PREFIX
@@ -103,12 +106,19 @@ def _aggregate(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"sums": None if sums is None else asdict(sums)}
 
 
+def _sample(request: Mapping[str, Any]) -> dict[str, Any]:
+    sample = sample_of(request, Options.parse_for_either(request["options"]))
+    return {"sample": None if sample is None else sample._asdict()}
+
+
 def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
     options = Options.parse(request["options"])
     schema.check_fields([(name, type_) for name, type_, _ in request["schema"]], options)
     if options.on_corrupt == "row":
         _check_nulls(request["schema"])
     conditions, _ = pushed(request["conditions"], options)
+    if request["sample"] is not None:
+        conditions = replace(conditions, sample=Sample(**request["sample"]))
 
     layouts = [
         Layout.of(root, up_to=options.up_to) for path in options.paths for root in expand(path)
@@ -119,12 +129,13 @@ def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
         "reading": reading_of(options, conditions, request["columns"]),
         "partitions": [partition_of(each) for each in partitions],
         "bytes": size,
-        "rows": _estimated_rows(layouts, size),
+        "rows": _estimated_rows(layouts, size, conditions.sample),
     }
 
 
-def _estimated_rows(layouts: Sequence[Layout], size: int) -> int | None:
-    """Return about how many rows *size* bytes of the logs have, None where no queue counts them.
+def _estimated_rows(layouts: Sequence[Layout], size: int, sample: Sample) -> int | None:
+    """Return about how many rows a sample of *size* bytes of the logs has, None where no queue
+    counts them.
 
     Damaged units may name more messages than the log has bytes, and more than Java has numbers.
     """
@@ -135,7 +146,8 @@ def _estimated_rows(layouts: Sequence[Layout], size: int) -> int | None:
         if not queue.topic.startswith(LIGHT_PREFIX)
     )
     total = sum(layout.readable_end - layout.start for layout in layouts)
-    return messages * size // total if 0 < messages <= total else None
+    share = max(sample.end - sample.begin, 0)
+    return messages * size * share // (total * SAMPLE_NUMBERS) if 0 < messages <= total else None
 
 
 def _check_nulls(fields: Sequence[tuple[str, str, bool]]) -> None:
@@ -149,6 +161,7 @@ _CALLS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "plan": _plan,
     "push": _push,
     "reader": _reader,
+    "sample": _sample,
     "schema": _schema,
     "stream": Streams(),
 }

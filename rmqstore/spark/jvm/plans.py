@@ -38,6 +38,7 @@ def reading_of(options: Options, conditions: Conditions, columns: Sequence[str])
         "sysFlags": sorted(conditions.sys_flags or ()),
         "bornBeginMs": conditions.born_ms[0],
         "bornEndMs": conditions.born_ms[1],
+        "sample": conditions.sample._asdict(),
         "topics": [
             {"topic": topic, "ranges": _numbers(ranges_of(options, topic, conditions))}
             for topic in _named_topics(options, conditions)

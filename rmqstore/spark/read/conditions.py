@@ -13,12 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from math import ceil
+from typing import Any, NamedTuple, cast
 
 from rmqstore.spark.options import Options
 from rmqstore.spark.schema import ddl, native_of
 
-__all__ = ["EVERYTHING", "Conditions", "Interval", "Sums", "pushed", "sums_of"]
+__all__ = [
+    "EVERYTHING",
+    "SAMPLE_NUMBERS",
+    "Conditions",
+    "Interval",
+    "Sample",
+    "Sums",
+    "pushed",
+    "sample_of",
+    "sums_of",
+]
 
 Interval = tuple[int, int]
 """A first number and the one after the last."""
@@ -37,6 +48,19 @@ _SUMMED = {"queue_offset", "physical_offset", "store_timestamp"}
 """Those whose least and greatest values it has."""
 
 
+class Sample(NamedTuple):
+    """A share of the messages: those whose number, which follows from seed and place, is in
+    [*begin*, *end*) of `SAMPLE_NUMBERS`; csrc/columns/message_filter.h has the rule."""
+
+    seed: int
+    begin: int
+    end: int
+
+
+SAMPLE_NUMBERS = 2**53
+_WHOLE = Sample(0, 0, SAMPLE_NUMBERS)
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What the messages of a read have in common; None is any value."""
@@ -50,6 +74,7 @@ class Conditions:
     physical_offsets: Interval = _EVER
     store_ms: Interval = _EVER
     born_ms: Interval = _EVER
+    sample: Sample = _WHOLE
 
     @property
     def by_topic(self) -> bool:
@@ -65,7 +90,8 @@ class Conditions:
     def excludes_all(self) -> bool:
         """Whether no message can fit."""
         chosen = (self.topics, self.queues, self.tags, self.keys, self.sys_flags)
-        bounds = (self.queue_offsets, self.physical_offsets, self.store_ms, self.born_ms)
+        share = (self.sample.begin, self.sample.end)
+        bounds = (self.queue_offsets, self.physical_offsets, self.store_ms, self.born_ms, share)
         return any(each is not None and not each for each in chosen) or any(
             first >= stop for first, stop in bounds
         )
@@ -93,6 +119,17 @@ def pushed(given: Sequence[Mapping[str, Any]], options: Options) -> tuple[Condit
             if each["name"] == "IS_NOT_NULL" and _native(each["arguments"][0], options) in chosen:
                 effects[number] = "exact"
     return conditions, effects
+
+
+def sample_of(given: Mapping[str, Any], options: Options) -> Sample | None:
+    """Return the sample of a share from `lower` to `upper`, None where Spark has to make it."""
+    if given["withReplacement"] or options.on_corrupt == "row":
+        return None  # a row for damage has no number
+    begin, end = (
+        min(max(ceil(share * SAMPLE_NUMBERS), 0), SAMPLE_NUMBERS)
+        for share in (given["lower"], given["upper"])
+    )
+    return Sample(given["seed"], begin, end)
 
 
 @dataclass(frozen=True, slots=True)

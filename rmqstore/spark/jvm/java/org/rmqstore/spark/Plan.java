@@ -33,11 +33,14 @@ final class Plan {
     /** A column of the result: its name in the core, null where it is made without. */
     record Column(String name, String nativeName) implements Serializable {}
 
+    /** Which share of the messages is read; csrc/columns/message_filter.h has the terms. */
+    record Sample(long seed, long begin, long end) implements Serializable {}
+
     /** How every task reads. */
     record Reading(
             Column[] columns, long batchRows, long batchBytes, boolean checkCrc,
             boolean dispatchedOnly, boolean byTopic, long beginMs, long endMs, String[] tags,
-            String[] keys, int[] sysFlags, long bornBeginMs, long bornEndMs,
+            String[] keys, int[] sysFlags, long bornBeginMs, long bornEndMs, Sample sample,
             Topic[] topics, long[] others, String onCorrupt, boolean failOnDataLoss,
             int windowBytes, int gapBytes, int recordBytes, Map<String, String> texts)
             implements Serializable {}

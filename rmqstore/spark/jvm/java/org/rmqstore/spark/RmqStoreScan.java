@@ -26,6 +26,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
     private final ArrayNode conditions;
     private final int limit;
     private final Plan.Sums sums;
+    private final Plan.Sample sample;
     private boolean isStream;
     private Plan.Query planned;
 
@@ -36,7 +37,8 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
             Predicate[] pushed,
             ArrayNode conditions,
             int limit,
-            Plan.Sums sums) {
+            Plan.Sums sums,
+            Plan.Sample sample) {
         this.schema = schema;
         this.wanted = wanted;
         this.options = options;
@@ -44,6 +46,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
         this.conditions = conditions;
         this.limit = limit;
         this.sums = sums;
+        this.sample = sample;
     }
 
     @Override
@@ -60,7 +63,9 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
                 ? ""
                 : ", PushedAggregates: [" + String.join(", ", sums.values()) + "], PushedGroupBy: ["
                         + String.join(", ", sums.groups()) + "]";
-        return RmqStoreProvider.NAME + " (JVM) PushedFilters: [" + filters + "]" + made + rows;
+        String share = sample == null ? "" : ", PushedSample: seed " + sample.seed();
+        return RmqStoreProvider.NAME + " (JVM) PushedFilters: [" + filters + "]" + made + share
+                + rows;
     }
 
     @Override
@@ -116,6 +121,7 @@ final class RmqStoreScan implements Scan, Batch, SupportsReportStatistics {
         if (planned == null) {
             ObjectNode request = Planner.request("plan", options.asCaseSensitiveMap());
             request.set("conditions", conditions);
+            request.set("sample", Planner.JSON.valueToTree(sample));
             ArrayNode columns = request.putArray("columns");
             if (sums == null) {
                 for (String name : wanted.fieldNames()) {

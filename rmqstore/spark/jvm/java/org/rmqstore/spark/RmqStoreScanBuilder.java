@@ -7,11 +7,13 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.SampleMethod;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownTableSample;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -22,7 +24,8 @@ final class RmqStoreScanBuilder
                 SupportsPushDownRequiredColumns,
                 SupportsPushDownV2Filters,
                 SupportsPushDownAggregates,
-                SupportsPushDownLimit {
+                SupportsPushDownLimit,
+                SupportsPushDownTableSample {
     private final StructType schema;
     private final CaseInsensitiveStringMap options;
     private StructType wanted;
@@ -30,6 +33,7 @@ final class RmqStoreScanBuilder
     private ArrayNode conditions = Planner.JSON.createArrayNode();
     private int limit = Integer.MAX_VALUE;
     private Plan.Sums sums;
+    private Plan.Sample sample;
 
     RmqStoreScanBuilder(
             StructType schema, CaseInsensitiveStringMap options) {
@@ -90,6 +94,25 @@ final class RmqStoreScanBuilder
         return true;
     }
 
+    /** The rows of a sample follow from its seed and their places, not from tasks. */
+    @Override
+    public boolean pushTableSample(
+            double lowerBound, double upperBound, boolean withReplacement, long seed,
+            SampleMethod method) {
+        if (method != SampleMethod.BERNOULLI) {
+            return false;
+        }
+        ObjectNode request = Planner.request("sample", options.asCaseSensitiveMap());
+        request.put("lower", lowerBound).put("upper", upperBound);
+        request.put("withReplacement", withReplacement).put("seed", seed);
+        JsonNode answer = Planner.ask(request).get("sample");
+        if (answer.isNull()) {
+            return false;
+        }
+        sample = Planner.read(answer, Plan.Sample.class);
+        return true;
+    }
+
     /** Each task ends after so many rows; Spark takes the first of all tasks. */
     @Override
     public boolean pushLimit(int rows) {
@@ -104,6 +127,6 @@ final class RmqStoreScanBuilder
 
     @Override
     public Scan build() {
-        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, sums);
+        return new RmqStoreScan(schema, wanted, options, pushed, conditions, limit, sums, sample);
     }
 }

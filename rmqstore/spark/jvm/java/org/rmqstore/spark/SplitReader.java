@@ -56,7 +56,8 @@ final class SplitReader implements AutoCloseable {
         long[] numbers = {
             split.start(), split.stop(), split.reach(), reading.beginMs(), reading.endMs(),
             Math.min(reading.batchRows(), rows), reading.batchBytes(),
-            reading.bornBeginMs(), reading.bornEndMs(),
+            reading.bornBeginMs(), reading.bornEndMs(), reading.sample().seed(),
+            reading.sample().begin(), reading.sample().end(),
         };
         segment = NativeSegment.opened(columns, numbers, flags, tags, keys, reading.sysFlags());
         for (Plan.Topic each : reading.topics()) {
