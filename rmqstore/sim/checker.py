@@ -70,6 +70,10 @@ class Checker:
         """Offsets from which replicas still hold bytes that were removed from the truth, until they
         have caught up."""
 
+        self._late: dict[int, int] = {}
+        """Offsets of removed bytes that may be in transit to replicas, until these have obeyed the
+        next order."""
+
         self._losses = Losses()
         self._promises = Promises(replicas, self._losses)
 
@@ -111,7 +115,7 @@ class Checker:
         if self.is_void or not self._shape.is_confirming:
             return
         self._same(replica, max(before, replica.log.start_offset), visible)
-        if visible > len(self._truth) and replica.number not in self._astray:
+        if visible > len(self._truth) and not self._may_be_astray(replica):
             self._extend(replica, visible)
 
     def cut(self, replica: Replica, offset: int) -> None:
@@ -191,6 +195,16 @@ class Checker:
                 f"replica {replica.number} was ordered to {replica.master} in epoch {epoch}; that "
                 f"is not saved: {state}"
             )
+        end = self._late.pop(replica.number, None)
+        if end is not None and replica.log.whole_end > end:
+            self._lead_astray(replica, end)
+
+    def _lead_astray(self, replica: Replica, end: int) -> None:
+        self._astray[replica.number] = min(end, self._astray.get(replica.number, end))
+        self._losses.distrusted.add(replica.number)
+
+    def _may_be_astray(self, replica: Replica) -> bool:
+        return replica.number in self._astray or replica.number in self._late
 
     def says(self, replica: Replica, ack: Ack) -> None:
         """Check an acknowledgement that a slave is about to send."""
@@ -284,6 +298,7 @@ class Checker:
         readers."""
         self._losses.distrusted.discard(chosen.number)
         self._astray.pop(chosen.number, None)
+        self._late.pop(chosen.number, None)
         end = min(len(self._truth), chosen.log.whole_below(self._held_end(chosen)))
         end = next((at for at in self._ends_down(end) if self._is_prefix(chosen, at)), 0)
         is_less = end < len(self._truth)
@@ -295,14 +310,10 @@ class Checker:
             self._queue_offsets[record.queue] = record.queue_offset
         self._promises.give_up(chosen)
         for number, each in self._replicas.items():
-            if each is chosen:
-                continue
-            if is_risky or each.log.whole_end > end:
-                self._losses.distrusted.add(number)
-            elif not is_less:
-                continue
-            # Frames with the removed bytes may still be in transit to a replica that lacks them.
-            self._astray[number] = min(end, self._astray.get(number, end))
+            if each is not chosen and (is_risky or each.log.whole_end > end):
+                self._lead_astray(each, end)
+            elif each is not chosen and is_less:
+                self._late[number] = min(end, self._late.get(number, end))
 
     def _ends_down(self, end: int) -> Iterator[int]:
         yield end
@@ -360,7 +371,7 @@ class Checker:
             return
 
         ours = master.log
-        for number in sorted(self._losses.distrusted | self._astray.keys()):
+        for number in sorted(self._losses.distrusted):
             theirs = self._replicas[number].log
             start = max(ours.start_offset, theirs.start_offset)
             size = ours.whole_end - start
@@ -606,7 +617,8 @@ class Checker:
             self._same(replica, max(begin, replica.log.start_offset), end)
 
     def _same(self, replica: Replica, begin: int, end: int) -> None:
-        end = min(end, len(self._truth), self._astray.get(replica.number, end))
+        number = replica.number
+        end = min(end, len(self._truth), self._astray.get(number, end), self._late.get(number, end))
         if begin < end and not self._is_same(replica, begin, end):
             raise Violation(
                 f"replica {replica.number} differs from what was confirmed, between {begin} and "

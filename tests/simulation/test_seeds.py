@@ -13,7 +13,7 @@ from tests.support.effort import is_long, rounds
 
 SEEDS = rounds(300, 20_000)
 AT_ONCE = 50
-FAILED = (636, 716, 737, 1033, 1169, 1171, 40159, 43468, 60013, 60798, 61139, 62315)
+FAILED = (636, 716, 737, 1033, 1169, 1171, 40159, 43468, 60013, 60798, 61139, 62315, 62977, 64510)
 """Seeds that failed once."""
 
 
