@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,37 +12,20 @@ from rmqstore.controller.server import Controller
 from rmqstore.controller.state import ControllerState
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.frames import Frame, FrameDecoder
+from rmqstore.remoting.frames import FrameDecoder
 from tests.golden.remoting import exchanges
+from tests.service.changed_requests import changed
 from tests.service.remoting_peers import on_loop
 from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20261123"))
 COUNT = rounds(1500, 50_000)
-VALUES = (
-    *("", "0", "-1", "1", "2", "3", "true", "x", "\x00", "ü" * 300, "9223372036854775807"),
-    *("-9223372036854775808", "2147483647", "1e3", "None", "1;2", "broker-a", "PeerCluster"),
-)
 BODIES = (
-    *(b"", b"{", b"[]", b"null", b"7", b"\xff\xfe", b'["broker-a"]', b'{"syncStateSet":{}}'),
-    *(b'{"syncStateSet":[1,2,99],"syncStateSetEpoch":1}', b"[" * 5000, b"listenPort=x\n"),
+    *(b'{"syncStateSet":{}}', b'{"syncStateSet":[1,2,99],"syncStateSetEpoch":1}'),
     *(b'{"syncStateSet":[1.5]}', b'{"syncStateSet":[true],"syncStateSetEpoch":"1"}'),
 )
 # Fields that brokers of this library add.
 ADDED = ("brokerLife", "heartbeatNumber", "leaseMillis", "inSyncReplicas", "roleEpoch")
-
-
-def changed(rng: Random, request: Frame) -> Frame:
-    fields, body = dict(request.ext_fields), request.body
-    for _ in range(rng.randrange(3)):
-        name = rng.choice([*fields, *ADDED])
-        if rng.random() < 0.2:
-            fields.pop(name, None)
-        else:
-            fields[name] = rng.choice(VALUES)
-    if rng.random() < 0.3:
-        body = rng.choice(BODIES)
-    return replace(request, flag=0, ext_fields=fields, body=body)
 
 
 @on_loop
@@ -65,7 +47,7 @@ async def test_changed_requests_are_answered_and_end_no_task(tmp_path: Path) -> 
         assert {each.code for each in requests} >= known - {RequestCode.GET_CONTROLLER_CONFIG}
         codes: set[int] = set()
         for _ in range(COUNT):
-            request = changed(rng, rng.choice(requests))
+            request = changed(rng, rng.choice(requests), added=ADDED, bodies=BODIES)
             answer = await client.call(controller.address, request, timeout=60)
             assert answer.code != ResponseCode.SYSTEM_ERROR, (request, answer.remark)
             codes.add(answer.code)

@@ -44,6 +44,11 @@ class OffsetRequests:
 
     def _query(self, connection: Any, request: Frame) -> Frame:
         header = GroupOffsetRequestHeader.from_fields(request.ext_fields)
+        if header.queue_id < 0:
+            raise RequestRefused(
+                f"queueId[{header.queue_id}] is illegal; queues are numbered from 0",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
         offset = self._context.metadata.offsets.query(header.topic, header.group, header.queue_id)
         if offset is None:
             offset = self._first_offset(header)
