@@ -12,10 +12,10 @@ from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import TopicTable
 from tests.crash.disk import fill_up, small_tmpfs
-from tests.service.broker_clients import CALL_S, send_request
 from tests.support.agreement import FILES, check_agreement
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
+from tests.support.sends import CALL_S, send_request
 from tests.support.waiting import until
 
 DISK_BYTES = 4 << 20

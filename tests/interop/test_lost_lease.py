@@ -21,7 +21,6 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
 from tests.golden import RELEASES
 from tests.interop.faults import FEW
-from tests.service.broker_clients import CALL_S, send_request
 from tests.support import java
 from tests.support.broker_group import Group, controller_of, takes_puts
 from tests.support.effort import is_long
@@ -29,6 +28,7 @@ from tests.support.java_broker import java_side
 from tests.support.java_cluster import LIMIT_S
 from tests.support.java_replica import Replica
 from tests.support.loops import on_loop
+from tests.support.sends import CALL_S, send_request
 from tests.support.waiting import until
 
 TOPIC = "orders"

@@ -13,16 +13,15 @@ from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import FrameDecoder
 from tests.golden.remoting import exchanges
-from tests.service.broker_clients import send_request
 from tests.service.changed_requests import changed
 from tests.service.remoting_peers import on_loop
 from tests.support.agreement import check_agreement
 from tests.support.brokers import broker_config
 from tests.support.effort import rounds
+from tests.support.sends import CALL_S, send_request
 
 SEED = int(os.environ.get("RMQ_SEED", "20261124"))
 COUNT = rounds(1500, 50_000)
-CALL_S = 60.0
 
 VALUES = (
     "T",

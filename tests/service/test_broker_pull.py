@@ -20,11 +20,11 @@ from tests.service.broker_clients import (
     heartbeat,
     pull_request,
     records_of,
-    send_request,
     waiting_pull,
 )
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.sends import send_request
 from tests.support.waiting import until
 
 

@@ -19,10 +19,10 @@ from tests.service.broker_clients import (
     call,
     pull_request,
     records_of,
-    send_request,
 )
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.sends import send_request
 from tests.support.waiting import until
 
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
