@@ -342,6 +342,26 @@ static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
         file->allocated = goal + ahead;
 }
 
+/* Blocks below `goal`, with `ahead` some more where the disk has room. */
+static int allocate_locked(struct rmq_mapped_file *file, int64_t goal, bool ahead,
+                           struct rmq_error *err)
+{
+    assert(goal <= file->size);
+
+    int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    if (file->allocated < reserved)
+        file->allocated = reserved;
+    if (ahead && goal > file->allocated)
+        allocate_ahead_locked(file, goal);
+    if (goal <= file->allocated)
+        return RMQ_OK;
+
+    int status = reserve_locked(file, file->allocated, goal - file->allocated, err);
+    if (status == RMQ_OK)
+        file->allocated = goal;
+    return status;
+}
+
 /* With a piece above 0 zeros are written. */
 static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t piece,
                          struct rmq_error *err)
@@ -350,17 +370,8 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
 
     int64_t reserved = atomic_load_explicit(&file->reserved, memory_order_relaxed);
     assert(reserved < goal);
-    if (file->allocated < reserved)
-        file->allocated = reserved;
 
-    int status = RMQ_OK;
-    if (piece > 0 && goal > file->allocated)
-        allocate_ahead_locked(file, goal);
-    if (goal > file->allocated) {
-        status = reserve_locked(file, file->allocated, goal - file->allocated, err);
-        if (status == RMQ_OK)
-            file->allocated = goal;
-    }
+    int status = allocate_locked(file, goal, piece > 0, err);
     if (status == RMQ_OK && piece > 0)
         status = write_zeros_locked(file, reserved, goal - reserved, piece, err);
     if (status == RMQ_OK)
@@ -424,6 +435,50 @@ int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, 
                                     int64_t piece, struct rmq_error *err)
 {
     return reserve(file, upto, window, piece, err);
+}
+
+/* The bytes at `at`, which may have been written in part, read as zeros again. Returns the status of
+ * *err. */
+static int take_back(struct rmq_mapped_file *file, int64_t at, struct rmq_error *err)
+{
+    assert(err->status != RMQ_OK);
+
+    struct rmq_error own;
+    if (rmq_mapped_file_cut(file, at, &own) == RMQ_OK)
+        return err->status;
+    return rmq_fail(err, RMQ_NOT_WRITABLE, file->start + at,
+                    "%s: bytes after its end could not be removed: %.200s", file->path, own.detail);
+}
+
+int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *data, int64_t size,
+                          struct rmq_error *err)
+{
+    assert(file->writable && data && size > 0 && size <= file->size - at);
+    assert(at == atomic_load_explicit(&file->wrote, memory_order_relaxed));
+
+    struct rmq_error own;
+    bool has_written = false;
+    pthread_mutex_lock(&file->lock);
+    /* A write into blocks that are not allocated may fail for want of space half way. */
+    int status = allocate_locked(file, at + size, true, &own);
+    if (status == RMQ_OK)
+        status = open_descriptor(file, &own);
+    if (status == RMQ_OK) {
+        has_written = true;
+        status = file->vfs->write(file->vfs, file->fd, data, (size_t)size, at, &own);
+        close_unless_kept(file);
+    }
+
+    if (status == RMQ_OK &&
+        at + size > atomic_load_explicit(&file->reserved, memory_order_relaxed))
+        atomic_store_explicit(&file->reserved, at + size, memory_order_release);
+    pthread_mutex_unlock(&file->lock);
+
+    if (status != RMQ_OK && has_written)
+        status = take_back(file, at, &own);
+    if (status != RMQ_OK && err)
+        *err = own;
+    return status;
 }
 
 int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)

@@ -118,6 +118,13 @@ int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64
 int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                                     int64_t piece, struct rmq_error *err);
 
+/* Writes bytes at `at`, which is `wrote`, into blocks allocated before, and counts them as reserved;
+ * does not move `wrote`. Pages that are written whole need no zeros ahead of them and no page
+ * faults. After a failure every byte from `at` on reads as zero. RMQ_NOT_WRITABLE: it may not, so
+ * nothing may be appended any more. */
+int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *data, int64_t size,
+                          struct rmq_error *err);
+
 /* All bytes below `wrote` as read at entry are on the device; moves `flushed`. A failure leaves
  * `flushed`. */
 int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err);

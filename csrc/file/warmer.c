@@ -1,6 +1,7 @@
 #include "file/warmer.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* The next file is made once this part of a file is used: making one means a journal commit, which
  * may have to wait for all that is being flushed. */
@@ -81,7 +82,37 @@ static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, 
 int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t upto,
                        struct rmq_error *err)
 {
+    if (upto > atomic_load_explicit(&file->reserved, memory_order_acquire) &&
+        atomic_load_explicit(&warmer->is_bypassed, memory_order_relaxed)) {
+        atomic_store_explicit(&warmer->is_bypassed, false, memory_order_relaxed);
+        rmq_warmer_wake(warmer);
+    }
     return reserve_piece(warmer, file, upto, RMQ_WRITTEN_WINDOW, err);
+}
+
+int rmq_warmer_store(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t at,
+                     const uint8_t *data, int64_t size, struct rmq_error *err)
+{
+    uint8_t *base = rmq_mapped_file_base(file);
+    assert(base && size > 0 && size <= file->size - at);
+
+    bool is_large = size >= warmer->options.large_append;
+    if (is_large && !atomic_load_explicit(&warmer->is_bypassed, memory_order_relaxed))
+        atomic_store_explicit(&warmer->is_bypassed, true, memory_order_relaxed);
+
+    int status = RMQ_OK;
+    if (is_large) {
+        status = rmq_mapped_file_write(file, at, data, size, err);
+        /* The records are read through the mapping at once: one call maps what was written. */
+        if (status == RMQ_OK)
+            (void)file->vfs->advise(file->vfs, base + at, size, RMQ_ADVISE_POPULATE_READ, NULL);
+        return status;
+    }
+
+    status = rmq_warmer_reserve(warmer, file, at + size, err);
+    if (status == RMQ_OK)
+        memcpy(base + at, data, (size_t)size);
+    return status;
 }
 
 /* ---- files ---- */
@@ -222,8 +253,10 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
                        : wrote;
     assert(from >= 0 && goal <= last->size);
 
-    warm_range(warmer, last, from, goal, false);
-    warmth->upto = last->start + goal;
+    if (!atomic_load_explicit(&warmer->is_bypassed, memory_order_relaxed)) {
+        warm_range(warmer, last, from, goal, false);
+        warmth->upto = last->start + goal;
+    }
 
     if (makes_next) {
         pthread_mutex_lock(&warmer->lock);
@@ -296,12 +329,15 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
 
     warmer->files = files;
     warmer->options = *options;
+    if (warmer->options.large_append <= 0)
+        warmer->options.large_append = RMQ_LARGE_APPEND;
     warmer->prepared = NULL;
     warmer->stop = warmer->is_busy = warmer->is_held = false;
 
     atomic_init(&warmer->wake_at, 0);
     atomic_init(&warmer->waits, 0);
     atomic_init(&warmer->syncs_ahead, options->syncs_ahead);
+    atomic_init(&warmer->is_bypassed, false);
     atomic_init(&warmer->calls.count, 0);
 
     pthread_mutex_init(&warmer->lock, NULL);

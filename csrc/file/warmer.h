@@ -4,6 +4,9 @@
  * normally makes no system call and takes no page fault. While puts wait for syncs it syncs the
  * zeros, and leaves the pages clean: the next sync then has to write a page, and no journal.
  *
+ * Large appends, as of a slave that is far behind its master, need none of this: they are written,
+ * not stored to the mapping, and the thread only makes files meanwhile.
+ *
  * Rolling to the next file and cutting go through here, because the next file may be made already.
  */
 #ifndef RMQ_WARMER_H
@@ -19,6 +22,8 @@
 #define RMQ_WARM_BEFORE_A_FILE (64 << 20)
 #define RMQ_WRITTEN_WINDOW (256 << 10)
 _Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
+/* So many bytes that are appended together are written. */
+#define RMQ_LARGE_APPEND (128 << 10)
 /* While puts wait for syncs: the least that a sync can write. */
 #define RMQ_SYNCED_PIECE 4096
 /* Syncing zeros ahead makes the disk write everything twice; with fewer bytes than this to each
@@ -28,6 +33,7 @@ _Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
 struct rmq_warmer_options {
     bool whole_file;  /* fault in a whole new file, lock it in memory */
     bool syncs_ahead; /* puts wait for syncs as a rule: always sync zeros ahead */
+    int64_t large_append; /* RMQ_LARGE_APPEND unless above 0 */
 };
 
 struct rmq_warmer {
@@ -45,6 +51,7 @@ struct rmq_warmer {
     _Atomic int64_t wake_at;      /* an end beyond this offset wakes the thread */
     _Atomic int64_t waits;        /* for syncs, since opening */
     _Atomic bool syncs_ahead;
+    _Atomic bool is_bypassed; /* appends are large */
 };
 
 /* The thread starts at once unless the files are read-only. */
@@ -56,6 +63,10 @@ void rmq_warmer_stop(struct rmq_warmer *warmer);
 /* As rmq_mapped_file_reserve, for what the writer needs and some more. */
 int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t upto,
                        struct rmq_error *err);
+/* Stores bytes at `at`, the end of the last file: into pages made ready, or many bytes by a write.
+ * Does not move the end. Statuses as rmq_mapped_file_write. */
+int rmq_warmer_store(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t at,
+                     const uint8_t *data, int64_t size, struct rmq_error *err);
 /* As rmq_file_queue_roll, with the file made ahead if there is one. */
 int rmq_warmer_roll(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err);
 /* As rmq_file_queue_truncate; the file made ahead goes first, so that no crash leaves a hole before

@@ -530,11 +530,10 @@ static int append_part(struct rmq_commit_log *log, const uint8_t *data, size_t s
 
     int status = rmq_mapped_file_map(last, err);
     if (status == RMQ_OK)
-        status = rmq_warmer_reserve(&log->warmer, last, wrote + part, err);
+        status = rmq_warmer_store(&log->warmer, last, wrote, data, part, err);
     if (status != RMQ_OK)
         return status;
 
-    memcpy(rmq_mapped_file_base(last) + wrote, data, (size_t)part);
     rmq_file_queue_advance(&log->files, wrote + part);
     *taken = (size_t)part;
     return RMQ_OK;

@@ -77,7 +77,8 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
 
 /* Appends bytes as they come from another log. at must be the end of this log, or, when it is
  * empty, a file border it shall begin at. Bytes may hold parts of records and may cross file
- * borders. RMQ_OUT_OF_RANGE: at is neither. */
+ * borders. RMQ_OUT_OF_RANGE: at is neither. RMQ_NOT_WRITABLE: what is after the end of the log does
+ * not read as zeros, and nothing may be appended any more. */
 int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
                               size_t size, struct rmq_error *err);
 

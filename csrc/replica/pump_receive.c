@@ -19,30 +19,81 @@ static void fail(struct rmq_pump_link *link, const struct rmq_error *error)
 
 /* ---- frames ---- */
 
+/* Bytes of frames that follow each other, to be appended together. */
+struct run {
+    uint8_t *bytes;
+    size_t size;
+};
+
+/* False: they could not be appended. */
+static bool append(struct rmq_pump_link *link, const uint8_t *bytes, size_t size)
+{
+    struct rmq_link_progress *progress = &link->progress;
+    assert(progress->border <= progress->next_offset);
+
+    struct rmq_error error;
+    int status = rmq_store_append_raw(link->store, progress->next_offset, bytes, size, &error);
+    if (status != RMQ_OK) {
+        fail(link, &error);
+        return false;
+    }
+    progress->next_offset += (int64_t)size;
+    return true;
+}
+
+static bool append_run(struct rmq_pump_link *link, struct run *run)
+{
+    bool is_appended = run->size == 0 || append(link, run->bytes, run->size);
+    *run = (struct run){0};
+    return is_appended;
+}
+
+/* A link that acknowledges the disk stores to pages made ready: writing bytes may wait for a disk
+ * that does not answer. */
+static bool append_prepared(struct rmq_pump_link *link, const uint8_t *bytes, size_t size)
+{
+    assert(link->flush_watch);
+
+    for (size_t at = 0, piece; at < size; at += piece) {
+        piece = size - at < RMQ_LARGE_APPEND ? size - at : RMQ_LARGE_APPEND - 1;
+        if (!append(link, bytes + at, piece))
+            return false;
+    }
+    return true;
+}
+
+/* The body moves in the input to the end of the run: writing large pieces takes less time than
+ * copying them. */
+static void join(struct run *run, uint8_t *body, size_t size)
+{
+    if (run->size == 0)
+        run->bytes = body;
+    else
+        memmove(run->bytes + run->size, body, size);
+    run->size += size;
+}
+
 /* False: it is not for the pump, or could not be appended. */
-static bool take_frame(struct rmq_pump_link *link, const struct rmq_ha_frame *frame)
+static bool take_frame(struct rmq_pump_link *link, const struct rmq_ha_frame *frame,
+                       struct run *run)
 {
     assert(link->progress.border <= link->progress.next_offset);
 
     struct rmq_link_progress *progress = &link->progress;
+    int64_t next_offset = progress->next_offset + (int64_t)run->size;
     bool is_data = frame->kind == RMQ_HA_TRANSFER || frame->kind == RMQ_HA_CLASSIC_DATA;
-    if (!is_data || frame->is_checked != link->is_checked || frame->offset != progress->next_offset)
+    if (!is_data || frame->is_checked != link->is_checked || frame->offset != next_offset)
         return false;
 
     if (link->has_epochs &&
         (frame->epoch != link->epoch || frame->epoch_start != link->epoch_start))
         return false;
 
-    if (frame->body_size > 0) {
-        struct rmq_error error;
-        int status = rmq_store_append_raw(link->store, frame->offset, frame->body,
-                                          (size_t)frame->body_size, &error);
-        if (status != RMQ_OK) {
-            fail(link, &error);
-            return false;
-        }
-        progress->next_offset += frame->body_size;
-    }
+    size_t size = (size_t)frame->body_size;
+    if (link->flush_watch && !append_prepared(link, frame->body, size))
+        return false;
+    if (!link->flush_watch && size > 0)
+        join(run, link->input + (frame->body - link->input), size);
 
     if (frame->confirm_offset > progress->confirm_offset)
         progress->confirm_offset = frame->confirm_offset;
@@ -55,6 +106,8 @@ static void take_frames(struct rmq_pump_link *link)
 
     enum rmq_ha_stream stream = link->has_epochs ? RMQ_HA_SWITCH_MASTER : RMQ_HA_CLASSIC_MASTER;
     size_t before = link->input_begin;
+    struct run run = {0};
+    bool is_foreign = false;
 
     while (link->end == RMQ_PUMP_RUNS) {
         struct rmq_ha_frame frame;
@@ -66,11 +119,14 @@ static void take_frames(struct rmq_pump_link *link)
         if (status == RMQ_END)
             break;
 
-        if (status == RMQ_OK && take_frame(link, &frame))
-            link->input_begin += needed;
-        else
-            rmq_pump_link_end(link, RMQ_PUMP_FOREIGN, NULL);
+        is_foreign = status != RMQ_OK || !take_frame(link, &frame, &run);
+        if (is_foreign)
+            break;
+        link->input_begin += needed;
     }
+
+    if (append_run(link, &run) && is_foreign)
+        rmq_pump_link_end(link, RMQ_PUMP_FOREIGN, NULL);
 
     assert(link->input_begin <= link->input_end);
     if (link->input_begin > before)

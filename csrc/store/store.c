@@ -115,7 +115,12 @@ int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *dat
         return status;
 
     int64_t before = rmq_file_queue_end(&store->log.files);
-    status = rmq_commit_log_append_raw(&store->log, at, data, size, err);
+    struct rmq_error own;
+    status = rmq_commit_log_append_raw(&store->log, at, data, size, &own);
+    if (status == RMQ_NOT_WRITABLE)
+        rmq_failure_set(&store->failure, &own);
+    if (status != RMQ_OK && err)
+        *err = own;
     int64_t end = rmq_file_queue_end(&store->log.files);
 
     /* A full disk may have taken a part. */

@@ -209,6 +209,7 @@ cdef extern from "file/warmer.h" nogil:
     struct rmq_warmer_options:
         bint whole_file
         bint syncs_ahead
+        int64_t large_append
 
 
 cdef extern from "log/commit_log.h" nogil:

@@ -46,6 +46,7 @@ cdef int fill_options(rmq_store_options *options, dict settings) except -1:
     options.log.multi_dispatch = settings["multi_dispatch"]
     options.log.warmer.whole_file = settings["warm_whole_file"]
     options.log.warmer.syncs_ahead = settings["sync_ahead"]
+    options.log.warmer.large_append = 0  # the core's own bound
     options.log.page_cache_busy_ms = settings["page_cache_busy_ms"]
 
     options.dispatch.multi_dispatch = settings["multi_dispatch"]

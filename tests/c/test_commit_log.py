@@ -81,15 +81,17 @@ def test_record_over_the_file_size_is_refused_before_anything_is_written(store: 
     assert store.end_offset == end
 
 
-@pytest.mark.parametrize("parts", [1, 7, 100, 5000])
+@pytest.mark.parametrize(
+    ("parts", "large"), [(1, 0), (7, 0), (100, 0), (5000, 0), (100, 50), (700, 650), (5000, 1)]
+)
 def test_raw_bytes_in_any_parts_give_an_equal_log(
-    parts: int, core: Any, store: Calls, tmp_path: Path
+    parts: int, large: int, core: Any, store: Calls, tmp_path: Path
 ) -> None:
     puts = [store.put(bytes((97 + number,)) * 600) for number in range(20)]
     store.wait_flushed(store.end_offset)
     files = sorted((tmp_path / "commitlog").iterdir())
     data = b"".join(path.read_bytes() for path in files)[: store.end_offset]
-    copy = Calls(core, tmp_path / "copy")
+    copy = Calls(core, tmp_path / "copy", **{"log.warmer.large_append": large})
     for at in range(0, len(data), parts):
         status = copy.lib.rmq_store_append_raw(
             copy.store, at, data[at : at + parts], len(data[at : at + parts]), copy.error

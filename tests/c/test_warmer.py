@@ -10,7 +10,7 @@ from typing import Any
 import cffi
 import pytest
 
-from tests.c.store_calls import ALLOCATE, WRITE, FaultyDoor
+from tests.c.store_calls import ALLOCATE, ANY, EVERY, WRITE, FaultyDoor
 from tests.support.waiting import spin_until
 
 MIB = 1 << 20
@@ -43,6 +43,10 @@ class Warmed:
 
     def move_end(self, end: int) -> None:
         self.files.last.wrote = self.files.end_offset = end
+
+    def store(self, at: int, data: bytes) -> int:
+        arguments = self.files.last, at, data, len(data), self.error
+        return int(self.lib.rmq_warmer_store(self.warmer, *arguments))
 
     @property
     def reserved(self) -> int:
@@ -119,3 +123,50 @@ def test_writer_has_pages_for_the_time_in_which_the_next_file_is_made(warmed: Wa
     warmed.lib.rmq_warmer_wake(warmed.warmer)
     spin_until(lambda: warmed.warmer.prepared != warmed.ffi.NULL, "the next file")
     assert warmed.reserved >= 40 * MIB + 8 * AHEAD
+
+
+# -- large appends
+
+
+LARGE = 128 << 10
+
+
+def test_large_appends_are_written_and_need_no_zeros_ahead(
+    warmed: Warmed, door: FaultyDoor, tmp_path: Path
+) -> None:
+    spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
+    writes, end = door.count(WRITE), 0
+    while end < 4 * AHEAD:
+        assert warmed.store(end, bytes((end // LARGE % 255 + 1,)) * LARGE) == warmed.lib.RMQ_OK
+        end += LARGE
+        warmed.move_end(end)
+        if end > warmed.warmer.wake_at:
+            warmed.lib.rmq_warmer_wake(warmed.warmer)
+    assert door.count(WRITE) - writes == 4 * AHEAD // LARGE
+    assert warmed.reserved == end
+    data = (tmp_path / f"{0:020}").read_bytes()[:end]
+    assert data == b"".join(bytes((n % 255 + 1,)) * LARGE for n in range(end // LARGE))
+
+    # Small appends need pages again.
+    assert warmed.store(end, b"small") == warmed.lib.RMQ_OK
+    warmed.move_end(end + 5)
+    spin_until(lambda: warmed.reserved >= end + AHEAD, "pages ahead of small appends")
+
+
+def test_large_append_that_fails_leaves_zeros(
+    warmed: Warmed, door: FaultyDoor, tmp_path: Path
+) -> None:
+    spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
+    warmed.move_end(LARGE + 100)
+    door.arm(WRITE, 0, errno.EIO, short=LARGE // 2)
+    assert warmed.store(LARGE + 100, b"x" * LARGE) == warmed.lib.RMQ_IO
+    assert (tmp_path / f"{0:020}").read_bytes()[:AHEAD] == bytes(AHEAD)
+    assert warmed.store(LARGE + 100, b"y" * LARGE) == warmed.lib.RMQ_OK
+
+
+def test_large_append_that_cannot_be_taken_back_ends_the_writing(
+    warmed: Warmed, door: FaultyDoor
+) -> None:
+    spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
+    door.arm(ANY, 0, errno.EIO, count=EVERY, short=LARGE // 2)
+    assert warmed.store(0, b"x" * LARGE) == warmed.lib.RMQ_NOT_WRITABLE

@@ -41,6 +41,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"flush.compatibility": 2},
     {"flush.compatibility": 1},
     {"log.warmer.syncs_ahead": True},
+    {"log.warmer.large_append": 1},
     {**SYNC_FLUSH, "log.warmer.syncs_ahead": True},
     INDEX_OFF,
     {"queue_hot_uses": 1000},
