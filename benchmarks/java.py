@@ -2,7 +2,7 @@
 
 It is built with Maven on first use (tests/support/java.py), into `build/java` or PEER_BUILD_DIR.
 ROCKETMQ_VERSION names the release. It runs with Java's own defaults and the heap that the JVM
-chooses; PEER_JAVA_OPTS changes that.
+chooses; PEER_JAVA_OPTS changes that. `benchmarks.java_broker` is the same in the JVM of a broker.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import statistics
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import Figures, Job, WrongAnswer
@@ -51,16 +52,16 @@ def build() -> None:
         raise JavaFailed(str(error)) from error
 
 
-def run(job: Job) -> Figures:
-    """Do the job."""
+def run(job: Job, flags: Sequence[str] = ()) -> Figures:
+    """Do the job in a JVM with *flags*."""
     if job.workload.kind is Kind.GET:
-        return _get(job)
+        return _get(job, flags)
     if job.workload.kind is Kind.RECOVER:
-        return _recover(job)
-    return _put(job)
+        return _recover(job, flags)
+    return _put(job, flags)
 
 
-def _put(job: Job) -> Figures:
+def _put(job: Job, flags: Sequence[str]) -> Figures:
     workload = job.workload
     flush = "sync" if workload.kind is Kind.DURABLE else "async"
     arguments: list[object] = [
@@ -79,7 +80,7 @@ def _put(job: Job) -> Figures:
     if workload.kind is Kind.ROLL_OVER:
         arguments += ["--set", f"mappedFileSizeCommitLog={ROLL_FILE_SIZE}"]
 
-    (line,) = _bench(*arguments)
+    (line,) = _bench(*arguments, flags=flags)
     names = (
         "messages", "msgs_per_s", "bytes_per_message", "calls",
         "p50_us", "p99_us", "p999_us", "max_us",
@@ -96,9 +97,9 @@ def _put(job: Job) -> Figures:
     return figures
 
 
-def _get(job: Job) -> Figures:
+def _get(job: Job, flags: Sequence[str]) -> Figures:
     assert job.store is not None
-    (line,) = _bench("get", "--dir", job.store, "--decode", "--rounds", 3)
+    (line,) = _bench("get", "--dir", job.store, "--decode", "--rounds", 3, flags=flags)
     return {
         "messages": line["messages"],
         "msgs_per_s": line["msgs_per_s"],
@@ -106,9 +107,10 @@ def _get(job: Job) -> Figures:
     }
 
 
-def _recover(job: Job) -> Figures:
+def _recover(job: Job, flags: Sequence[str]) -> Figures:
     assert job.store is not None
-    lines = {line["kind"]: line for line in _bench("recover", "--dir", job.store, "--rounds", 3)}
+    answers = _bench("recover", "--dir", job.store, "--rounds", 3, flags=flags)
+    lines = {line["kind"]: line for line in answers}
     took = {kind: round(statistics.median(line["load_ms"]), 2) for kind, line in lines.items()}
     log_bytes = lines["crash-no-checkpoint"]["log_bytes"]
     return {
@@ -120,17 +122,19 @@ def _recover(job: Job) -> Figures:
     }
 
 
-def _bench(*arguments: object) -> list[dict[str, Any]]:
-    answer = _call(["bench", *(str(each) for each in arguments)], timeout=RUN_TIMEOUT_S)
+def _bench(*arguments: object, flags: Sequence[str]) -> list[dict[str, Any]]:
+    answer = _call(["bench", *(str(each) for each in arguments)], flags, timeout=RUN_TIMEOUT_S)
     if answer.returncode:
         raise JavaFailed(f"exit status {answer.returncode}: {answer.stderr[-1000:]}")
     return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
-def _call(arguments: list[str], *, timeout: float) -> subprocess.CompletedProcess[str]:
+def _call(
+    arguments: list[str], flags: Sequence[str], *, timeout: float
+) -> subprocess.CompletedProcess[str]:
     """Runs the program; one that takes too long is killed with its children."""
     process = subprocess.Popen(
-        java.command(release(), "peer.store.Main", *arguments),
+        java.command(release(), "peer.store.Main", *arguments, flags=flags),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -27,6 +28,7 @@ def text(results: Results) -> str:
     """Return both tables as lines."""
     rows = [("workload", "peer", "value", "spread", "x Java", "% of limit"), *_rows(results)]
     parts = [*_columns(rows), "", *_columns(_bar_rows(results))]
+    parts += _memory(results)
     parts += [f"{peer} skipped: {reason}" for peer, reason in results.skipped.items()]
     parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
     return "\n".join(parts)
@@ -59,6 +61,7 @@ median. What each figure means, and how to make this page, is in benchmarks/READ
 {_value_table(results)}
 {_latency_table(results)}
 {_limit_table(results)}
+<p>{escape("".join(_memory(results)))}</p>
 {f"<h2>Failed or left out</h2><ul>{bad}</ul>" if bad else ""}
 <h2>Machine</h2><table>{machine}</table>
 </body></html>
@@ -100,6 +103,17 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
         if limit:
             unit = "MB/s" if workload.startswith("recover-") else "/s"
             yield (workload, f"limit: {limit[0]}", f"{limit[1]:,.0f} {unit}", "", "", "")
+
+
+def _memory(results: Results) -> list[str]:
+    """How backed the memory was that is touched and freed before each run that writes."""
+    if not results.pages_ns:
+        return []
+    median, worst = statistics.median(results.pages_ns), max(results.pages_ns)
+    return [
+        "",
+        f"touching a page of memory before a run: median {median:.0f}, at most {worst:.0f} ns",
+    ]
 
 
 def _bar_rows(results: Results) -> list[tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import statistics
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from benchmarks import limits, replica_java
 from benchmarks.java import WARM_UP_LEAST
 from benchmarks.lines import OURS, Figures, Run, empty_folder
+from benchmarks.memory import back_memory
 from benchmarks.replica_side import Relay, Side, rmqstore_side
 from benchmarks.spark_data import RECORD
 
@@ -22,7 +22,6 @@ __all__ = [
     "JAVA",
     "PROTOCOLS",
     "WrongLog",
-    "back_memory",
     "compare_logs",
     "measure_catch_up",
     "measure_quorum",
@@ -55,7 +54,6 @@ RECONNECTS = {OURS: 5, JAVA: 1}
 """In a round; each of Java's takes up to ten seconds."""
 SETTLED_S = 1.5
 """How old a connection is when it is cut: after one that breaks at once no slave hurries."""
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 _PIECE = 16 << 20
 
 StartSide = Callable[[str, str, Path, str], Side]
@@ -64,17 +62,6 @@ SIDES: Mapping[str, StartSide] = {OURS: rmqstore_side, JAVA: replica_java.java_s
 
 class WrongLog(Exception):
     """A slave whose log is not its master's."""
-
-
-def back_memory(size: int) -> None:
-    """Touch and free *size* bytes: a virtual machine may lack what was free for a while, and who
-    comes first after that would pay for it."""
-    with mmap.mmap(-1, size) as memory:
-        try:
-            memory.madvise(_POPULATE_WRITE)
-        except OSError:  # a kernel older than 5.14
-            for at in range(0, size, mmap.PAGESIZE):
-                memory[at] = 1
 
 
 def start_of(root: Path) -> int:

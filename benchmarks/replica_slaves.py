@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.lines import OURS, Figures, Run, empty_folder
+from benchmarks.memory import back_memory
 from benchmarks.processes import Peak
-from benchmarks.replica_pair import BODY, back_memory
+from benchmarks.replica_pair import BODY
 from benchmarks.replica_side import Side, rmqstore_side
 from benchmarks.spark_data import RECORD
 

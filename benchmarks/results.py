@@ -43,6 +43,8 @@ class Results:
         self.skipped: dict[str, str] = {}
         self.errors: list[tuple[str, str, str]] = []
         self.rounds = 0
+        self.pages_ns: list[float] = []
+        """How long touching a page took before each run that writes."""
         self._figures: dict[tuple[str, str, str], list[float]] = {}
         self._limits: dict[tuple[str, str, int, str], list[float]] = {}
         for line in lines:
@@ -64,6 +66,8 @@ class Results:
     def _add_run(self, line: Mapping[str, Any]) -> None:
         if "error" in line:
             self.errors.append((line["peer"], line["workload"], line["error"]))
+        if "page_ns" in line:
+            self.pages_ns.append(line["page_ns"])
         for name, value in line.get("figures", {}).items():
             key = (line["peer"], line["workload"], name)
             self._figures.setdefault(key, []).append(value)

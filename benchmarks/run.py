@@ -13,20 +13,31 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks import java, limits, machine, peers
+from benchmarks import java, java_broker, limits, machine, peers
 from benchmarks.lines import empty_folder, in_turn
+from benchmarks.memory import back_memory
 from benchmarks.peers import Job, product
 from benchmarks.workloads import WORKLOADS, Kind, Workload
 
 __all__ = ["LIMITS", "Plan", "measure"]
 
 LIMITS = "limits"
+JAVA: Mapping[str, Callable[[Job], peers.Figures]] = {
+    java.NAME: java.run,
+    java_broker.NAME: java_broker.run,
+}
+"""The peers that are no modules run by `benchmarks.peers`: each starts a JVM itself."""
+WRITING = (Kind.PUT, Kind.DURABLE, Kind.HANDLES, Kind.ROLL_OVER)
+TIMES_BACKED = 2
+"""A second pass, the warm-up, and what a peer writes besides its log."""
+HEAD = 107
+"""Bytes of a record that are not its body."""
 RUN_TIMEOUT_S = 300
 ERROR_KEPT = 400
 READ_CHUNK = 16 << 20
@@ -87,7 +98,7 @@ class _Measurement:
                 continue
 
             reason = peers.peer(name).missing()
-            if not reason and name == java.NAME:
+            if not reason and name in JAVA:
                 reason = self._build_java()
             if reason:
                 self.report(f"{name}: skipped: {reason}")
@@ -102,7 +113,7 @@ class _Measurement:
         for name in dict.fromkeys(each.store for each in self.plan.workloads() if each.store):
             self.report(f"writing the store {name}")
             product.prepare(name, self.store(name), quick=self.plan.quick)
-            if java.NAME in self.ready:
+            if set(JAVA) & set(self.ready):
                 shutil.copytree(self.store(name), self.store(f"{name}-java"))
 
         os.sync()
@@ -134,8 +145,7 @@ class _Measurement:
     def _run(self, number: int, name: str, workload: Workload) -> None:
         store = None
         if workload.store:
-            is_java = name == java.NAME
-            store = self.store(f"{workload.store}-java" if is_java else workload.store)
+            store = self.store(f"{workload.store}-java" if name in JAVA else workload.store)
             _read_into_cache(store)
 
         began = time.monotonic()
@@ -143,9 +153,12 @@ class _Measurement:
 
         with self._empty_directory() as directory:
             count = workload.count(quick=self.plan.quick)
+            if workload.kind in WRITING:
+                size = count * (workload.body + HEAD) * TIMES_BACKED
+                line["page_ns"] = round(back_memory(size))
             try:
-                if name == java.NAME:
-                    line["figures"] = java.run(Job(workload, directory, count, store))
+                if name in JAVA:
+                    line["figures"] = JAVA[name](Job(workload, directory, count, store))
                 else:
                     line["figures"] = _in_process(name, Job(workload, directory, count, store))
             except Exception as error:  # one peer's failure is a result, not the end of the run

@@ -5,9 +5,9 @@
     supports(workload)  whether it can do that at all
     run(job)            does it and returns the figures by name
 
-`benchmarks.java` is one more. Figures have the same names everywhere: msgs_per_s,
-msgs_per_s_dispatched (queues complete), msgs_per_s_flushed (all on the disk), MB_per_s of bodies,
-p50_us, p99_us, p999_us and max_us of single calls, ms of an opening.
+`benchmarks.java` and `benchmarks.java_broker` are two more. Figures have the same names everywhere:
+msgs_per_s, msgs_per_s_dispatched (queues complete), msgs_per_s_flushed (all on the disk), MB_per_s
+of bodies, p50_us, p99_us, p999_us and max_us of single calls, ms of an opening.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Figures = dict[str, Any]
 MODULES: Mapping[str, str] = {
     "rmqstore": "benchmarks.peers.product",
     "java": "benchmarks.java",
+    "java-broker": "benchmarks.java_broker",
     "plain file": "benchmarks.peers.plain_file",
     "lmdb": "benchmarks.peers.lmdb",
     "rocksdict": "benchmarks.peers.rocksdict",

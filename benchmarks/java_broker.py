@@ -1,0 +1,17 @@
+"""The real Java store in a JVM with the flags that RocketMQ starts its broker with."""
+
+from __future__ import annotations
+
+from benchmarks import java
+from benchmarks.java import missing, supports
+from benchmarks.peers import Figures, Job
+
+__all__ = ["NAME", "missing", "run", "supports"]
+
+NAME = "java-broker"
+FLAGS = ("-server", "-Xms4g", "-Xmx4g", "-XX:+UseG1GC", "-XX:+AlwaysPreTouch")
+
+
+def run(job: Job) -> Figures:
+    """Do the job."""
+    return java.run(job, FLAGS)
