@@ -36,7 +36,7 @@ def _release_of(item: pytest.Item) -> str:
     scope="session", params=[pytest.param(release, marks=pytest.mark.java) for release in RELEASES]
 )
 def java_release(request: pytest.FixtureRequest) -> str:
-    """Return a release whose replica is built; each test runs with every one."""
+    """Return a release whose replica is built; a test runs with every one unless it names some."""
     release: str = request.param
     java.need(release)
     return release

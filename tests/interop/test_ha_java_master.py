@@ -93,7 +93,7 @@ def test_nothing_that_java_acknowledged_is_missing_after_kills_on_either_side_un
             protocol,
             ha_port=port,
             batch_size=700,
-            slave_timeout_ms=8000,
+            slave_timeout_ms=30_000,
             first_message=epoch * 100_000,
             **NEEDS_TWO,
             **more,

@@ -13,21 +13,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.golden import RELEASES
 from tests.interop.faults import FEW, killed
 from tests.support import java
 from tests.support.effort import is_long, rounds
 from tests.support.mixed_cluster import OURS, Controllers, MixedCluster
+from tests.support.releases import NEW, OLD
 
-_OLD, _NEW = RELEASES
 _MIXES = [
-    (Controllers.OURS, (_OLD, _NEW, OURS)),
-    (Controllers.JRAFT, (_NEW, OURS, OURS)),
+    (Controllers.OURS, (OLD, NEW, OURS)),
+    (Controllers.JRAFT, (NEW, OURS, OURS)),
     *(
         (
-            *((Controllers.OURS, (release, release, OURS)) for release in RELEASES),
-            (Controllers.OURS, (_OLD, OURS, OURS)),
-            (Controllers.DLEDGER, (_NEW, _NEW, OURS)),
+            *((Controllers.OURS, (release, release, OURS)) for release in (OLD, NEW)),
+            (Controllers.OURS, (OLD, OURS, OURS)),
+            (Controllers.DLEDGER, (NEW, NEW, OURS)),
         )
         if is_long()
         else ()
@@ -44,10 +43,10 @@ def cluster(
 ) -> Iterator[MixedCluster]:
     """Return a running group, its servers and a client."""
     controllers, programs = request.param
-    for release in {*programs} - {OURS} | {_NEW}:
+    for release in {*programs} - {OURS} | {NEW}:
         java.need(release)
     root = tmp_path_factory.mktemp("mixed")
-    made = MixedCluster(_NEW, root, controllers=controllers, programs=programs)
+    made = MixedCluster(NEW, root, controllers=controllers, programs=programs)
     yield made
     made.close()
 

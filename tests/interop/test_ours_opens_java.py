@@ -15,6 +15,7 @@ from tests.golden.rewriting import FAR_TIME_MS, config_of
 from tests.reference.manifest import comparable
 from tests.support.every_kind import SETTINGS, SPEC, Case, assert_accepted, read_by_java
 from tests.support.java_store import JavaStore
+from tests.support.releases import NEW, with_release
 from tests.support.waiting import spin_until
 
 
@@ -58,6 +59,7 @@ BENCH = {
 }
 
 
+@with_release(NEW, fixture="java_store")
 def test_beside_a_java_writer_and_after_it_was_killed(
     java_store: JavaStore, tmp_path: Path
 ) -> None:
