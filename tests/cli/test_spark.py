@@ -236,16 +236,3 @@ def test_without_pyspark_the_extra_is_named(
     reply = run("spark", "count", small)
     assert reply.code == 2
     assert "rmqstore[spark]" in reply.err
-
-
-def test_a_process_of_its_own_starts_spark_and_prints_the_report_alone(
-    spawn: Callable[..., Any], small: Path
-) -> None:
-    process = spawn("spark", "count", small, "--master", "local[1]")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0
-    # Its workers may find their sockets closed at the end.
-    assert b"WARN" not in err
-    assert b"log level" not in err
-    assert out.decode().startswith("20 messages in 20 records")
-    assert out.count(b"\n") == 1

@@ -14,7 +14,7 @@ from rmqstore.spark.jvm import jar_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READ_EITHER_WAY = ("test_bad_input", "test_golden", "test_source")
+READ_EITHER_WAY = ("test_rows_in_spark", "test_source")
 """Tests of these modules that read by Spark run with the reader in the JVM and with Python's."""
 
 

@@ -60,3 +60,8 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 def read(path: str | Path, *, schema: StructType | None = None, **options: object) -> list[Row]:
     """Return the rows of a read of the stores at *path*."""
     return Read(path, schema=schema, **options).rows()
+
+
+def in_log_order(rows: list[Row]) -> list[Row]:
+    """Return rows sorted by the place of their message in the log."""
+    return sorted(rows, key=lambda row: (row["physicalOffset"], row["queueOffset"]))

@@ -9,7 +9,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,9 +21,6 @@ from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.spark.read import partitions
 from tests.spark.reading import Read, Row, read
 from tests.support.effort import rounds
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FILE_BYTES = 4096
 MESSAGES = 60
@@ -424,16 +421,3 @@ def test_error_rows_need_columns_that_may_be_null(written: Written) -> None:
     )
     with pytest.raises(ArgumentError, match="queueId"):
         read(written.root, schema=schema, onCorrupt="row")
-
-
-def test_damage_reaches_the_user_of_spark_by_name(written: Written, spark: SparkSession) -> None:
-    row = written.first_in(1)
-    written.damage(row["physicalOffset"] + MAGIC, b"\xff")
-    frame = spark.read.format("rmqstore").load(str(written.root))
-    with pytest.raises(Exception, match=f"{written.file(1).name}.*{row['physicalOffset']}"):
-        frame.count()
-    answer = spark.read.format("rmqstore").option("onCorrupt", "row").load(str(written.root))
-    counts = answer.selectExpr("count(*)", "count(error)", "sum(size)").first()
-    assert counts is not None
-    assert counts[:2] == (MESSAGES, 1)
-    assert counts[2] == sum(each["size"] for each in written.rows)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,12 +16,10 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 from rmqstore.compression import decompress
 from rmqstore.spark.read import partitions
 from rmqstore.spark.read.ranges import Partition
-from tests.golden import GoldenCases, every_case
+from tests.golden import NAMES, RELEASES, GoldenCases, every_case
 from tests.spark.golden_rows import comparable, expected_rows
-from tests.spark.reading import Read, Row, read, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.reading import Read, Row, in_log_order, read
+from tests.support.effort import is_long
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +51,36 @@ def kept_case(golden_cases: GoldenCases, tmp_path_factory: pytest.TempPathFactor
     return kept
 
 
-def _in_log_order(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row["physicalOffset"], row["queueOffset"]))
-
-
 def _spans(planned: Read) -> int:
     found: list[Partition] = [each.value for each in planned.partitions]
     return sum(len(partition.splits) for partition in found)
 
 
-@pytest.mark.parametrize(
+def _each_way(name: str, ways: Mapping[str, object]) -> pytest.MarkDecorator:
+    """Return a mark that gives a test every case with each value of *name*, by its id.
+
+    The same case of two releases differs little: they take turns, and `make soak` runs them all.
+    """
+    chosen = [
+        pytest.param(release, case, way, id=f"{release}-{case}-{key}")
+        for turn, release in enumerate(RELEASES)
+        for number, case in enumerate(NAMES)
+        for at, (key, way) in enumerate(ways.items())
+        if is_long() or (number + at) % len(RELEASES) == turn
+    ]
+    return pytest.mark.parametrize(("release", "case_name", name), chosen)
+
+
+@_each_way(
     "options",
-    [
-        pytest.param({"maxPartitionBytes": 1}, id="one-record-a-partition"),
-        pytest.param({"maxPartitionBytes": 1500}, id="a-few-records"),
-        pytest.param({"maxPartitionBytes": 40_000, "batchBytes": 3000}, id="parts-of-a-file"),
-        pytest.param({}, id="one-partition"),
-        pytest.param({"minPartitions": 7, "checkCrc": True}, id="seven-partitions"),
-    ],
+    {
+        "one-record-a-partition": {"maxPartitionBytes": 1},
+        "a-few-records": {"maxPartitionBytes": 1500},
+        "parts-of-a-file": {"maxPartitionBytes": 40_000, "batchBytes": 3000},
+        "one-partition": {},
+        "seven-partitions": {"minPartitions": 7, "checkCrc": True},
+    },
 )
-@every_case()
 def test_rows_are_those_of_the_manifest(
     release: str, case_name: str, options: dict[str, int], kept_case: KeptCase
 ) -> None:
@@ -89,8 +97,7 @@ def test_rows_are_those_of_the_manifest(
         assert len(planned.partitions) == 1
 
 
-@pytest.mark.parametrize("max_partition_bytes", [1, 20_000, 1 << 30])
-@every_case()
+@_each_way("max_partition_bytes", {"1": 1, "20000": 20_000, "all": 1 << 30})
 def test_a_topic_read_through_its_queues_is_the_topic_read_from_the_log(
     release: str,
     case_name: str,
@@ -132,7 +139,7 @@ def test_a_topic_read_through_its_queues_is_the_topic_read_from_the_log(
             split.units is None for each in from_log.partitions for split in each.value.splits
         )
 
-        assert _in_log_order([comparable(row) for row in through_queues.rows()]) == expected
+        assert in_log_order([comparable(row) for row in through_queues.rows()]) == expected
         assert [comparable(row) for row in from_log.rows()] == expected
 
 
@@ -170,18 +177,3 @@ def test_bodies_are_decompressed_on_request(
     assert [row["body"] for row in plain] == expected
     assert [row | {"body": b""} for row in plain] == [row | {"body": b""} for row in stored]
     assert [row["body"] for row in read(case.root, decompress=True, columns="body")] == expected
-
-
-@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
-def test_spark_gives_the_rows_of_the_manifest(
-    release: str, spark: SparkSession, kept_case: KeptCase
-) -> None:
-    names = ("plain", "batch", "ipv6", "transactions", "compressed", "topic-length")
-    cases = {name: kept_case(release, name) for name in names}
-    reader = spark.read.format("rmqstore").option("maxPartitionBytes", 60_000)
-    frame = reader.load([str(case.root) for case in cases.values()])
-    rows = rows_of(frame.toArrow())
-    for case in cases.values():
-        own = [row for row in rows if row["path"].startswith(f"{case.root}/")]
-        assert [comparable(row) for row in _in_log_order(own)] == case.rows
-    assert len(rows) == sum(len(case.rows) for case in cases.values())

@@ -26,6 +26,7 @@ from rmqstore.spark.jvm import jar_path
 from tests.golden import NAMES, GoldenCases
 from tests.spark.clocked import CLOCK_MS, write_clocked
 from tests.spark.reading import read, rows_of
+from tests.support.effort import rounds
 from tests.support.waiting import spin_until
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ CONDITIONS = st.lists(st.lists(ATOMS, min_size=1, max_size=2), min_size=1, max_s
 
 
 @settings(
-    max_examples=12,
+    max_examples=rounds(5, 12),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyarrow import fs
@@ -16,9 +15,6 @@ import rmqstore
 from rmqstore import NotFoundError
 from rmqstore.spark import files
 from tests.spark.reading import Read, Row, read
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FILE_BYTES = 16_384
 
@@ -126,13 +122,6 @@ def test_a_remote_file_is_read_in_few_ranges(
     monkeypatch.setattr(files.RangeFile, "read", counted)
     assert len(planned.rows()) == 200
     assert len(read_ranges) <= 2 * files_read
-
-
-def test_spark_reads_a_url(root: Path, spark: SparkSession) -> None:
-    frame = spark.read.format("rmqstore").option("topic", "rare").load(root.as_uri())
-    assert sorted(row.body for row in frame.select("body").collect()) == sorted(
-        row["body"] for row in read(root, topic="rare", columns="body")
-    )
 
 
 def test_a_store_without_queues_is_read_the_same_remotely(root: Path, tmp_path: Path) -> None:
