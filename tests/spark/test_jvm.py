@@ -193,7 +193,7 @@ CONDITIONS = st.lists(st.lists(ATOMS, min_size=1, max_size=2), min_size=1, max_s
 
 
 @settings(
-    max_examples=rounds(5, 12),
+    max_examples=rounds(5, 60),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
