@@ -121,12 +121,12 @@ SABOTAGE = {
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 84
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 88
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
         "was acknowledged as on all members",
-        318,
+        321,
     ),
     "a master stays registered when its lease has ended": Sabotage(
         ((brokers, "announced_id", lambda role, **_: role.registered_id if role.name else None),),
@@ -139,9 +139,10 @@ SABOTAGE = {
     "a send is acknowledged after the lease has ended": Sabotage(
         ((Lease, "is_held", lambda *_: True), (Lease, "end_ms", property(lambda _: None))),
         "is acknowledged by",
+        15,
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((brokers.Broker, "answered", _acknowledge_anyway),), "was acknowledged at offset", 18
+        ((brokers.Broker, "answered", _acknowledge_anyway),), "was acknowledged at offset", 21
     ),
 }
 

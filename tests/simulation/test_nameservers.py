@@ -12,6 +12,7 @@ from rmqstore.nameserver.routes import RouteTable
 from rmqstore.sim.nameserver_node import NameserverNode
 from rmqstore.sim.network import End
 from rmqstore.sim.world import World
+from tests.support.effort import rounds
 
 SEEDS = 40
 """Each sabotage is found in so many; most of them in fewer."""
@@ -55,7 +56,7 @@ def test_a_group_goes_the_same_way_without_nameservers(monkeypatch: pytest.Monke
 
 def test_what_nameservers_must_bear_happens_to_them() -> None:
     lives = refusals = 0
-    for seed in range(1, 25):
+    for seed in range(1, rounds(8, 25)):
         world = World(seed)
         assert world.run().is_sound, seed
         lives += sum(each.life - 1 for each in world.nameservers.nodes)
