@@ -93,7 +93,7 @@ def test_reader_never_gets_a_wrong_answer_and_verify_finds_what_it_lacks(
     part: str, small: SmallStore, tmp_path: Path
 ) -> None:
     root = small.copy(tmp_path / "store")
-    for flip in flips(small, part, step=97):
+    for flip in flips(small, part, step=193):
         path = root / flip.name
         path.write_bytes(flip.data)
         heard = listen(small, root, read_only=True)
@@ -110,7 +110,7 @@ def test_reader_never_gets_a_wrong_answer_and_verify_finds_what_it_lacks(
 def test_writer_refuses_with_the_place_or_goes_on_without_a_wrong_answer(
     abort: bool, part: str, small: SmallStore, tmp_path: Path
 ) -> None:
-    for flip in flips(small, part, step=67):
+    for flip in flips(small, part, step=139):
         root = small.copy(tmp_path / "store")
         (root / flip.name).write_bytes(flip.data)
         if abort:

@@ -72,7 +72,7 @@ def test_reader_never_gets_a_wrong_answer_and_verify_finds_what_it_lacks(
     part: str, small: SmallStore, tmp_path: Path
 ) -> None:
     root = small.copy(tmp_path / "store")
-    for cut in cuts(small, part, step=17):
+    for cut in cuts(small, part, step=31):
         path = root / cut.name
         path.write_bytes(cut.data)
         heard = listen(small, root, read_only=True)
@@ -90,7 +90,7 @@ def test_reader_never_gets_a_wrong_answer_and_verify_finds_what_it_lacks(
 def test_writer_refuses_or_goes_on_without_a_wrong_answer(
     abort: bool, part: str, small: SmallStore, tmp_path: Path
 ) -> None:
-    for cut in cuts(small, part, step=29):
+    for cut in cuts(small, part, step=53):
         root = small.copy(tmp_path / "store")
         (root / cut.name).write_bytes(cut.data)
         if abort:
@@ -118,7 +118,7 @@ def test_writer_refuses_or_goes_on_without_a_wrong_answer(
 def test_repair_brings_back_all_messages_but_those_that_lost_bytes(
     part: str, small: SmallStore, tmp_path: Path
 ) -> None:
-    for cut in cuts(small, part, step=53):
+    for cut in cuts(small, part, step=97):
         root = small.copy(tmp_path / "store")
         (root / cut.name).write_bytes(cut.data)
         try:
