@@ -21,6 +21,7 @@
 #include "base/event.h"
 #include "base/hook.h"
 #include "base/task.h"
+#include "base/for_each.h"
 #include "base/vfs.h"
 
 /* Formats. */

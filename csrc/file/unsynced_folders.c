@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/for_each.h"
+
 /* A new queue lists its folder and two above it, which other queues list as well. */
 #define RMQ_LAST_FOLDERS 3
 
@@ -99,19 +101,21 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int sync_each(char **paths, size_t count, struct rmq_vfs *vfs, struct rmq_error *err)
-{
-    assert(paths || count == 0);
+struct listed {
+    char **paths; /* sorted */
+    struct rmq_vfs *vfs;
+};
 
-    int status = RMQ_OK;
-    for (size_t i = 0; i < count && status == RMQ_OK; ++i) {
-        if (i > 0 && strcmp(paths[i], paths[i - 1]) == 0)
-            continue;
-        status = vfs->sync_directory(vfs, paths[i], err);
-        if (status == RMQ_NOT_FOUND)
-            status = RMQ_OK;
-    }
-    return status;
+static int sync_one(void *context, size_t item, struct rmq_error *err)
+{
+    const struct listed *listed = context;
+    assert(listed->paths);
+
+    char **path = listed->paths + item;
+    if (item > 0 && strcmp(path[0], path[-1]) == 0)
+        return RMQ_OK;
+    int status = listed->vfs->sync_directory(listed->vfs, *path, err);
+    return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
 int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_vfs *vfs,
@@ -129,7 +133,9 @@ int rmq_unsynced_folders_sync(struct rmq_unsynced_folders *folders, struct rmq_v
 
     if (count > 0)
         qsort(paths, count, sizeof *paths, compare_paths);
-    int status = sync_each(paths, count, vfs, err);
+    struct rmq_error own;
+    struct listed listed = {paths, vfs};
+    int status = rmq_for_each(count, sync_one, &listed, err ? err : &own);
     if (status != RMQ_OK)
         status = take_back(folders, paths, count, status, err);
     free_paths(paths, count);

@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/for_each.h"
+
 #define RMQ_FLUSH_PAGE 4096
 #define RMQ_CHECKPOINT_INTERVAL_MS 1000
+/* Queues whose syncs are shared out among threads at a time. */
+#define RMQ_QUEUES_TOGETHER 1024
 /* How long a writer that waits for the checkpoint waits before it requests it again. */
 #define RMQ_HURRY_MS 10
 
@@ -248,6 +252,35 @@ static void start_queues(struct rmq_flusher *flusher)
             rmq_queue_start_flush(queue);
 }
 
+static int flush_queue(void *queues, size_t item, struct rmq_error *err)
+{
+    struct rmq_queue **chosen = queues;
+    assert(chosen[item]);
+
+    return rmq_queue_flush(chosen[item], err);
+}
+
+/* Syncs each queue that has so many pages to write. */
+static int flush_each_queue(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
+{
+    assert(least_pages >= 0);
+
+    struct rmq_queue *chosen[RMQ_QUEUES_TOGETHER];
+    struct rmq_queue *queue = rmq_queue_table_first(flusher->queues);
+    int status = RMQ_OK;
+
+    while (queue && status == RMQ_OK) {
+        size_t count = 0;
+        for (; queue && count < RMQ_QUEUES_TOGETHER; queue = rmq_queue_table_next(queue)) {
+            int64_t dirty = rmq_queue_dirty(queue);
+            if (dirty > 0 && dirty / RMQ_FLUSH_PAGE >= least_pages)
+                chosen[count++] = queue;
+        }
+        status = rmq_for_each(count, flush_queue, chosen, err);
+    }
+    return status;
+}
+
 static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
 {
     assert(flusher->dispatcher && flusher->queues);
@@ -259,13 +292,8 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
     if (least_pages == 0)
         start_queues(flusher);
 
-    for (struct rmq_queue *queue = rmq_queue_table_first(flusher->queues);
-         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
-        int64_t dirty = rmq_queue_dirty(queue);
-        if (dirty > 0 && dirty / RMQ_FLUSH_PAGE >= least_pages)
-            status = rmq_queue_flush(queue, err);
-    }
-
+    if (status == RMQ_OK)
+        status = flush_each_queue(flusher, least_pages, err);
     if (least_pages > 0)
         return status;
     if (status == RMQ_OK)

@@ -222,6 +222,28 @@ def test_bytes_in_the_place_of_a_lost_tail_that_was_confirmed_are_not_shown(
     slave.close()
 
 
+@pytest.mark.parametrize("which", [1, 70, 110, 190])
+def test_failing_sync_of_one_of_many_queues_ends_the_writing(
+    which: int, core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    """100 files, then their folders; the log comes first."""
+    store = Calls(core, tmp_path, door.vfs, log_file_size=1 << 20)
+    for number in range(100):
+        last = store.put(body(1), queue_id=number)
+    store.wait_flushed(last.end_offset)
+    store.wait_dispatched(last.end_offset)
+
+    door.arm(SYNC if which <= 100 else DIRECTORY, which % 100, errno.EIO)
+    with pytest.raises(Failed):
+        store.flush()
+    door.disarm()
+    with pytest.raises(Failed, match="read-only after a failure"):
+        store.put(body(2))
+    with pytest.raises(Failed):
+        store.close()
+    assert checkpoint.decode((tmp_path / "checkpoint").read_bytes()).logics_physical_offset == 0
+
+
 @pytest.mark.parametrize("how", ["flush", "wait"])
 def test_failing_sync_turns_the_store_read_only_for_good(
     how: str, core: Any, door: FaultyDoor, tmp_path: Path

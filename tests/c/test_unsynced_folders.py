@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.c.store_calls import DIRECTORY, FaultyDoor
 from tests.support.disk_model import Effect, Kind, Recorder
+from tests.support.waiting import spin_until
 
 
 class Folders:
@@ -81,3 +85,64 @@ def test_failing_sync_of_a_folder_is_reported(folders: Folders, tmp_path: Path) 
         assert folders.error.os_errno == errno.EIO
     finally:
         lib.rmq_vfs_fault_free(vfs)
+
+
+# -- many of them
+
+
+MANY = 200
+
+
+def test_many_folders_are_synced_by_several_threads(
+    folders: Folders, door: FaultyDoor, tmp_path: Path
+) -> None:
+    for number in range(MANY):
+        path = tmp_path / f"{number}"
+        path.mkdir()
+        folders.add(path)
+
+    door.hold(DIRECTORY)
+    with ThreadPoolExecutor(1) as pool:
+        synced = pool.submit(folders.sync, door.vfs)
+        spin_until(lambda: door.held == 8, "all threads at work")
+        door.release()
+        assert synced.result() == folders.lib.RMQ_OK
+    assert door.count(DIRECTORY) == MANY
+
+
+@pytest.mark.parametrize("first", [0, 100, MANY - 1])
+def test_failing_sync_among_many_is_reported_and_all_are_listed_again(
+    first: int, folders: Folders, door: FaultyDoor, tmp_path: Path
+) -> None:
+    for number in range(MANY):
+        path = tmp_path / f"{number}"
+        path.mkdir()
+        folders.add(path)
+
+    door.arm(DIRECTORY, first, errno.EIO)
+    assert folders.sync(door.vfs) == folders.lib.RMQ_IO
+    assert first < door.count(DIRECTORY) <= min(MANY, first + 8)
+    door.disarm()
+    assert folders.sync(door.vfs) == folders.lib.RMQ_OK
+    assert door.count(DIRECTORY) == MANY
+
+
+def test_failure_counts_more_than_the_want_of_a_descriptor(
+    core: Any, folders: Folders, door: FaultyDoor, tmp_path: Path
+) -> None:
+    ffi, lib = core
+    both = threading.Barrier(8, timeout=60)
+
+    @ffi.callback("int(void *, size_t, struct rmq_error *)")
+    def work(context: Any, item: int, error: Any) -> int:
+        if item >= 8:
+            return int(lib.RMQ_OK)
+        number = both.wait()
+        error.status = lib.RMQ_IO
+        error.os_errno = errno.EIO if number == 3 else errno.EMFILE
+        return int(lib.RMQ_IO)
+
+    for _ in range(5):
+        error = ffi.new("struct rmq_error *")
+        assert lib.rmq_for_each(MANY, work, ffi.NULL, error) == lib.RMQ_IO
+        assert error.os_errno == errno.EIO

@@ -1,0 +1,25 @@
+/* for_each.h -- one piece of work for each of many items, by a few threads.
+ *
+ * For syncs: a file system commits together what several threads sync at the same time, so thousands
+ * of files take a fraction of the time that one thread needs.
+ */
+#ifndef RMQ_FOR_EACH_H
+#define RMQ_FOR_EACH_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* So many items are worth threads. */
+#define RMQ_ITEMS_WORTH_THREADS 64
+/* The caller is one of them. */
+#define RMQ_FOR_EACH_THREADS 8
+
+typedef int rmq_item_work(void *context, size_t item, struct rmq_error *err);
+
+/* Does the work for items 0 .. count - 1, each once, in no order where there are threads. Returns
+ * when all of it is over. The first failure ends it: no item is begun afterwards. Of several
+ * failures *err is the first one that is not for want of a descriptor, if there is one. */
+int rmq_for_each(size_t count, rmq_item_work *work, void *context, struct rmq_error *err);
+
+#endif
