@@ -350,19 +350,22 @@ class Verifier:
             root = self.folder / "state"
             materialise(state, root)
             recorder = Recorder(self.core, root)
-            seen, opened = self._open_twice(root, recorder)
+            seen, opened, effects = self._open_twice(root, recorder, is_read=again > 0)
             self.seen[key] = seen
             expected.check(seen)
             if again:
-                self._crash_again(state, recorder.effects(), opened, expected, seen, again)
+                self._crash_again(state, effects, opened, expected, seen, again)
         else:
             expected.check(seen)
 
     def _open(self, root: Path, recorder: Recorder) -> Driven:
         return Driven(self.core, root, recorder.vfs, **self.settings)
 
-    def _open_twice(self, root: Path, recorder: Recorder) -> tuple[Seen, int]:
-        """Return what a store shows and how many effects its opening had."""
+    def _open_twice(
+        self, root: Path, recorder: Recorder, *, is_read: bool
+    ) -> tuple[Seen, int, list[Effect]]:
+        """Return what a store shows, how many effects its opening had and, if *is_read*, the
+        effects until it was closed."""
         store = self._open(root, recorder)
         opened = recorder.mark()
 
@@ -372,7 +375,7 @@ class Verifier:
             closes = self.chance.random() < 0.5
             store.close() if closes else store.abandon()
 
-        recorder.effects()
+        effects = list(recorder.effects()) if is_read else []
         store = self._open(root, recorder)
 
         try:
@@ -388,7 +391,7 @@ class Verifier:
             store.close()
             recorder.free()
 
-        return seen, opened
+        return seen, opened, effects
 
     def _crash_again(
         self,

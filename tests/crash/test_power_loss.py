@@ -131,7 +131,7 @@ def bench(core: Any, folder: Path, tmp_path: Path, request: pytest.FixtureReques
 @pytest.mark.parametrize("first", LETTERS)
 def test_a_new_store_survives_power_loss_at_every_moment(first: str, bench: Bench) -> None:
     """Only the last step is cut short: what comes before it was, in a shorter workload."""
-    bench.run(first, states=64, again=0.1)
+    bench.run(first, states=rounds(24, 64), again=0.1)
     for length in range(1, rounds(1, 3) + 1):
         for steps in itertools.product(LETTERS, repeat=length):
             settings = bench.chance.choice(KINDS)
@@ -203,7 +203,7 @@ def test_files_of_many_pages_survive_power_loss(number: int, bench: Bench) -> No
 def test_power_loss_costs_nothing_durable_with(
     steps: str, settings: dict[str, Any], bench: Bench
 ) -> None:
-    bench.run(steps, states=24, again=0.15, **settings)
+    bench.run(steps, states=rounds(12, 24), again=0.15, **settings)
 
 
 def test_keys_of_the_last_record_are_entered_once_however_often_a_store_is_opened(

@@ -62,6 +62,7 @@ class Recorder:
     def __init__(self, core: Any, root: Path) -> None:
         self.ffi, self.lib = core
         self.root = root
+        self._root = str(root)
         self.vfs = self.lib.rmq_vfs_record_new(self.lib.rmq_vfs_posix())
         self._effects: list[Effect] = []
 
@@ -100,8 +101,11 @@ class Recorder:
     def _relative(self, path: Any) -> str:
         if not path:
             return ""
-        relative = Path(self.ffi.string(path).decode()).relative_to(self.root)
-        return "" if relative == Path() else str(relative)
+        name = self.ffi.string(path).decode()
+        if name == self._root:
+            return ""
+        assert name.startswith(self._root + "/"), name
+        return name[len(self._root) + 1 :]
 
 
 @dataclass(slots=True)
