@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import os
 import re
 import signal
@@ -28,6 +30,7 @@ FOLDERS = (
 )
 
 TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 USES_SPARK = re.compile(r'\bspark: SparkSession|usefixtures\("spark"\)')
 
 # The first example of a run pays for cold caches, and the machines that run this differ.
@@ -44,15 +47,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import another part of the tests first.
+
+    Pytest compiles a test file anew where it has no compiled form of it, which takes most of the
+    time of a collection. Workers that begin at different files share that work, because each finds
+    the files that others have compiled.
+    """
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    folders = [session.config.invocation_params.dir / each for each in session.config.args]
+    files = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
+    first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+    for path in (*files[first:], *files[:first]):
+        # The collection imports the file again, and reports why it cannot.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with the name of its folder, and put the costly files first."""
     for item in items:
-        item.add_marker(item.path.relative_to(TESTS).parts[0])
+        item.add_marker(_folder(item.path))
     items.sort(key=lambda item: _turn(item.path))
 
 
+@functools.cache
 def _turn(path: Path) -> tuple[bool, int]:
-    return not _uses_spark(path), FOLDERS.index(path.relative_to(TESTS).parts[0])
+    return not _uses_spark(path), FOLDERS.index(_folder(path))
+
+
+@functools.cache
+def _folder(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
 
 
 @functools.cache

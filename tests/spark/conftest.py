@@ -42,8 +42,9 @@ def reader(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark says of each pandas from 3.0 on that it may not work; here it is put to the test."""
+    folder = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == folder:
             item.add_marker(
                 pytest.mark.filterwarnings(
                     "ignore:PySpark does not yet fully support pandas:FutureWarning"
