@@ -50,7 +50,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection(session: pytest.Session) -> None:
     """Let each worker import another part of the tests first.
 
-    Pytest compiles a test file anew where it has no compiled form of it, which takes most of the
+    Pytest compiles each test file that has no compiled form yet, which takes most of the
     time of a collection. Workers that begin at different files share that work, because each finds
     the files that others have compiled.
     """
