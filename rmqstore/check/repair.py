@@ -30,6 +30,7 @@ from rmqstore import store as store_module
 from rmqstore.check import Kind, Level, Report, verify
 from rmqstore.check.log import LogFiles, Progress, file_size_of
 from rmqstore.config import StoreConfig
+from rmqstore.config.store_config import BATCH_UNIT_BYTES
 from rmqstore.errors import (
     DiskError,
     NotFoundError,
@@ -53,7 +54,6 @@ _BLANK = struct.Struct(">II")
 _BLANK_MAGIC = 0xCBD43194
 _CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_SIZE = 4096
-_BATCH_UNIT_SIZE = 46
 _COPY_BYTES = 1 << 20
 _HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
@@ -550,7 +550,7 @@ def _open_once(plan: Plan) -> Recovery:
         sizes |= {
             "consume_queue_file_size_bytes": report.queue_file_size,
             "batch_consume_queue_file_size_bytes": (
-                batch_size if batch_size and batch_size % _BATCH_UNIT_SIZE == 0 else None
+                batch_size if batch_size and batch_size % BATCH_UNIT_BYTES == 0 else None
             ),
             "consume_queue_ext_file_size_bytes": report.extension_file_size,
             "enable_consume_queue_ext": True if facts.ext_file_size else None,

@@ -28,13 +28,15 @@ from rmqstore.config.options import (
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.errors import ConfigError
 
-__all__ = ["Compatibility", "StoreConfig"]
+__all__ = ["BATCH_UNIT_BYTES", "Compatibility", "StoreConfig"]
 
 Compatibility = Literal["auto", "5.3", "5.5"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _CONSUME_QUEUE_UNIT_BYTES = 20
+BATCH_UNIT_BYTES = 46
+"""Size of one entry of a batch consume queue."""
 _INDEX_HEADER_BYTES = 40
 _INDEX_SLOT_BYTES = 4
 _INDEX_ENTRY_BYTES = 20
@@ -137,8 +139,8 @@ class StoreConfig:
         "mapperFileSizeBatchConsumeQueue",
         13_800_000,
         "bytes",
-        low=46,
-        help="size of a batch consume queue file",
+        low=BATCH_UNIT_BYTES,
+        help="size of a batch consume queue file, a multiple of 46",
         effect="new files",
     )
     enable_consume_queue_ext: bool = option(
@@ -491,6 +493,13 @@ def _cross_violations(config: StoreConfig) -> list[str]:
         wrong("delete_at_hours", "has an hour outside 0..23; give hours of the day")
     if not config.delay_levels_ms or any(ms <= 0 or ms % 1000 for ms in config.delay_levels_ms):
         wrong("delay_levels_ms", "is wrong; give at least one level, each of whole seconds above 0")
+    units, rest = divmod(config.batch_consume_queue_file_size_bytes, BATCH_UNIT_BYTES)
+    if rest:
+        wrong(
+            "batch_consume_queue_file_size_bytes",
+            f"bytes are not whole units of {BATCH_UNIT_BYTES} bytes; use "
+            f"{units * BATCH_UNIT_BYTES or BATCH_UNIT_BYTES}",
+        )
     writable = set(config.commit_log_paths) - set(config.commit_log_read_only_paths)
     if config.commit_log_paths and not writable:
         violations.append(

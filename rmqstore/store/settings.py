@@ -14,6 +14,7 @@ from typing import Any
 
 from rmqstore import arguments
 from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
+from rmqstore.config.store_config import BATCH_UNIT_BYTES
 from rmqstore.errors import ArgumentError, disk_errors
 from rmqstore.message import Durability
 from rmqstore.regular_file import open_regular
@@ -142,10 +143,13 @@ def configure(
 
 def adapt(config: StoreConfig, facts: Directory, named: Iterable[str]) -> StoreConfig:
     """Return *config* with the settings that the files of a store show, except *named* fields."""
+    batch_size = facts.batch_consume_queue_file_size
+    if batch_size is not None and batch_size % BATCH_UNIT_BYTES:
+        batch_size = None  # of a truncated file
     found = {
         "commit_log_file_size_bytes": facts.commit_log_file_size,
         "consume_queue_file_size_bytes": facts.consume_queue_file_size,
-        "batch_consume_queue_file_size_bytes": facts.batch_consume_queue_file_size,
+        "batch_consume_queue_file_size_bytes": batch_size,
         "consume_queue_ext_file_size_bytes": facts.ext_file_size,
         "enable_consume_queue_ext": True if facts.ext_file_size else None,
         "index_slot_count": facts.index_slot_count,

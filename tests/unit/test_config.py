@@ -162,6 +162,13 @@ def test_mistakes_in_all_parts_come_in_one_error() -> None:
     )
 
 
+def test_a_batch_queue_file_holds_whole_units() -> None:
+    assert violations_of("mapperFileSizeBatchConsumeQueue=938") == (
+        "mapperFileSizeBatchConsumeQueue (batch_consume_queue_file_size_bytes): 938 bytes are not "
+        "whole units of 46 bytes; use 920",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -231,6 +238,7 @@ def test_every_setting_round_trips_through_properties() -> None:
             changed[name] = not about.default
         elif type(about.default) is int:
             changed[name] = about.default + 1 if about.default != about.high else about.default - 1
+    changed["batch_consume_queue_file_size_bytes"] = 46
 
     config = Configuration().replace(
         **changed,
