@@ -315,6 +315,7 @@ def test_a_put_needs_what_the_file_says(
 # -- all keys
 
 CHANGED: dict[str, Any] = {
+    "batch_consume_queue_file_size_bytes": 46,
     "compatibility": "5.3",
     "commit_log_paths": ("/a",),
     "commit_log_read_only_paths": ("/a",),

@@ -52,7 +52,7 @@ class PowerLoss:
     name: str
 
     def show(self, path: Path) -> None:
-        lose_power(self.name, library.load(), path, states_each=3)
+        lose_power(self.name, library.load(), path, states_each=12)
 
 
 @dataclass(frozen=True)
