@@ -117,8 +117,8 @@ $(VENV)/peers: $(VENV)/installed
 $(VENV)/packages: | $(VENV)/installed
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 		{ timeout 300 sh -c 'export DEBIAN_FRONTEND=noninteractive; \
-		apt-get -qq install -y $(PACKAGES) || { apt-get -qq update; \
-		for one in $(PACKAGES); do apt-get -qq install -y $$one; done; }' \
+		apt-get -qq -o DPkg::Lock::Timeout=120 install -y $(PACKAGES) || { apt-get -qq -o DPkg::Lock::Timeout=120 update; \
+		for one in $(PACKAGES); do apt-get -qq -o DPkg::Lock::Timeout=120 install -y $$one; done; }' \
 		>$(VENV)/packages.log 2>&1; dpkg -s $(PACKAGES) >/dev/null 2>&1; }; } || \
 		echo "not all installed, so what needs them is left out: $(PACKAGES) (apt-get install, as root)"
 	touch $@

@@ -461,8 +461,9 @@ class Checker:
         log = replica.log
         if replica.number in self._rotten:
             # The records end at the bit that turned, after this one was acknowledged.
-            size = len(promise.data)
-            is_held = self._losses.read(log, promise.start, size) == promise.data
+            begin, size = promise.start, len(promise.data)
+            is_there = log.start_offset <= begin and begin + size <= log.end_offset
+            is_held = is_there and self._losses.read(log, begin, size) == promise.data
         else:
             is_held = self._held_end(replica) >= promise.end and promise.is_in(log, self._losses)
         return is_held and self._has_stored(replica, master.epoch)
