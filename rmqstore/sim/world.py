@@ -32,6 +32,8 @@ _LOOK_MS = 100
 _RETRY_MS = 200
 _UNRELATED = ("no epoch in common", "no common point is a record's beginning")
 """Reasons of a slave whose log has nothing in common with its master's."""
+_NO_SUCH_BYTE = "its log ends before byte"
+"""The reason of a slave of the classic protocol that its master serves nothing."""
 _OPERATE_MS = 3000
 
 
@@ -422,6 +424,9 @@ class World:
             has_halted = node.halt_reason is not None
             if self.checker.has_parted(replica, master):
                 has_halted |= any(each in node.reason for each in _UNRELATED)
+                # No byte is there to compare, so the slave asks for as long as the master is short.
+                is_behind = replica.log.start_offset > master.log.end_offset
+                has_halted |= is_behind and _NO_SUCH_BYTE in node.reason
             elif not self.checker.has_excuse:
                 continue
             if has_halted:

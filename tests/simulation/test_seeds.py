@@ -29,6 +29,7 @@ FAILED = (
     62977,
     64510,
     67579,
+    70165,
 )
 """Seeds that failed once."""
 
