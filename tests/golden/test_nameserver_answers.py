@@ -64,18 +64,19 @@ def register_again(host: FakeHost, exchange: Exchange, *topics: TopicConfig) -> 
     assert answer.code == ResponseCode.SUCCESS
 
 
-def test_session_plain_binary() -> None:
+@pytest.mark.parametrize("session", ["controller", "plain-binary"])
+def test_session_with_clients(session: str) -> None:
     host = FakeHost()
-    play(host, recorded("plain-binary", 103, 0), connection=MASTER)
-    play(host, recorded("plain-binary", 106, 0))
-    play(host, recorded("plain-binary", 103, 2), connection=SLAVE)
-    register_again(host, recorded("plain-binary", 103, 0), TopicConfig("PeerTopic", 2, 2, 6))
+    play(host, recorded(session, 103, 0), connection=MASTER)
+    play(host, recorded(session, 106, 0))
+    play(host, recorded(session, 103, 2), connection=SLAVE)
+    register_again(host, recorded(session, 103, 0), TopicConfig("PeerTopic", 2, 2, 6))
     for number in (0, 2, 4):
-        play(host, recorded("plain-binary", 105, number))
+        play(host, recorded(session, 105, number))
 
-    topics = recorded("plain-binary", 206, 0)
+    topics = recorded(session, 206, 0)
     names = fastjson.loads(frame_of(topics.response).body)["topicList"]
-    register_again(host, recorded("plain-binary", 103, 0), *(TopicConfig(name) for name in names))
+    register_again(host, recorded(session, 103, 0), *(TopicConfig(name) for name in names))
     answer = asyncio.run(host.answer(frame_of(topics.request)))
     assert set(fastjson.loads(answer.body)["topicList"]) == set(names)
 
