@@ -86,6 +86,11 @@ class Group:
         """Return the member at *address*."""
         return next((each for each in self.members.values() if each.address == address), None)
 
+    def in_other_cluster(self, cluster: str, address: str) -> Member | None:
+        """Return a member that is neither in *cluster* nor at *address*."""
+        others = (each for each in self.members.values() if each.address != address)
+        return next((each for each in others if each.cluster != cluster), None)
+
     def data(self, *, with_acting_master: bool = False) -> BrokerData:
         """Return the group as routes show it.
 

@@ -326,6 +326,15 @@ class RouteTable:
         group = self._members.groups.get(name)
         held = group.members.get(broker_id) if group else None
         version = table.version
+        stranger = (
+            group.in_other_cluster(registration.cluster, registration.address) if group else None
+        )
+        if stranger is not None:
+            return Refused(
+                f"register broker failed: the name {name} of a broker in cluster "
+                f"{registration.cluster} is in use by cluster {stranger.cluster} at "
+                f"{stranger.address}; choose another name"
+            )
         if held is None:
             # One topic is a change, which must not precede the whole table.
             if len(table.topics) == 1:

@@ -58,6 +58,9 @@ class ReferenceRoutes:
 
     def is_refused(self, header: Registration, table: TopicTable, connection: int) -> bool:
         held = [broker for broker in self.brokers if broker.key == (header.name, header.broker_id)]
+        others = [each for each in self.group(header.name) if each.header.address != header.address]
+        if any(each.header.cluster != header.cluster for each in others):
+            return True
         if not held and len(table.topics) == 1:
             return True
         for broker in held:

@@ -98,7 +98,29 @@ def test_a_fenced_master_learns_that_it_is_refused_and_keeps_its_former_place() 
     assert brokers.table.version("broker-a", B) == DataVersion(1, 3, 1)
 
 
-# -- Two brokers with one name and id.
+# -- Two brokers with one name and id, and two clusters with one name.
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+def test_a_broker_name_that_another_cluster_uses_is_refused(broker_id: int) -> None:
+    """A Java nameserver shows the brokers of both as one group."""
+    brokers = Brokers()
+    brokers.register(0, A, connection=1)
+    answer = brokers.register(broker_id, B, connection=2, cluster="west")
+    assert isinstance(answer, Refused)
+    assert f"is in use by cluster east at {A}" in answer.reason
+    assert brokers.addresses() == {0: A}
+    assert dict(brokers.table.cluster_info().clusters) == {"east": ["broker-a"]}
+
+
+def test_a_group_moves_to_another_cluster_with_its_master() -> None:
+    brokers = Brokers()
+    brokers.register(0, A, connection=1)
+    for _ in range(2):
+        brokers.register(0, A, connection=2, cluster="west")
+        brokers.register(1, B, connection=3, cluster="west")
+    assert dict(brokers.table.cluster_info().clusters) == {"west": ["broker-a"]}
+    assert brokers.addresses() == {0: A, 1: B}
 
 
 @pytest.mark.parametrize("state", [5, 6])

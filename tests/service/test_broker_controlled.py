@@ -24,12 +24,14 @@ from rmqstore.message import Durability
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.epochs import EpochCache
+from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.fastjson import loads
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import TopicConfig
 from tests.support.broker_group import Group, bodies, controller_of, group_of, put, takes_puts
 from tests.support.loops import on_loop
+from tests.support.sends import send_request
 from tests.support.waiting import WAIT_S, until
 
 
@@ -189,6 +191,12 @@ async def test_brokers_wait_for_controllers_that_start_later(tmp_path: Path) -> 
         assert broker.role.name is None
         with pytest.raises(StoreError):
             await put(broker, "no")
+        async with RemotingClient() as client:
+            queue = {"topic": "orders", "queueId": "0"}
+            asked = Frame.request(RequestCode.GET_MAX_OFFSET, queue)
+            for request in (send_request("orders", b"no"), asked):
+                refused = await client.call(broker.address, request, WAIT_S)
+                assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         async with controller_of(tmp_path / "controller", port):
             await group.master()
             await put(broker, "one")

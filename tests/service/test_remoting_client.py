@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,28 @@ async def test_a_host_name_is_resolved() -> None:
         answer = await client.call(
             ("localhost", server.address[1]), Frame.request(ECHO, body=b"x"), timeout=WAIT_S
         )
+        assert answer.body == b"x"
+
+
+@on_loop
+async def test_a_name_that_did_not_resolve_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    failures = [socket.gaierror(socket.EAI_AGAIN, "try again")]
+    look_up = loop.getaddrinfo
+
+    async def fails_at_first(host: str, port: int, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await look_up("127.0.0.1", port, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", fails_at_first)
+    async with serve() as server, RemotingClient() as client:
+        place = f"controller.invalid:{server.address[1]}"
+        with pytest.raises(RemotingConnectError, match="try again"):
+            await client.call(place, Frame.request(ECHO), timeout=WAIT_S)
+        answer = await client.call(place, Frame.request(ECHO, body=b"x"), timeout=WAIT_S)
         assert answer.body == b"x"
 
 

@@ -79,6 +79,8 @@ def test_epochs_end_where_the_next_one_begins_and_with_the_log() -> None:
         b'{"replicasInfoTable":[]}',
         b'{"replicasInfoTable":{"b":{"inSyncReplicas":[7]}}}',
         b'{"replicasInfoTable":{"b":{"masterEpoch":"x"}}}',
+        b'{"replicasInfoTable":{"b":{"masterEpoch":2147483648}}}',
+        b'{"replicasInfoTable":{"b":{"inSyncReplicas":[{"brokerId":9223372036854775808}]}}}',
         b'{"replicasInfoTable":{"b":{"waitsFor":[%b0]}}}' % (b"0," * 1000),
     ],
 )

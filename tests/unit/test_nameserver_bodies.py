@@ -171,6 +171,7 @@ def test_a_body_that_inflates_without_end_is_refused() -> None:
         struct.pack(">i2si", 2, b"{}", 1 << 30),
         struct.pack(">i2sii5s", 2, b"{}", 1, 5, b"T 1 1"),
         struct.pack(">i2sii4s", 2, b"{}", 1, 4, b"\xff\xff\xff\xff"),
+        struct.pack(">i2sii25s", 2, b"{}", 1, 25, b"T 4 2147483648 6 SINGLE_T"),
         struct.pack(">i2s", 2, b"[]"),
     ],
 )
@@ -202,8 +203,35 @@ def test_bodies_of_another_shape_are_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[]", b'{"brokerDatas":[{"brokerAddrs":{"a":"b"}}]}', b'{"queueDatas":[{"perm":"x"}]}'],
+    [
+        *(b"[]", b'{"brokerDatas":[{"brokerAddrs":{"a":"b"}}]}', b'{"queueDatas":[{"perm":"x"}]}'),
+        b'{"brokerDatas":[{"brokerAddrs":{"9223372036854775808":"b"}}]}',
+        b'{"queueDatas":[{"perm":2147483648}]}',
+    ],
 )
 def test_routes_of_another_shape_are_refused(body: bytes) -> None:
     with pytest.raises(RemotingFrameError):
         TopicRoute.decode(body)
+
+
+@pytest.mark.parametrize(
+    ("field", "high"),
+    [
+        *(("perm", 2**31 - 1), ("readQueueNums", 2**31 - 1), ("writeQueueNums", 2**31 - 1)),
+        *(("topicSysFlag", 2**31 - 1), ("counter", 2**63 - 1), ("stateVersion", 2**63 - 1)),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_beyond_the_range_of_their_type_are_refused(
+    field: str, high: int, sign: int
+) -> None:
+    table = {"dataVersion": {field: 0}, "topicConfigTable": {"T": {field: 0}, "U": {}}}
+    body = fastjson.dumps({"topicConfigSerializeWrapper": table})
+    last = high if sign > 0 else -high - 1
+    for value, text in ((last, f"{last}"), (last, f'"{last}"')):
+        given = body.replace(b'"%s":0' % field.encode(), f'"{field}":{text}'.encode())
+        found = RegisterBrokerBody.decode(given, compressed=False, version=479).table
+        assert str(value) in str(found.to_json())
+    beyond = body.replace(b'"%s":0' % field.encode(), f'"{field}":{last + sign}'.encode())
+    with pytest.raises(RemotingFrameError, match=rf"{field}: .* bits; send a smaller one"):
+        RegisterBrokerBody.decode(beyond, compressed=False, version=479)

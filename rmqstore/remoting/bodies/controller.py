@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rmqstore.arguments import INT32_MAX
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
@@ -50,7 +51,10 @@ class SyncStateSetBody:
     def decode(cls, data: bytes) -> SyncStateSetBody:
         """Return the set that a body holds. Raises RemotingFrameError."""
         fields = object_of(fastjson.loads(data or b"null"), "the body")
-        return cls(_ids_at(fields, "syncStateSet"), integer_at(fields, "syncStateSetEpoch", 0))
+        return cls(
+            _ids_at(fields, "syncStateSet"),
+            integer_at(fields, "syncStateSetEpoch", 0, high=INT32_MAX),
+        )
 
     def encode(self) -> bytes:
         """Return the body."""
@@ -107,8 +111,8 @@ class ReplicasInfo:
             broker_name=broker_name,
             master_id=None if master_id < 0 else master_id,
             master_address=text_at(fields, "masterAddress"),
-            master_epoch=integer_at(fields, "masterEpoch", 0),
-            set_epoch=integer_at(fields, "syncStateSetEpoch", 0),
+            master_epoch=integer_at(fields, "masterEpoch", 0, high=INT32_MAX),
+            set_epoch=integer_at(fields, "syncStateSetEpoch", 0, high=INT32_MAX),
             in_sync=replicas("inSyncReplicas"),
             not_in_sync=replicas("notInSyncReplicas"),
             waits_for=_ids_at(fields, "waitsFor"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqstore.errors import RemotingFrameError
+from rmqstore.arguments import INT32_MAX
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.values import (
     boolean_at,
@@ -56,14 +56,10 @@ def format_addresses(addresses: Mapping[int, str], *, standard: bool = False) ->
 
 def addresses_of(value: object, name: str) -> dict[int, str]:
     """Return a map of addresses by broker id. Raises RemotingFrameError for another shape."""
-    addresses: dict[int, str] = {}
-    for key, address in object_of(value, name).items():
-        try:
-            addresses[int(key)] = str(address)
-        except ValueError:
-            reason = f"{name}: {key!r} is not a broker id; send an integer"
-            raise RemotingFrameError(reason) from None
-    return addresses
+    return {
+        integer_at({name: key}, name, 0): str(address)
+        for key, address in object_of(value, name).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +83,10 @@ class QueueData:
         fields = object_of(value, "queueDatas")
         return cls(
             text_at(fields, "brokerName"),
-            integer_at(fields, "readQueueNums", 0),
-            integer_at(fields, "writeQueueNums", 0),
-            integer_at(fields, "perm", 0),
-            integer_at(fields, "topicSysFlag", 0),
+            integer_at(fields, "readQueueNums", 0, high=INT32_MAX),
+            integer_at(fields, "writeQueueNums", 0, high=INT32_MAX),
+            integer_at(fields, "perm", 0, high=INT32_MAX),
+            integer_at(fields, "topicSysFlag", 0, high=INT32_MAX),
         )
 
     def encode(self, *, standard: bool) -> bytes:

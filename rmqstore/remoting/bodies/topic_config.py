@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.arguments import INT32_MAX, shown
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -46,10 +47,10 @@ class TopicConfig:
         fields = object_of(value, "topicConfigTable")
         return cls(
             text_at(fields, "topicName", name),
-            integer_at(fields, "readQueueNums", _QUEUES),
-            integer_at(fields, "writeQueueNums", _QUEUES),
-            integer_at(fields, "perm", _READ_AND_WRITE),
-            integer_at(fields, "topicSysFlag", 0),
+            integer_at(fields, "readQueueNums", _QUEUES, high=INT32_MAX),
+            integer_at(fields, "writeQueueNums", _QUEUES, high=INT32_MAX),
+            integer_at(fields, "perm", _READ_AND_WRITE, high=INT32_MAX),
+            integer_at(fields, "topicSysFlag", 0, high=INT32_MAX),
             text_at(fields, "topicFilterType", _FILTER),
             boolean_at(fields, "order"),
             object_of(fields.get("attributes"), "attributes"),
@@ -72,12 +73,15 @@ class TopicConfig:
     def from_text(cls, text: str) -> TopicConfig:
         """Return the topic of the text form. Raises RemotingFrameError for another text."""
         parts = text.split(" ", 5)
+        numbers = dict(zip(("readQueues", "writeQueues", "perm"), parts[1:4], strict=False))
         try:
-            read_queues, write_queues, perm = map(int, parts[1:4])
+            read_queues, write_queues, perm = (
+                integer_at(numbers, each, 0, high=INT32_MAX) for each in numbers
+            )
             name, filter_type = parts[0], parts[4]
         except (IndexError, ValueError):
             raise RemotingFrameError(
-                f"topic {text!r} is not of the form "
+                f"topic {shown(text)} is not of the form "
                 "'name readQueues writeQueues perm filterType attributes'; send that form"
             ) from None
         attributes = fastjson.loads(parts[5]) if len(parts) > 5 else None

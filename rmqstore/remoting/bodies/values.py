@@ -6,10 +6,11 @@ A value of another shape raises RemotingFrameError with the name of the field.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from rmqstore.arguments import shown
+from rmqstore.arguments import INT64_MAX, shown
 from rmqstore.errors import RemotingFrameError
 
 __all__ = ["boolean_at", "integer_at", "list_of", "object_of", "text_at", "texts_of"]
@@ -42,19 +43,24 @@ def texts_of(value: object, name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def integer_at(fields: Mapping[str, Any], key: str, default: int) -> int:
-    """Return the integer at *key*, *default* where it is missing or null."""
+def integer_at(fields: Mapping[str, Any], key: str, default: int, *, high: int = INT64_MAX) -> int:
+    """Return the integer at *key*, *default* where it is missing or null.
+
+    *high* is the largest value of its type in Java, by default of a `long`.
+    """
     value = fields.get(key)
     if value is None:
         return default
-    if type(value) is int:
-        return value
-    try:
-        if isinstance(value, str):
-            return int(value)
-    except ValueError:
-        pass
-    raise RemotingFrameError(f"{key}: {shown(value)} is not an integer; send one")
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = int(value)
+    if type(value) is not int:
+        raise RemotingFrameError(f"{key}: {shown(value)} is not an integer; send one")
+    if not -high - 1 <= value <= high:
+        raise RemotingFrameError(
+            f"{key}: {shown(value)} has more than {high.bit_length() + 1} bits; send a smaller one"
+        )
+    return value
 
 
 def text_at(fields: Mapping[str, Any], key: str, default: str = "") -> str:
