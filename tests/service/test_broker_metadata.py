@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
 from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerRole
-from rmqstore.errors import RemotingFrameError, RequestRefused
+from rmqstore.errors import DiskError, RemotingFrameError, RequestRefused
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import (
@@ -176,6 +177,30 @@ async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: 
         assert (spread[0].held, spread[0].members, spread[0].remark) == (2, 2, None)
         # Durable on the slave, too.
         assert TopicTable.load(tmp_path / "slave").topics["T"] == TopicConfig("T")
+
+
+@on_loop
+async def test_change_that_a_slave_took_and_could_not_save_is_saved_before_it_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with master_and_slave(tmp_path) as (master, _):
+        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+
+        async def is_reported(topic: str) -> bool:
+            return not (await master.metadata.change_topic(TopicConfig(topic))).missing
+
+        await until(lambda: is_reported("T"), "the slave reports")
+        save, refusals = TopicTable.save, [errno.ENOSPC]
+
+        def save_later(table: TopicTable, root: Path, **options: bool) -> None:
+            if root == tmp_path / "slave" and refusals:
+                raise DiskError(refusals.pop(), "no room")
+            save(table, root, **options)
+
+        monkeypatch.setattr(TopicTable, "save", save_later)
+        await until(lambda: is_reported("U"), "the slave reports")
+        assert not refusals
+        assert "U" in TopicTable.load(tmp_path / "slave").topics
 
 
 @on_loop

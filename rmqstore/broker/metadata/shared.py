@@ -92,6 +92,9 @@ class SharedTables(ABC):
         """The epoch that this broker is master of, 0 without a controller."""
         self._admitted: frozenset[int] | None = None
         """Brokers that may join the sync-state set because they hold all changes."""
+        self._unsaved: set[str] = set()
+        """Tables that were taken from a master and are not saved: the disk was full, or the master
+        was replaced meanwhile."""
 
     @property
     def offsets(self) -> Offsets:
@@ -366,12 +369,15 @@ class SharedTables(ABC):
         return ChangesResponseHeader(changes_id=self._changes_id, number=number), b""
 
     async def save_taken(self, names: Collection[str]) -> None:
-        """Save tables that were taken from a master. Raises DiskError."""
+        """Save tables that were taken from a master, those of earlier calls too. Raises
+        DiskError."""
         by_table = {"forbidden": "group"}
+        # Offsets may be as old as their last regular save on a master, too.
+        self._unsaved |= {by_table.get(name, name) for name in names} - {"offset", "delay"}
         for topic in self.tables.topics.values() if "topic" in names else ():
             self._declare_queues(topic)
-        files = {by_table.get(name, name) for name in names}
-        # Offsets may be as old as their last regular save on a master, too.
-        await self._save(*sorted(files - {"offset", "delay"}))
+        files = sorted(self._unsaved)
+        await self._save(*files)
+        self._unsaved.difference_update(files)
         if "topic" in names:
             self._broker.registration_due()
