@@ -59,9 +59,11 @@ class ControllerMetrics:
         is_leader: bool,
         term: int,
         task_failures: int,
+        disk_bytes: int | None,
         now_ms: int,
     ) -> Iterator[Family]:
-        """Yield every metric; *node* holds the labels of all metrics."""
+        """Yield every metric; *node* holds the labels of all metrics, *disk_bytes* the size of the
+        log's directory if it has one."""
         role = _LEADER if is_leader else _FOLLOWER
         yield gauge("role", "Role of this node: 3 leads, 2 follows.", [(node, role)])
         yield gauge("rmqstore_term", "Term of the log.", [(node, term)])
@@ -69,6 +71,11 @@ class ControllerMetrics:
             "rmqstore_task_failures_total",
             "Tasks that ended with an error.",
             [(node, task_failures)],
+        )
+        yield gauge(
+            "dledger_disk_usage",
+            "Bytes of the files of the log.",
+            [] if disk_bytes is None else [(node, disk_bytes)],
         )
         yield from self._groups(node, groups, liveness, waiting, now_ms)
         yield counter(

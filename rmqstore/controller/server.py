@@ -9,6 +9,7 @@ Any number of controllers may run on one loop, each with a directory of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import time
@@ -154,6 +155,7 @@ class Controller:
             is_leader=status.is_leader,
             term=status.term,
             task_failures=len(status.task_failures),
+            disk_bytes=None if self.config.etcd_endpoints else _size_of(self.config.store_path),
             now_ms=self.now_ms(),
         )
 
@@ -461,3 +463,14 @@ def _make_engine(config: ControllerConfig) -> Engine:
             founds=not config.raft_join,
         )
     return OwnFileEngine(config.store_path, node_id=config.self_id)
+
+
+def _size_of(directory: str) -> int:
+    """Returns the bytes of all files below *directory*."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            # The engine may remove a file meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(folder, name).stat().st_size
+    return total

@@ -25,6 +25,10 @@ from tests.support.waiting import WAIT_S
 GROUP = {"clusterName": "c", "brokerName": "b"}
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
 @pytest.fixture
 def _exporter() -> None:
     pytest.importorskip("prometheus_client", reason="needs the extra metrics")
@@ -93,6 +97,8 @@ async def test_a_controller_counts_requests_elections_and_groups_that_wait(tmp_p
         beats = {"request_type": "controller_broker_heartbeat"}
         assert value_of(text, "request_total", **beats) == 1
         assert value_of(text, "dledger_op_total", dLedger_operation_status="success") >= 2
+        files = [each for each in (tmp_path / "log").rglob("*") if each.is_file()]
+        assert value_of(text, "dledger_disk_usage", **node) == sum(map(_size, files)) > 0
         assert "rmqstore_waits_for_replicas{" not in text
 
 
