@@ -17,7 +17,7 @@ from tests.crash.engine_groups import ENGINES, REPLICATED, Group
 from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20261122"))
-ROUNDS = rounds(2, 50)
+ROUNDS = rounds(1, 50)
 ENTRIES = 150
 """Commands of each step: a snapshot falls into most rounds, at any of their moments."""
 
@@ -28,7 +28,7 @@ def test_all_killed_at_once_have_every_acknowledged_command(
 ) -> None:
     rng = random.Random(SEED)
     with make(tmp_path) as group:
-        for _ in range(rounds(3, 50)):
+        for _ in range(rounds(2, 50)):
             group.start()
             group.progress(rng.randrange(1, 2 * ENTRIES))
             group.kill_all()

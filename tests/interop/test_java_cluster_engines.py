@@ -1,7 +1,7 @@
 """A group of Java brokers under three controllers of ours, whose leader fails with the master.
 
 `make test` runs the later release with each engine of the controller's log, and each pair of
-faults; `make soak` runs all of them together. After a switch a slave of 5.3.3 may look for its
+faults once; `make soak` runs all of them together. After a switch a slave of 5.3.3 may look for its
 master ten seconds longer.
 """
 
@@ -28,7 +28,7 @@ _MARKS = {
 }
 _ETCD, _RAFT = ((engine, NEW) for engine in _MARKS)
 _DEATHS, _CUTS, _BOTH_KINDS = (killed, killed), (paused, cut_off), (killed, paused)
-_SHORT = [(_ETCD, _DEATHS), (_ETCD, _CUTS), (_RAFT, _DEATHS), (_RAFT, _BOTH_KINDS)]
+_SHORT = [(_ETCD, _CUTS), (_RAFT, _DEATHS), (_RAFT, _BOTH_KINDS)]
 _LONG = itertools.product(
     [(engine, release) for engine in _MARKS for release in RELEASES], [_DEATHS, _CUTS, _BOTH_KINDS]
 )
