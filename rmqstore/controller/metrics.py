@@ -130,11 +130,12 @@ class ControllerMetrics:
         )
         yield gauge(
             "rmqstore_waits_for_replicas",
-            "Replicas that must report before a master can be elected.",
+            "1 for each replica that must report before a master can be elected.",
             [
-                (labels, len(waiting[group.name].waits_for))
+                ({**labels, "broker_id": str(each)}, 1)
                 for labels, group in labelled
                 if group.name in waiting
+                for each in sorted(waiting[group.name].waits_for)
             ],
         )
 
