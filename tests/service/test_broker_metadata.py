@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.broker.metadata.change_body import ChangeBody
+from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
@@ -177,6 +179,40 @@ async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: 
         assert (spread[0].held, spread[0].members, spread[0].remark) == (2, 2, None)
         # Durable on the slave, too.
         assert TopicTable.load(tmp_path / "slave").topics["T"] == TopicConfig("T")
+
+
+@on_loop
+async def test_change_of_one_topic_among_many_reaches_a_slave_alone_and_in_one_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with master_and_slave(tmp_path) as (master, slave):
+        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+        for number in range(300):
+            master.metadata.tables.set_topic(TopicConfig(f"topic-{number}"))
+
+        async def is_reported(queues: int) -> bool:
+            topic = TopicConfig("T", queues, queues)
+            return not (await master.metadata.change_topic(topic)).missing
+
+        await until(lambda: is_reported(1), "the slave reports")
+        answers: list[bytes] = []
+        declared: list[str] = []
+        take, declare = Follower._take_changes, slave.metadata._declare_queues
+
+        async def noted(follower: Follower, body: bytes) -> None:
+            answers.append(body)
+            await take(follower, body)
+
+        def note(topic: TopicConfig) -> None:
+            declared.append(topic.name)
+            declare(topic)
+
+        monkeypatch.setattr(Follower, "_take_changes", noted)
+        monkeypatch.setattr(slave.metadata, "_declare_queues", note)
+        assert await is_reported(2)
+        assert declared == ["T"]
+        assert [ChangeBody.decode(each).changed_topics for each in answers] == [["T"]]
+        assert len(answers[0]) < 1000
 
 
 @on_loop

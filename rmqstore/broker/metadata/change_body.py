@@ -56,6 +56,11 @@ class ChangeBody:
         return cls(tuple(entries), {name: _version(versions, name) for name in versions})
 
     @property
+    def changed_topics(self) -> list[str]:
+        """The topics that the master has made or changed."""
+        return [entry.key for entry, value in self.entries if entry.table == "topic" and value]
+
+    @property
     def deleted_topics(self) -> list[str]:
         """The topics that the master has deleted, and not made again."""
         return [entry.key for entry, value in self.entries if entry.table == "topic" and not value]

@@ -101,7 +101,7 @@ class Follower:
     async def _take_changes(self, body: bytes) -> None:
         changes = ChangeBody.decode(body)
         changed = changes.apply(self._tables.tables)
-        await self._tables.save_taken(changed)
+        await self._tables.save_taken(changed, changes.changed_topics)
         await self._tables.remove_queues(changes.deleted_topics, self._asked_at)
 
     async def _take_all(self, *, with_timer: bool) -> None:
@@ -110,7 +110,8 @@ class Follower:
 
         taken = await take_tables(call, with_timer=with_timer)
         changed = taken.put_in_place(self._tables.tables)
-        await self._tables.save_taken(changed)
+        topics = taken.topics.topics if "topic" in changed else ()
+        await self._tables.save_taken(changed, topics)
         if with_timer:
             await self._tables.save_timer(taken.timer_checkpoint, taken.timer_metrics)
         if changed:

@@ -7,7 +7,7 @@ The coroutines use no loop, clock or files directly. A subclass of `SharedTables
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import replace
 from typing import Protocol
 
@@ -368,14 +368,14 @@ class SharedTables(ABC):
         number = self.tables.log.sequence
         return ChangesResponseHeader(changes_id=self._changes_id, number=number), b""
 
-    async def save_taken(self, names: Collection[str]) -> None:
-        """Save tables that were taken from a master, those of earlier calls too. Raises
-        DiskError."""
+    async def save_taken(self, names: Collection[str], topics: Iterable[str]) -> None:
+        """Save tables that were taken from a master, with new or changed *topics*, and those of
+        earlier calls that are not saved yet. Raises DiskError."""
         by_table = {"forbidden": "group"}
         # Offsets may be as old as their last regular save on a master, too.
         self._unsaved |= {by_table.get(name, name) for name in names} - {"offset", "delay"}
-        for topic in self.tables.topics.values() if "topic" in names else ():
-            self._declare_queues(topic)
+        for name in topics:
+            self._declare_queues(self.tables.topics[name])
         files = sorted(self._unsaved)
         await self._save(*files)
         self._unsaved.difference_update(files)

@@ -85,8 +85,12 @@ def pretty(value: Any, *, depth: int) -> str:
     if not value:
         return "{}"
     end = "\n" + "\t" * depth
-    pairs = [(key, pretty(each, depth=depth + 1)) for key, each in value.items()]
+    pairs = [
+        (key, each if type(each) is Printed else pretty(each, depth=depth + 1))
+        for key, each in value.items()
+    ]
     if all(isinstance(key, int) for key, _ in pairs):
-        return "{" + ",".join(f"{key}:{text}" for key, text in pairs) + end + "}"
-    lines = [f"{json.dumps(key, ensure_ascii=False)}:{text}" for key, text in pairs]
-    return "{" + ",".join(f"{end}\t{line}" for line in lines) + end + "}"
+        return "{" + ",".join([f"{key}:{text}" for key, text in pairs]) + end + "}"
+    quoted = json.JSONEncoder(ensure_ascii=False).encode
+    lines = [f"{end}\t{quoted(key)}:{text}" for key, text in pairs]
+    return "{" + ",".join(lines) + end + "}"
