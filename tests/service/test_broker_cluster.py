@@ -8,6 +8,11 @@ from rmqstore.cli.demo.cluster_writer import ClusterClient
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import NameServer
 from rmqstore.net.addresses import format_address
+from rmqstore.remoting.bodies.route import BrokerData, TopicRoute
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.server import RemotingServer
 from tests.support.broker_group import group_of
 from tests.support.loops import on_loop
 from tests.support.waiting import until
@@ -38,3 +43,29 @@ async def test_client_goes_on_by_the_route_and_loses_nothing_when_the_master_is_
                 assert client.acknowledged <= await client.read_all()
             finally:
                 await client.close()
+
+
+@on_loop
+async def test_client_goes_on_by_its_last_route_while_no_nameserver_answers() -> None:
+    refusals: list[int] = []
+
+    def store(connection: RemotingConnection, request: Frame) -> Frame:
+        return request.respond(refusals.pop() if refusals else ResponseCode.SUCCESS)
+
+    def route(connection: RemotingConnection, request: Frame) -> Frame:
+        data = BrokerData("DefaultCluster", "broker-a", {0: format_address(broker.address)})
+        return request.respond(ResponseCode.SUCCESS, body=TopicRoute((data,)).encode(standard=True))
+
+    here = ("127.0.0.1", 0)
+    async with RemotingServer(here, {RequestCode.SEND_MESSAGE_V2: store}) as broker:
+        async with RemotingServer(here, {RequestCode.GET_ROUTEINFO_BY_TOPIC: route}) as nameserver:
+            client = ClusterClient(format_address(nameserver.address), at_once=1)
+            client.start()
+            await until(lambda: client.acknowledged, "a message by the route")
+        try:
+            refusals += [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+            await until(lambda: client.repeated == 2, "the broker refuses")
+            wanted = len(client.acknowledged) + 1
+            await until(lambda: len(client.acknowledged) >= wanted, "a message by the last route")
+        finally:
+            await client.close()

@@ -65,6 +65,8 @@ class ClusterClient:
         self._properties = "" if waits else _WITHOUT_WAIT
         self._client = RemotingClient()
         self._master: str | None = None
+        self._is_doubtful = True
+        """Whether to ask the nameserver before the next send."""
         self._next = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -108,7 +110,7 @@ class ClusterClient:
     async def _is_sent(self, number: int) -> bool:
         """Sends once; returns whether the message was acknowledged."""
         try:
-            master = self._master or await self._find_master()
+            master = await self._believed_master()
             if master is None:
                 return False
             header = SendMessageRequestHeaderV2(
@@ -127,15 +129,25 @@ class ClusterClient:
             )
             answer = await self._client.call(master, request, self._send_s)
         except RemotingError:
-            self._master = None
+            self._is_doubtful = True
             return False
-        if answer.code != ResponseCode.SUCCESS:
-            self._master = None
+        self._is_doubtful = answer.code != ResponseCode.SUCCESS
+        if self._is_doubtful:
             return False
         self.acknowledged.add(number)
         if not self.answered or self.answered[-1][1] != master:
             self.answered.append((time.monotonic(), master))
         return True
+
+    async def _believed_master(self) -> str | None:
+        if self._is_doubtful:
+            try:
+                await self._find_master()
+            except RemotingError:
+                # Like Java's clients, it goes on by its last route while no nameserver answers.
+                if self._master is None:
+                    raise
+        return self._master
 
     async def _find_master(self) -> str | None:
         route = await self.route()
