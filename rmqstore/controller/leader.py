@@ -37,6 +37,9 @@ from rmqstore.replication.group.log_rank import LogRank
 
 __all__ = ["Election", "Leader", "Waiting"]
 
+_FOUND_MS = 5000
+"""Every 3 s a Java broker looks which controllers it reaches; only they get its heartbeats."""
+
 
 @dataclass(frozen=True, slots=True)
 class Election:
@@ -297,8 +300,8 @@ class Leader:
             return since_ms
         report = self._liveness.report(group.name, group.master_id)
         if report is None:
-            # No heartbeat has arrived since this node started; one may be in transit.
-            return since_ms + self._longest_timeout_ms(group)
+            # No heartbeat has arrived since this node started; a living master finds it soon.
+            return since_ms + max(self._longest_timeout_ms(group), _FOUND_MS)
         if self._has_refused(group):
             return max(report.refused_ms, since_ms)
         if report.ended_ms is not None:

@@ -217,8 +217,14 @@ def test_issue_5712_new_leader_notices_a_dead_master_that_it_never_heard(cluster
     cluster.lead()
     cluster.java(2)
     cluster.review()
-    assert cluster.group.master_id == 1, "its heartbeat may be on the way"
-    cluster.now_ms += 3001
+    # A Java broker finds a controller that was started again after up to 3 s, and may have
+    # announced a shorter timeout.
+    for _ in range(5):
+        assert cluster.group.master_id == 1, "its heartbeat may be on the way"
+        cluster.now_ms += 1000
+        cluster.java(2)
+        cluster.review()
+    cluster.now_ms += 1
     cluster.java(2)
     cluster.review()
     assert cluster.group.master_id == 2
