@@ -359,6 +359,28 @@ def test_scan_and_views_are_read_in_the_jvm(root: Path, spark: SparkSession) -> 
     )
 
 
+def test_a_table_keeps_its_options_and_a_statement_goes_over_them(
+    root: Path, spark: SparkSession
+) -> None:
+    spark.sql(
+        "CREATE TABLE kept USING rmqstore "
+        f"OPTIONS (path '{root}', topic 'rare', columns 'queueId,physicalOffset')"
+    )
+    spark.sql(f"CREATE TABLE placed USING rmqstore LOCATION '{root}'")
+    try:
+        assert spark.table("kept").columns == ["queueId", "physicalOffset"]
+        assert "(JVM)" in plan_of(spark.table("kept"))
+        both = "SELECT count(*) FROM kept JOIN placed USING (physicalOffset) WHERE topic = 'rare'"
+        (row,) = spark.sql(
+            f"SELECT count(*), ({both}), (SELECT count(*) FROM placed), "
+            "(SELECT count(*) FROM kept WITH ('Topic' = 'orders', 'reader' = 'python')) FROM kept"
+        ).collect()
+        assert tuple(row) == (12, 12, COUNT, COUNT // 2)
+    finally:
+        spark.sql("DROP TABLE kept")
+        spark.sql("DROP TABLE placed")
+
+
 def test_memory_is_given_back_when_a_limit_or_an_error_ends_a_task(
     root: Path, spark: SparkSession
 ) -> None:

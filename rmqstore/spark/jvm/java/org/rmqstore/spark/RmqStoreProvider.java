@@ -32,8 +32,9 @@ public final class RmqStoreProvider implements SessionConfigSupport, DataSourceR
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        JsonNode answer =
-                Planner.ask(Planner.request("schema", options.asCaseSensitiveMap()));
+        Map<String, String> given =
+                TableOptions.of(options.asCaseSensitiveMap()).asCaseSensitiveMap();
+        JsonNode answer = Planner.ask(Planner.request("schema", given));
         return StructType.fromDDL(answer.get("ddl").asText());
     }
 
@@ -42,7 +43,10 @@ public final class RmqStoreProvider implements SessionConfigSupport, DataSourceR
             StructType schema, Transform[] partitioning, Map<String, String> properties) {
         PythonDataSourceV2 python = new PythonDataSourceV2();
         python.setShortName(NAME);
-        return new RmqStoreTable(schema, python.getTable(schema, partitioning, properties));
+        return new RmqStoreTable(
+                schema,
+                TableOptions.of(properties),
+                python.getTable(schema, partitioning, properties));
     }
 
     @Override
