@@ -10,7 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Peak", "cpu_seconds", "cpu_seconds_below", "largest_python_KiB", "status_KiB"]
+__all__ = [
+    "Peak",
+    "cpu_seconds",
+    "cpu_seconds_below",
+    "largest_python_KiB",
+    "read_bytes",
+    "status_KiB",
+]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Of the fields after the name in /proc/PID/stat.
@@ -62,6 +69,14 @@ def status_KiB(pid: int, name: str) -> int | None:
     text = Path("/proc", str(pid), "status").read_text(encoding="utf-8")
     found = re.search(rf"^{name}:\s*(\d+) kB", text, re.MULTILINE)
     return int(found[1]) if found else None
+
+
+def read_bytes(pid: int) -> int:
+    """Return how much a process has read so far, from the page cache or beyond it."""
+    text = Path("/proc", str(pid), "io").read_text(encoding="utf-8")
+    found = re.search(r"^rchar: (\d+)", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 def largest_python_KiB() -> int:

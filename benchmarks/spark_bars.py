@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from benchmarks.bars import Bar
 from benchmarks.lines import OURS, page, table
 from benchmarks.results import Results
-from benchmarks.spark_rows import CEILING, JVM, PARQUET
-from benchmarks.spark_stores import BIG
+from benchmarks.spark_rows import CEILING, COUNTS, JVM, OUTSIDE, PARQUET
+from benchmarks.spark_stores import BIG, LATE, RARE_TOPIC, WHOLE
 
 __all__ = ["bars", "text"]
 
@@ -62,6 +62,7 @@ _JVM_BARS = {
     "narrow-2-noop": 1.5,
     "narrow-5-noop": 1.5,
     "one-queue": 4.0,
+    "one-tag": 4.0,
     "late-half": 4.0,
 }
 """How many times Parquet's rate the reader in the JVM should have."""
@@ -71,7 +72,25 @@ def _jvm_rows(results: Results) -> Iterator[Bar]:
     for workload, factor in _JVM_BARS.items():
         ours, theirs = (results.value(each, workload, _RATE) for each in (JVM, PARQUET))
         value = ours / theirs if ours and theirs else None
-        yield Bar(f"{workload} in the JVM against Parquet", value, factor)
+        ceiling = results.value(OUTSIDE, workload, _RATE)
+        detail = f"{ours:,.0f} MB/s; {theirs:,.0f} MB/s" if ours and theirs else ""
+        if detail and ceiling:
+            detail += f"; the decoder alone {ceiling:,.0f} MB/s"
+        yield Bar(f"{workload} in the JVM against Parquet", value, factor, detail=detail)
+    for workload in COUNTS:
+        rate = results.value(JVM, workload, _RATE)
+        yield Bar(f"{workload} in the JVM", rate / 1e3 if rate else None, 6, "GB/s")
+    rare, whole = (results.value(JVM, name, _RATE) for name in (RARE_TOPIC, WHOLE))
+    yield Bar(f"{RARE_TOPIC} against the {WHOLE}", rare / whole if rare and whole else None, 20)
+    read, held = (results.value(JVM, LATE, name) for name in ("MiB_read", "MiB_held"))
+    yield Bar(
+        f"read of the files that can hold the {LATE}",
+        100 * read / held if read and held else None,
+        105,
+        "%",
+        at_most=True,
+        detail=f"{read:,.0f} MiB; {held:,.0f} MiB" if read and held else "",
+    )
 
 
 def _pipelines(results: Results) -> Iterator[Bar]:
@@ -86,6 +105,8 @@ def _stores(results: Results) -> Iterator[Bar]:
         detail = f"{count:.0f} partitions" if count else ""
         seconds = results.value(OURS, name, "s")
         yield Bar(f"{name}, {BIG}", seconds, 2, "s", at_most=True, detail=detail)
+    seconds = results.value(JVM, "planning", "s")
+    yield Bar(f"planning in the JVM, {BIG}", seconds, 2, "s", at_most=True)
     memory = results.value(OURS, BIG, "worker_MiB")
     yield Bar(f"memory of a worker, {BIG}", memory, 300, "MiB", at_most=True)
 

@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "BATCH",
     "BODY",
+    "RARE",
+    "RARE_SHARE",
     "RECORD",
+    "TAGS",
     "copy_log",
     "forget",
     "log_bytes",
@@ -36,7 +40,14 @@ BODY = 1024
 RECORD = BODY + 107
 """Bytes of a record in the log, as in every workload of 1 KiB."""
 
-_BATCH = 512
+TAGS = ("TagA", "TagB", "TagC", "TagD")
+"""As long as the tag of every workload."""
+
+RARE = "rare00"
+RARE_SHARE = 100
+"""One message of so many goes to this topic, whose name is as long as that of the others."""
+
+BATCH = 512
 _NOISE = 1 << 26
 _CHUNK = 16 << 20
 _UNITS = {"k": 10, "m": 20, "g": 30, "": 0}
@@ -50,27 +61,31 @@ def size_of(text: str) -> int:
     return int(found[1]) << _UNITS[found[2]]
 
 
-def messages(count: int, *, topic: str = TOPIC, queues: int = QUEUES) -> Iterator[list[Message]]:
+def messages(count: int, *, tags: Sequence[str], has_rare: bool) -> Iterator[list[Message]]:
     """Yield *count* messages in batches; no two bodies are alike, and none compresses well."""
     chance = random.Random(count)
     noise = base64.b64encode(chance.randbytes(_NOISE // 4 * 3))
     made = 0
     while made < count:
         batch = []
-        for number in range(made, min(made + _BATCH, count)):
+        for number in range(made, min(made + BATCH, count)):
             start = chance.randrange(_NOISE - BODY)
             body = b"%012d" % number + noise[start : start + BODY - 12]
-            batch.append(Message(topic, body, queue=number % queues, tags=TAG))
+            topic = RARE if has_rare and number % RARE_SHARE == 0 else TOPIC
+            tag = tags[number // QUEUES % len(tags)]
+            batch.append(Message(topic, body, queue=number % QUEUES, tags=tag))
         made += len(batch)
         yield batch
 
 
-def write_store(root: Path, size: int) -> int:
+def write_store(
+    root: Path, size: int, *, tags: Sequence[str] = (TAG,), has_rare: bool = False
+) -> int:
     """Write a store of about *size* bytes of log and close it; return how many messages it has."""
     shutil.rmtree(root, ignore_errors=True)
     count = max(size // RECORD, 1)
     with rmqstore.open(root) as store:
-        for batch in messages(count):
+        for batch in messages(count, tags=tags, has_rare=has_rare):
             store.put_many(batch)
     return count
 

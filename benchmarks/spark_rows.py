@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rmqstore
 from benchmarks.lines import OURS, Figures, Run, in_turn
-from benchmarks.spark_data import BODY, log_bytes, read_into_cache, write_parquet, write_store
+from benchmarks.memory import back_memory
+from benchmarks.spark_data import (
+    BODY,
+    TAGS,
+    log_bytes,
+    read_into_cache,
+    write_parquet,
+    write_store,
+)
 from benchmarks.spark_run import session, timed
 from benchmarks.workloads import QUEUES, TOPIC
 from rmqstore.spark import jar_path
@@ -22,17 +31,20 @@ if TYPE_CHECKING:
 __all__ = [
     "CEILING",
     "CEILING_TCP",
+    "COUNTS",
     "JVM",
     "NARROW",
     "OUTSIDE",
     "PARQUET",
+    "SCANNER",
     "TCP",
     "TUPLES",
     "WrongRows",
     "measure",
 ]
 
-CEILING, PARQUET, TUPLES, OUTSIDE = "ready-made batches", "parquet", "tuples", "outside Spark"
+CEILING, PARQUET, TUPLES, OUTSIDE = "ready-made batches", "parquet", "tuples", "decoder alone"
+SCANNER = "outside Spark"
 JVM = "rmqstore, JVM"
 TCP = "rmqstore, TCP"
 CEILING_TCP = "ready-made batches, TCP"
@@ -46,7 +58,16 @@ NARROW: Mapping[str, Sequence[str] | None] = {
 """Columns read, by the first part of a workload's name."""
 
 NO_BODY = "no-body"
+COUNTS: Mapping[str, Sequence[str]] = {
+    "count-rows": (),
+    "count-by-tag": ("topic", "queueId", "tags"),
+}
+"""Columns by which rows are counted, by workload."""
+
 WARM_UPS = 4
+CORES = 2
+TOUCHED = 2 << 30
+"""Bytes of memory that are touched and freed before a round: about what its largest way needs."""
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 
@@ -101,6 +122,16 @@ class _Data:
             raise WrongRows(f"{peer}: {answer[0]} instead of {wanted}")
         return figures
 
+    def count(self, peer: str, groups: Sequence[str]) -> Figures:
+        """How many rows there are, by the values of some columns."""
+        frame = self.frame(peer, None).groupBy(*groups).count()
+        answer: list[Any] = []
+        figures = timed(lambda: answer.extend(frame.collect()), self.size)
+        found = sum(row[-1] for row in answer)
+        if found != self.messages:
+            raise WrongRows(f"{peer}: {found} rows instead of {self.messages}")
+        return figures
+
     def part(self, peer: str, condition: str, share: int) -> Figures:
         """Sum of the bodies' lengths where a condition holds, for one row of *share*."""
         frame = self.frame(peer, None).where(condition).selectExpr("sum(length(body))")
@@ -117,7 +148,7 @@ def measure(run: Run, size: int) -> None:
     """Measure all ways over one store of about *size* bytes, then some once more by TCP."""
     store, parquet = run.directory / "rows", run.directory / "rows.parquet"
     run.report("writing the rows")
-    messages = write_store(store, size)
+    messages = write_store(store, size, tags=TAGS)
     stored = log_bytes(store)
 
     with session(run.directory) as spark:
@@ -148,23 +179,28 @@ def _jobs(data: _Data, no_body: Sequence[str]) -> Jobs:
     jobs: dict[str, dict[str, Callable[[], Figures]]] = {}
     both = (OURS,) if jar_path() is None else (OURS, JVM)
     for name, columns in NARROW.items():
-        peers = (*both, CEILING, PARQUET, TUPLES) if columns is None else (*both, CEILING, PARQUET)
         for sink, work in (("noop", data.noop), ("agg", data.agg)):
             jobs[f"{name}-{sink}"] = {
-                peer: functools.partial(work, peer, columns) for peer in peers
+                peer: functools.partial(work, peer, columns) for peer in (*both, CEILING, PARQUET)
             }
+        jobs[f"{name}-noop"][OUTSIDE] = functools.partial(_outside, data, columns)
     jobs[f"{NO_BODY}-noop"] = {
         peer: functools.partial(data.noop, peer, no_body) for peer in (*both, CEILING, PARQUET)
     }
+    jobs[f"{NO_BODY}-noop"][OUTSIDE] = functools.partial(_outside, data, no_body)
+    jobs["all-noop"][TUPLES] = functools.partial(data.noop, TUPLES, None)
+    for name, groups in COUNTS.items():
+        jobs[name] = {
+            peer: functools.partial(data.count, peer, groups) for peer in (*both[1:], PARQUET)
+        }
     for workload, condition, share in (
         ("one-queue", "queueId = 1", QUEUES),
+        ("one-tag", f"tags = '{TAGS[1]}'", len(TAGS)),
         ("late-half", f"storeTimestamp >= {_middle(data)}", 2),
     ):
         jobs[workload] = {
             peer: functools.partial(data.part, peer, condition, share) for peer in (*both, PARQUET)
         }
-    jobs["all-noop"][OUTSIDE] = functools.partial(_outside, data, None)
-    jobs["narrow-2-noop"][OUTSIDE] = functools.partial(_outside, data, NARROW["narrow-2"])
     return jobs
 
 
@@ -189,21 +225,26 @@ def _in_turn(run: Run, jobs: Jobs, *places: Path) -> None:
                 if number == 0 or peer != TUPLES:
                     job()
     for number in range(1, run.rounds + 1):
+        run.report(f"a page took {back_memory(TOUCHED):.0f} ns to touch")
         for workload, ways in jobs.items():
             for peer in in_turn(list(ways), number):
                 run.measure(number, peer, workload, ways[peer])
 
 
 def _outside(data: _Data, columns: Sequence[str] | None) -> Figures:
-    """The batches that Spark would get, made in this process on one core and dropped."""
+    """The batches that Spark would get, made in this process by a thread a core and dropped."""
     from rmqstore.spark.source import RmqStoreDataSource
 
     given = {"path": str(data.store)}
     source = RmqStoreDataSource({**given, "columns": ",".join(columns)} if columns else given)
     reader: Any = source.reader(source.schema())
 
+    def count(part: Any) -> int:
+        return sum(batch.num_rows for batch in reader.read(part))
+
     def read() -> None:
-        rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+        with ThreadPoolExecutor(CORES) as threads:
+            rows = sum(threads.map(count, reader.partitions()))
         if rows != data.messages:
             raise WrongRows(f"{rows} rows instead of {data.messages}")
 

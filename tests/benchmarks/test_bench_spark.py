@@ -16,7 +16,8 @@ from benchmarks import spark_bars, spark_data, spark_live
 from benchmarks.bars import Verdict
 from benchmarks.lines import OURS
 from benchmarks.results import Results
-from benchmarks.spark_rows import CEILING, PARQUET, WrongRows
+from benchmarks.spark_rows import CEILING, JVM, OUTSIDE, PARQUET, WrongRows
+from benchmarks.spark_stores import LATE, RARE_TOPIC, WHOLE
 from tests.benchmarks.result_lines import figures
 from tests.house import tree
 
@@ -26,6 +27,12 @@ LINES: Sequence[dict[str, Any]] = [
     figures(OURS, "all-noop", s=1.1, MB_per_s=900.0, cpu_s=1.5),
     figures(OURS, "all-noop", 2, s=1.0, MB_per_s=1000.0, cpu_s=1.5),
     figures(PARQUET, "all-noop", s=1.0, MB_per_s=1900.0, cpu_s=1.0),
+    figures(JVM, "all-noop", s=1.0, MB_per_s=3800.0, cpu_s=1.0),
+    figures(OUTSIDE, "all-noop", s=1.0, MB_per_s=5000.0, cpu_s=1.0),
+    figures(JVM, "count-rows", s=1.0, MB_per_s=6100.0, cpu_s=1.0),
+    figures(JVM, WHOLE, s=1.0, MB_per_s=1000.0, cpu_s=1.0),
+    figures(JVM, RARE_TOPIC, s=1.0, MB_per_s=19000.0, cpu_s=1.0),
+    figures(JVM, LATE, s=1.0, MB_per_s=1000.0, cpu_s=1.0, MiB_read=1010.0, MiB_held=1000.0),
     figures(OURS, "audit", s=1.0, MB_per_s=3100.0, cpu_s=1.5),
     figures(OURS, "planning", s=2.5, partitions=160.0),
     figures(OURS, "stream at 50,000/s", newest_p50_ms=600.0, newest_p99_ms=1100.0),
@@ -38,6 +45,11 @@ def test_bars_are_ratios_of_medians_of_one_run() -> None:
     assert bars["all-noop against the ceiling of ready-made batches"].value == pytest.approx(95)
     assert bars["all-noop against Parquet"].value == pytest.approx(0.5)
     assert bars["all-noop against Parquet"].verdict is Verdict.NOT_MET
+    assert bars["all-noop in the JVM against Parquet"].value == pytest.approx(2)
+    assert "decoder alone 5,000 MB/s" in bars["all-noop in the JVM against Parquet"].detail
+    assert bars["count-rows in the JVM"].verdict is Verdict.MET
+    assert bars[f"{RARE_TOPIC} against the {WHOLE}"].verdict is Verdict.NOT_MET
+    assert bars[f"read of the files that can hold the {LATE}"].verdict is Verdict.MET
     assert bars["audit, from the page cache"].verdict is Verdict.MET
     assert bars["planning, big store"].verdict is Verdict.NOT_MET
     assert bars["stream at 50,000/s: newest row, median"].verdict is Verdict.MET
@@ -62,10 +74,11 @@ def test_sizes_are_read_and_what_is_none_is_refused() -> None:
 
 
 def test_a_store_has_the_rows_and_bytes_it_was_asked_for(tmp_path: Path) -> None:
-    count = spark_data.write_store(tmp_path / "store", 1 << 20)
+    count = spark_data.write_store(tmp_path / "store", 1 << 20, tags=spark_data.TAGS, has_rare=True)
     assert spark_data.log_bytes(tmp_path / "store") == count * spark_data.RECORD
     with rmqstore.open(tmp_path / "store", read_only=True) as store:
         bodies = {record.body for queue in store.queues() for record in queue}
+        assert len(store.queue(spark_data.RARE, 0)) == -(-count // spark_data.RARE_SHARE)
     assert len(bodies) == count
     assert {len(body) for body in bodies} == {spark_data.BODY}
 
