@@ -125,7 +125,9 @@ class Clock:
         self._not_counted_ms = 0
 
     def read(self, now_ms: int) -> int:
-        """Return the counted time at *now_ms*."""
+        """Return the counted time at *now_ms*, which is never above that of the next scan."""
+        if self._scanned_ms is not None:
+            now_ms = min(now_ms, self._scanned_ms + 2 * self.interval_ms)
         return now_ms - self._not_counted_ms
 
     def scan(self, now_ms: int) -> int:

@@ -273,6 +273,21 @@ def test_a_nameserver_that_was_stopped_expires_no_broker_before_it_reads_its_soc
     assert brokers.addresses() == {}
 
 
+def test_a_heartbeat_that_waited_while_the_nameserver_was_stopped_is_not_of_the_future() -> None:
+    brokers = Brokers()
+    brokers.register(0, A, connection=1)
+    brokers.table.expire(brokers.now_ms)
+    brokers.now_ms += 3_600_000
+    assert brokers.table.heartbeat("broker-a", A, connection=1, now_ms=brokers.now_ms)
+    # The scan comes after the heartbeat, and the broker is silent from now on.
+    for _ in range(3):
+        assert brokers.addresses() == {0: A}
+        brokers.table.expire(brokers.now_ms)
+        brokers.now_ms += 5_000
+    brokers.table.expire(brokers.now_ms)
+    assert brokers.addresses() == {}
+
+
 def test_times_in_versions_do_not_decide_who_lives() -> None:
     brokers = Brokers()
     brokers.register(0, A, connection=1, version=DataVersion(5, 0, 2_000_000_000_000))

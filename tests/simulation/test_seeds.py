@@ -30,6 +30,7 @@ FAILED = (
     64510,
     67579,
     70165,
+    71157,
 )
 """Seeds that failed once."""
 
