@@ -140,7 +140,8 @@ class ClusterClient:
         return True
 
     async def _believed_master(self) -> str | None:
-        if self._is_doubtful:
+        # Another send may have found that no broker is the master now.
+        if self._is_doubtful or self._master is None:
             try:
                 await self._find_master()
             except RemotingError:
