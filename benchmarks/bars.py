@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from benchmarks.results import Results
+from benchmarks.workloads import BY_NAME
 
 __all__ = ["Bar", "Verdict", "bars", "floor_ns", "limit_rate"]
 
@@ -321,8 +322,16 @@ def _recoveries(results: Results) -> Iterator[Bar]:
     )
 
 
+def _not_held(results: Results, peer: str, workload: str) -> str:
+    """The rate that a run at a fixed rate reached, if that was less."""
+    rate = results.value(peer, workload, "msgs_per_s")
+    if rate is None or BY_NAME[workload].holds(rate):
+        return ""
+    return f" (at {rate:,.0f}/s, rate not held)"
+
+
 def _tails(results: Results) -> Iterator[Bar]:
-    for workload in ("put-1k", "put-100"):
+    for workload in ("put-1k", "put-100", "put-1k-at-150k", "put-100-at-150k"):
         ours = results.value(OURS, workload, "p999_us")
         peer = _java_of(results, workload)
         java = results.value(peer, workload, "p999_us")
@@ -331,10 +340,20 @@ def _tails(results: Results) -> Iterator[Bar]:
             _ratio(ours, java),
             1,
             at_most=True,
-            detail=f"{ours:.1f} µs; Java {java:.1f} µs" if ours and java else "",
+            detail=f"{ours:.1f} µs{_not_held(results, OURS, workload)}; "
+            f"Java {java:.1f} µs{_not_held(results, peer, workload)}"
+            if ours and java
+            else "",
         )
 
-        yield Bar(f"p99.9 of {workload}", ours, 20, "µs", at_most=True)
+        yield Bar(
+            f"p99.9 of {workload}",
+            ours,
+            20,
+            "µs",
+            at_most=True,
+            detail=_not_held(results, OURS, workload).strip(),
+        )
 
     stall = results.value(OURS, "roll-over", "roll_max_us")
     yield Bar(

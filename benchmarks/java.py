@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import Figures, Job, WrongAnswer
-from benchmarks.workloads import QUEUES, ROLL_FILE_SIZE, Kind, Workload
+from benchmarks.workloads import PACED_WARM_UP, QUEUES, ROLL_FILE_SIZE, Kind, Workload
 from tests.support import java
 
 NAME = "java"
@@ -72,6 +72,9 @@ def _put(job: Job, flags: Sequence[str]) -> Figures:
 
     if workload.kind is Kind.DURABLE:
         arguments += ["--warmup", max(1000, job.count // 5)]
+    elif workload.kind is Kind.PACED:
+        warm_up = max(WARM_UP_LEAST, job.count // PACED_WARM_UP)
+        arguments += ["--warmup", warm_up, "--rate", workload.rate]
     else:
         arguments += ["--warmup", max(WARM_UP_LEAST, job.count // 5)]
 
@@ -83,11 +86,11 @@ def _put(job: Job, flags: Sequence[str]) -> Figures:
     (line,) = _bench(*arguments, flags=flags)
     names = (
         "messages", "msgs_per_s", "bytes_per_message", "calls",
-        "p50_us", "p99_us", "p999_us", "max_us",
+        "p50_us", "p99_us", "p999_us", "p9999_us", "max_us",
     )  # fmt: skip
 
     figures = {name: line[name] for name in names}
-    if workload.kind is not Kind.DURABLE:
+    if workload.kind not in (Kind.DURABLE, Kind.PACED):
         for name in ("msgs_per_s_dispatched", "msgs_per_s_flushed"):
             figures[name] = line[name]
 

@@ -9,10 +9,11 @@ from html import escape
 from benchmarks.bars import Verdict, bars, floor_ns, limit_rate
 from benchmarks.charts import bar_chart, line_chart
 from benchmarks.results import Results
+from benchmarks.workloads import WORKLOADS
 
 __all__ = ["html", "text"]
 
-PERCENTILES = ("p50_us", "p99_us", "p999_us", "max_us")
+PERCENTILES = ("p50_us", "p99_us", "p999_us", "p9999_us", "max_us")
 STYLE = """
 body { font: 15px/1.45 sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0 } caption { text-align: left; font-weight: bold }
@@ -28,7 +29,7 @@ def text(results: Results) -> str:
     """Return both tables as lines."""
     rows = [("workload", "peer", "value", "spread", "x Java", "% of limit"), *_rows(results)]
     parts = [*_columns(rows), "", *_columns(_bar_rows(results))]
-    parts += _memory(results)
+    parts += ["", *_paced(results), *_memory(results)]
     parts += [f"{peer} skipped: {reason}" for peer, reason in results.skipped.items()]
     parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
     return "\n".join(parts)
@@ -61,7 +62,7 @@ median. What each figure means, and how to make this page, is in benchmarks/READ
 {_value_table(results)}
 {_latency_table(results)}
 {_limit_table(results)}
-<p>{escape("".join(_memory(results)))}</p>
+<p>{"<br>".join(map(escape, [*_paced(results), *_memory(results)]))}</p>
 {f"<h2>Failed or left out</h2><ul>{bad}</ul>" if bad else ""}
 <h2>Machine</h2><table>{machine}</table>
 </body></html>
@@ -105,13 +106,27 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             yield (workload, f"limit: {limit[0]}", f"{limit[1]:,.0f} {unit}", "", "", "")
 
 
+def _paced(results: Results) -> Iterator[str]:
+    """Whether the puts at a fixed rate kept to it: the percentiles of one that did not are those of
+    a queue that grows."""
+    for planned in (each for each in WORKLOADS if each.rate):
+        workload = planned.name
+        for peer in results.peers(workload):
+            sample = results.figure(peer, workload, "msgs_per_s")
+            assert sample is not None
+            late = sum(not planned.holds(value) for value in sample.values)
+            yield (
+                f"{workload}, {peer}: {sample.median:,.0f} of {planned.rate:,}/s reached, "
+                + (f"rate not held in {late} of {len(sample.values)} rounds" if late else "held")
+            )
+
+
 def _memory(results: Results) -> list[str]:
     """How backed the memory was that is touched and freed before each run that writes."""
     if not results.pages_ns:
         return []
     median, worst = statistics.median(results.pages_ns), max(results.pages_ns)
     return [
-        "",
         f"touching a page of memory before a run: median {median:.0f}, at most {worst:.0f} ns",
     ]
 
@@ -161,7 +176,8 @@ def _value_table(results: Results) -> str:
 
 
 def _latency_table(results: Results) -> str:
-    rows: list[Sequence[str]] = [("workload", "peer", "p50 µs", "p99 µs", "p99.9 µs", "max µs")]
+    head = ("workload", "peer", "p50 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs")
+    rows: list[Sequence[str]] = [head]
     for workload in results.workloads():
         for peer in results.peers(workload):
             found = [results.value(peer, workload, name) for name in PERCENTILES]
@@ -190,7 +206,7 @@ def _charts(results: Results) -> Iterator[str]:
             peer: [results.value(peer, workload, name) for name in PERCENTILES]
             for peer in results.peers(workload)
         }
-        places = ("p50", "p99", "p99.9", "max")
+        places = ("p50", "p99", "p99.9", "p99.99", "max")
         yield line_chart(f"Time of a call, {workload}", places, series, unit="µs")
 
     for workload, title, name, unit in (

@@ -33,7 +33,7 @@ JAVA: Mapping[str, Callable[[Job], peers.Figures]] = {
     java_broker.NAME: java_broker.run,
 }
 """The peers that are no modules run by `benchmarks.peers`: each starts a JVM itself."""
-WRITING = (Kind.PUT, Kind.DURABLE, Kind.HANDLES, Kind.ROLL_OVER)
+WRITING = (Kind.PUT, Kind.PACED, Kind.DURABLE, Kind.HANDLES, Kind.ROLL_OVER)
 TIMES_BACKED = 2
 """A second pass, the warm-up, and what a peer writes besides its log."""
 HEAD = 107

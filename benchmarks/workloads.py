@@ -17,6 +17,7 @@ __all__ = [
     "BY_NAME",
     "HUNDRED_FILES",
     "LATENCIES",
+    "PACED_WARM_UP",
     "PULL",
     "QUEUES",
     "ROLL_FILE_SIZE",
@@ -43,6 +44,12 @@ PULL = 32
 LATENCIES = 4
 """Calls are timed one by one in a second pass over a fraction of the messages: one in so many."""
 
+PACED_RATE = 150_000
+"""Puts a second of the workloads at a fixed rate."""
+PACED_WARM_UP = 2
+"""They warm up with one message in so many, at the same rate."""
+_HELD = 0.99
+
 ROLL_FILE_SIZE = 64 << 20
 HUNDRED_FILES = "100-files"
 
@@ -52,6 +59,8 @@ class Kind(StrEnum):
 
     PUT = "put"
     """Acknowledged when it is in the log; then waits until queues are complete too."""
+    PACED = "paced"
+    """Puts at a fixed rate; each counts from the moment at which it was due."""
     DURABLE = "durable"
     """Acknowledged when it is on the disk."""
     HANDLES = "handles"
@@ -84,8 +93,14 @@ class Workload:
     threads: int = 1
     batch: int = 1
     """Messages a call, or a wait."""
+    rate: int = 0
+    """Calls a second, 0 for as many as there can be."""
     store: str | None = None
     """The prepared store it reads."""
+
+    def holds(self, reached: float) -> bool:
+        """Return whether a run with so many calls a second kept to the rate."""
+        return reached >= self.rate * _HELD
 
     def count(self, *, quick: bool) -> int:
         """Return how many messages to use."""
@@ -113,6 +128,8 @@ WORKLOADS = (
     Workload("put-100", Kind.PUT, 1_000_000, 100_000, body=100),
     Workload("put-1k", Kind.PUT, 500_000, 60_000),
     Workload("put-4k", Kind.PUT, 150_000, 20_000, body=4096),
+    Workload("put-100-at-150k", Kind.PACED, 600_000, 60_000, body=100, rate=PACED_RATE),
+    Workload("put-1k-at-150k", Kind.PACED, 600_000, 60_000, rate=PACED_RATE),
     Workload("put-threads-2", Kind.PUT, 400_000, 40_000, threads=2),
     Workload("put-threads-4", Kind.PUT, 400_000, 40_000, threads=4),
     Workload("put-threads-8", Kind.PUT, 400_000, 40_000, threads=8),

@@ -7,7 +7,8 @@
 
 `benchmarks.java` and `benchmarks.java_broker` are two more. Figures have the same names everywhere:
 msgs_per_s, msgs_per_s_dispatched (queues complete), msgs_per_s_flushed (all on the disk), MB_per_s
-of bodies, p50_us, p99_us, p999_us and max_us of single calls, ms of an opening.
+of bodies, p50_us, p99_us, p999_us, p9999_us and max_us of
+single calls, ms of an opening.
 """
 
 from __future__ import annotations

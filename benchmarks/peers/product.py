@@ -18,6 +18,7 @@ from benchmarks.peers import Figures, Job, WrongAnswer
 from benchmarks.workloads import (
     BODIES,
     LATENCIES,
+    PACED_WARM_UP,
     QUEUES,
     ROLL_FILE_SIZE,
     STORES,
@@ -161,11 +162,44 @@ def _putters(store: Store, workload: Workload) -> tuple[Work, Work]:
     return (many, many_timed) if workload.batch > 1 else (single, single_timed)
 
 
+def _paced(job: Job) -> Figures:
+    workload = job.workload
+    plan = [(body, number % QUEUES) for number, body in enumerate(bodies(workload.body))]
+    with rmqstore.open(job.directory / "store") as store:
+        put, clock = store.put, time.perf_counter_ns
+
+        def work(thread: int, calls: int, latencies: array[int]) -> None:
+            start = clock()
+            for number, (body, queue) in zip(range(calls), itertools.cycle(plan), strict=False):
+                due = start + number * 1_000_000_000 // workload.rate
+                while clock() < due:
+                    pass
+                put(TOPIC, body, queue=queue, tags=TAG)
+                latencies.append(clock() - due)
+
+        count = max(1, job.count // BODIES) * BODIES
+        run_threads(1, max(1, count // PACED_WARM_UP // BODIES) * BODIES, work)
+        store.wait_dispatched(timeout=DISPATCH_TIMEOUT_S)
+        before = store.end_offset
+        seconds, latencies = run_threads(1, count, work)
+        figures = {
+            "messages": count,
+            "msgs_per_s": round(count / seconds),
+            "MB_per_s": round(count * workload.body / seconds / 1e6, 1),
+            "bytes_per_message": (store.end_offset - before) // count,
+        }
+        figures |= percentiles(latencies)
+        store.wait_dispatched(timeout=DISPATCH_TIMEOUT_S)
+        _check(store, workload)
+    return figures
+
+
 def _check(store: Store, workload: Workload) -> None:
     """Everything put is there, every body one that was put; in order where one thread put them one
     by one."""
     known = frozenset(bodies(workload.body))
-    in_turn = workload.threads == 1 and workload.batch == 1 and workload.kind is Kind.PUT
+    is_single = workload.threads == 1 and workload.batch == 1
+    in_turn = is_single and workload.kind in (Kind.PUT, Kind.PACED)
 
     end = store.end_offset
     found = size = 0
@@ -410,6 +444,7 @@ def _import(job: Job) -> Figures:
 
 _RUNS: Mapping[Kind, Callable[[Job], Figures]] = {
     Kind.PUT: _put,
+    Kind.PACED: _paced,
     Kind.DURABLE: _durable,
     Kind.HANDLES: _durable,
     Kind.GET: _get,

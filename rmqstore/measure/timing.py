@@ -78,5 +78,6 @@ def percentiles(parts: Sequence[array[int]]) -> dict[str, Any]:
         "p50_us": at(0.5),
         "p99_us": at(0.99),
         "p999_us": at(0.999),
+        "p9999_us": at(0.9999),
         "max_us": at(1.0),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +18,7 @@ from benchmarks.bars import Bar, Verdict
 from benchmarks.peers import Figures, Job, WrongAnswer, driver
 from benchmarks.results import Results
 from benchmarks.workloads import BODIES, BY_NAME, QUEUES, STORES, WORKLOADS, bodies, body_at
+from rmqstore import Store
 from tests.benchmarks.result_lines import figures, limit
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=|url\(|@import""")
@@ -102,6 +104,7 @@ def test_a_peer_that_loses_a_body_is_found_out(tmp_path: Path) -> None:
     "workload",
     [
         "put-1k",
+        "put-1k-at-150k",
         "put-threads-2",
         "put-many-100x1k",
         "put-durable-8",
@@ -130,6 +133,40 @@ def test_bars_compare_with_the_java_store_of_a_broker_where_it_was_measured() ->
     assert bar_of(lines, "put-1k against java").value == pytest.approx(2.0)
     assert bar_of(lines, "p99.9 of put-1k against java-broker").verdict is Verdict.NOT_MET
     assert bar_of(lines, "recover-4g-crash against java").verdict is Verdict.MET
+
+
+def test_a_run_that_did_not_keep_to_its_rate_says_so() -> None:
+    name = "put-1k-at-150k"
+    lines = [
+        figures("rmqstore", name, msgs_per_s=149_990.0, p999_us=19.0),
+        figures("java-broker", name, msgs_per_s=90_000.0, p999_us=2e6),
+        figures("java-broker", name, 2, msgs_per_s=149_000.0, p999_us=2e6),
+    ]
+    bar = bar_of(lines, f"p99.9 of {name} against java-broker")
+    assert bar.verdict is Verdict.MET
+    assert bar.detail == "19.0 µs; Java 2000000.0 µs (at 119,500/s, rate not held)"
+    assert bar_of(lines, f"p99.9 of {name}").detail == ""
+    answer = page.text(Results(lines))
+    assert f"{name}, rmqstore: 149,990 of 150,000/s reached, held" in answer
+    assert f"{name}, java-broker: 119,500 of 150,000/s reached, rate not held in 1 of 2" in answer
+
+
+def test_a_put_at_a_fixed_rate_counts_from_when_it_was_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = Store.put, 0
+
+    def slow_once(store: Store, *arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1500:  # the first thousand warms up
+            time.sleep(0.05)
+        return real(store, *arguments, **options)
+
+    monkeypatch.setattr(Store, "put", slow_once)
+    answer = peers.peer("rmqstore").run(Job(BY_NAME["put-100-at-150k"], tmp_path, 1000))
+    # The calls behind the slow one were late as well, not it alone.
+    assert answer["p99_us"] > 1000
 
 
 def test_the_report_says_how_long_a_page_of_memory_took() -> None:

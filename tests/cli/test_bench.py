@@ -30,7 +30,7 @@ SPARK_STOPS = re.compile(
     r"(  File \"\S+/pyspark/daemon\.py\", line \d+, in \w+\n)+"
     r"BrokenPipeError: \[Errno 32\] Broken pipe\n"
 )
-LATENCIES = {"calls", "p50_us", "p99_us", "p999_us", "max_us"}
+LATENCIES = {"calls", "p50_us", "p99_us", "p999_us", "p9999_us", "max_us"}
 
 
 @pytest.mark.parametrize(("command", "batch"), [("put", 1), ("put-many", 16)])

@@ -106,8 +106,10 @@ def test_bench_returns_figures(java_store: JavaStore, tmp_path: Path) -> None:
         messages=200,
         body=100,
         warmup=10,
+        rate=100_000,
     )
-    assert figures["msgs_per_s"] > 0
+    assert 0 < figures["msgs_per_s"] < 101_000
+    assert figures["p999_us"] <= figures["p9999_us"] <= figures["max_us"]
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(

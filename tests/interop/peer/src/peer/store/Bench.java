@@ -36,6 +36,8 @@ final class Bench {
     private final int threads;
     private final int topics;
     private final int queues;
+    /** Puts a second of each thread, 0 for no limit. */
+    private final int rate;
 
     private Bench(Options options) {
         this.options = options;
@@ -45,6 +47,7 @@ final class Bench {
         this.threads = options.number("threads", 1);
         this.topics = options.number("topics", 1);
         this.queues = options.number("queues", 4);
+        this.rate = options.number("rate", 0);
     }
 
     static int run(Options options) throws Exception {
@@ -73,6 +76,7 @@ final class Bench {
             Random random = new Random(thread);
             byte[] payload = new byte[body];
             random.nextBytes(payload);
+            long start = System.nanoTime();
             for (int i = 0; i < count; i++) {
                 String topic = "bench" + i % topics;
                 int queue = (i / topics + thread) % queues;
@@ -80,11 +84,11 @@ final class Bench {
                 PutMessageResult result;
                 if (batch == 1) {
                     MessageExtBrokerInner message = single(topic, queue, payload);
-                    begin = System.nanoTime();
+                    begin = begin(start, i);
                     result = store.putMessage(message);
                 } else {
                     MessageExtBatch message = batch(topic, queue, payload, batch);
-                    begin = System.nanoTime();
+                    begin = begin(start, i);
                     result = store.putMessages(message);
                 }
                 latencies.add(System.nanoTime() - begin);
@@ -116,6 +120,20 @@ final class Bench {
         Latencies.report(line, latencies);
         System.out.println(line);
         store.shutdown();
+    }
+
+    /** The moment from which call i counts: with a rate, when it was due, be it late or not. */
+    private long begin(long start, int i) {
+        long now = System.nanoTime();
+        if (rate == 0) {
+            return now;
+        }
+        long due = start + i * 1_000_000_000L / rate;
+        while (now < due) {
+            Thread.onSpinWait();
+            now = System.nanoTime();
+        }
+        return due;
     }
 
     private static void header(MessageExt message, String topic, int queue) {
