@@ -270,7 +270,7 @@ def _reads(results: Results) -> Iterator[Bar]:
 
     floor, rate = (
         floor_ns(results, "get", 1024),
-        results.value(OURS, "get-decoded-1k", name),
+        results.value(OURS, "get-decoded-1k", "bodies_per_s"),
     )
     yield Bar(
         "get-decoded-1k against the floor of a get",

@@ -6,10 +6,11 @@ from benchmarks import java
 from benchmarks.java import missing, supports
 from benchmarks.peers import Figures, Job
 
-__all__ = ["NAME", "missing", "run", "supports"]
+__all__ = ["COLLECTOR", "NAME", "missing", "run", "supports"]
 
 NAME = "java-broker"
-FLAGS = ("-server", "-Xms4g", "-Xmx4g", "-XX:+UseG1GC", "-XX:+AlwaysPreTouch")
+COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:+AlwaysPreTouch")
+FLAGS = ("-Xms4g", "-Xmx4g", *COLLECTOR)
 
 
 def run(job: Job) -> Figures:

@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeVar
 
 from benchmarks.bars import Bar
 from benchmarks.limits import BUILD
+from benchmarks.memory import back_memory
 from benchmarks.results import Results
 
 __all__ = [
@@ -52,6 +53,10 @@ class Run:
         """Write one line of results."""
         self.out.write(json.dumps({"type": kind, **members}, ensure_ascii=False) + "\n")
         self.out.flush()
+
+    def back_memory(self, size: int) -> None:
+        """Touch and free as many bytes, and write how long each page took."""
+        self.write("memory", page_ns=round(back_memory(size)))
 
     def clean(self, text: str) -> str:
         """Return *text* in one line, short, and without the place of the data."""
@@ -165,6 +170,7 @@ def page(results: Results, tables: Iterable[Iterable[str]], bars: Iterable[Bar])
     head = ("bar", "value", "wanted", "verdict", "ours; theirs")
     for each in (*tables, table(head, map(_row, bars))):
         lines += ["", *each]
+    lines += results.memory()
     lines += [f"left out: {peer}: {reason}" for peer, reason in results.skipped.items()]
     lines += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
     return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -29,7 +28,7 @@ def text(results: Results) -> str:
     """Return both tables as lines."""
     rows = [("workload", "peer", "value", "spread", "x Java", "% of limit"), *_rows(results)]
     parts = [*_columns(rows), "", *_columns(_bar_rows(results))]
-    parts += ["", *_paced(results), *_memory(results)]
+    parts += ["", *_paced(results), *results.memory()]
     parts += [f"{peer} skipped: {reason}" for peer, reason in results.skipped.items()]
     parts += [f"FAILED {peer} {what}: {why}" for peer, what, why in results.errors]
     return "\n".join(parts)
@@ -62,7 +61,7 @@ median. What each figure means, and how to make this page, is in benchmarks/READ
 {_value_table(results)}
 {_latency_table(results)}
 {_limit_table(results)}
-<p>{"<br>".join(map(escape, [*_paced(results), *_memory(results)]))}</p>
+<p>{"<br>".join(map(escape, [*_paced(results), *results.memory()]))}</p>
 {f"<h2>Failed or left out</h2><ul>{bad}</ul>" if bad else ""}
 <h2>Machine</h2><table>{machine}</table>
 </body></html>
@@ -119,16 +118,6 @@ def _paced(results: Results) -> Iterator[str]:
                 f"{workload}, {peer}: {sample.median:,.0f} of {planned.rate:,}/s reached, "
                 + (f"rate not held in {late} of {len(sample.values)} rounds" if late else "held")
             )
-
-
-def _memory(results: Results) -> list[str]:
-    """How backed the memory was that is touched and freed before each run that writes."""
-    if not results.pages_ns:
-        return []
-    median, worst = statistics.median(results.pages_ns), max(results.pages_ns)
-    return [
-        f"touching a page of memory before a run: median {median:.0f}, at most {worst:.0f} ns",
-    ]
 
 
 def _bar_rows(results: Results) -> list[tuple[str, ...]]:

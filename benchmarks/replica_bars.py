@@ -44,7 +44,7 @@ def _catch_up(results: Results, protocol: str) -> Iterator[Bar]:
             name = f"{way}: against a socket, {variant}"
             yield Bar(name, _ratio(value, limit, 100), 70, "%", detail=detail)
     detail = _detail(ours, java, "MB/s")
-    yield Bar(f"{workload}: against Java", _ratio(ours, java), 3, detail=detail)
+    yield Bar(f"{workload}: against Java", _ratio(ours, java), 4, detail=detail)
 
 
 def _quorum(results: Results, protocol: str) -> Iterator[Bar]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from benchmarks import limits, replica_java
 from benchmarks.java import WARM_UP_LEAST
 from benchmarks.lines import OURS, Figures, Run, empty_folder
-from benchmarks.memory import back_memory
 from benchmarks.replica_side import Relay, Side, rmqstore_side
 from benchmarks.spark_data import RECORD
 
@@ -126,7 +125,7 @@ def measure_catch_up(run: Run, peers: Iterable[str], size: int) -> None:
 
 
 def _limit_stream(run: Run, number: int, size: int) -> None:
-    back_memory(2 * size + size // 4)
+    run.back_memory(2 * size + size // 4)
     megabytes = max(1, size >> 20)
     with empty_folder(run.directory / LIMITS) as place:
         _limit(run, number, "loopback", "stream", place, 3, megabytes, CHUNK)
@@ -135,7 +134,7 @@ def _limit_stream(run: Run, number: int, size: int) -> None:
 def _catch_up(
     run: Run, peer: str, protocol: str, master: Side, root: Path, end: int, role: str
 ) -> Figures:
-    back_memory(end + end // 4)
+    run.back_memory(end + end // 4)
     master.resume()
     try:
         # The pages that the first slave used are there for the second one, which counts.
@@ -192,7 +191,7 @@ def _jobs(
 
 
 def _quorum(run: Run, peer: str, protocol: str) -> Figures:
-    back_memory(QUORUM_PUTS * RECORD * 2)
+    run.back_memory(QUORUM_PUTS * RECORD * 2)
     with empty_folder(run.directory / "pair") as place, ExitStack() as opened:
         roots = place / "master", place / "slave"
         master = opened.enter_context(SIDES[peer]("master", protocol, roots[0], ""))

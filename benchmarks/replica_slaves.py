@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.lines import OURS, Figures, Run, empty_folder
-from benchmarks.memory import back_memory
 from benchmarks.processes import Peak
 from benchmarks.replica_pair import BODY
 from benchmarks.replica_side import Side, rmqstore_side
@@ -30,7 +29,7 @@ def measure_slaves(run: Run) -> None:
 
 
 def _master(run: Run, slaves: int) -> Figures:
-    back_memory((PACED + BURST) * RECORD * (slaves + 1) + STALLED_BYTES)
+    run.back_memory((PACED + BURST) * RECORD * (slaves + 1) + STALLED_BYTES)
     figures: dict[str, float] = {}
 
     with empty_folder(run.directory / "group") as root, ExitStack() as opened:

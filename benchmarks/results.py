@@ -2,7 +2,7 @@
 
 A file of results holds lines of JSON by `type`: `machine` once; `run` for each workload, peer and
 round with its `figures` or an `error`; `skipped` for a peer that cannot run; `limit` for what the
-programs in limits/ print, with their round.
+programs in limits/ print, with their round; `memory` for pages that were touched and freed first.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ class Results:
             key = (line["peer"], line["workload"], name)
             self._figures.setdefault(key, []).append(value)
 
+    def _add_memory(self, line: Mapping[str, Any]) -> None:
+        self.pages_ns.append(line["page_ns"])
+
     def _add_limit(self, line: Mapping[str, Any]) -> None:
         if "error" in line:
             self.errors.append(("limits", line["limit"], line["error"]))
@@ -117,6 +120,15 @@ class Results:
             if name == "ns" and ns:
                 found.append((limit, variant, size, ns, moved or 0.0))
         return found
+
+    def memory(self) -> list[str]:
+        """Return a line that says how backed the memory was that was touched first, if it was."""
+        if not self.pages_ns:
+            return []
+        median, worst = statistics.median(self.pages_ns), max(self.pages_ns)
+        return [
+            f"touching a page of memory before a run: median {median:.0f}, at most {worst:.0f} ns"
+        ]
 
     def peers(self, workload: str) -> list[str]:
         """Return who has figures for a workload, this store first."""

@@ -310,12 +310,19 @@ def _get(job: Job) -> Figures:
             for record in queue.records():
                 size += len(record.body)
                 count += 1
+        bodies_only = time.perf_counter() - began
+        tags = 0
+        began = time.perf_counter()
+        for queue in queues:
+            for record in queue.records():
+                tags += len(record.body) > 0 and record.properties["TAGS"] == TAG
         seconds = time.perf_counter() - began
-    if size != count * job.workload.body:
-        raise WrongAnswer(f"{count} messages with {size} bytes came back")
+    if size != count * job.workload.body or tags != count:
+        raise WrongAnswer(f"{count} messages with {size} bytes and {tags} tags came back")
     return {
         "messages": count,
         "msgs_per_s": round(count / seconds),
+        "bodies_per_s": round(count / bodies_only),
         "MB_per_s": round(size / seconds / 1e6, 1),
     }
 
