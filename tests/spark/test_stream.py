@@ -204,6 +204,9 @@ def test_only_what_is_durable_is_read(path: Path) -> None:
                 }
             },
         }
+        end = store.end_offset
+        starts = [{"version": 1, "commitLog": {}}, *map(json.loads, query.offsets)]
+        assert [query.reader.bytes_behind(each) for each in starts] == [[end], [end - durable], [0]]
 
 
 # ---- where a query starts ----

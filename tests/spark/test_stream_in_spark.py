@@ -44,6 +44,7 @@ def test_available_now_goes_on_from_its_checkpoint_with_either_reader(
 ) -> None:
     path, sink, checkpoint = (str(tmp_path / name) for name in ("a.store", "sink", "checkpoint"))
     counts = []
+    behind = []
     readers = ("python", "jvm", "python") if jar_path() is not None else ("python", "python")
     with open_store(tmp_path / "a.store") as store:
         for number, reader in enumerate(readers):
@@ -55,8 +56,15 @@ def test_available_now_goes_on_from_its_checkpoint_with_either_reader(
             assert query.awaitTermination(WAIT_SECONDS)
             scan = query._jsq.explainInternal(False)
             assert ("(JVM)" in scan) == (reader == "jvm")
-            counts.append([each.numInputRows for each in query.recentProgress])
+            progress = query.recentProgress
+            counts.append([each.numInputRows for each in progress])
+            if reader == "jvm":
+                behind = [each.sources[0].metrics for each in progress if each.numInputRows]
             assert _numbers(spark, tmp_path / "sink") == list(range(first + 400))
+    if "jvm" in readers:
+        sums = [int(each["bytesBehindLatest"]) for each in behind]
+        assert sums == sorted({*sums}, reverse=True)
+        assert sums[-1] == 0 < sums[0]
     for batches in counts:
         # As many as the limit of bytes asks for.
         assert len([rows for rows in batches if rows]) >= 3

@@ -9,6 +9,7 @@ errors and checkpoints are the same with either reader. One process plans for on
     {"do": "now"}                                          {}
     {"do": "latest", "start": text, "kind": ..., "most": ...}  {"offset": text}
     {"do": "report"}                                       {"offset": text}, null for none
+    {"do": "behind", "offset": text}                       {"bytes": [4096]}, one for each log
     {"do": "plan", "start": text, "end": text}             {"partitions": [{"reading": {...},
                                                             "splits": [...]}]}
     {"do": "close"}                                        {}
@@ -53,6 +54,8 @@ class Streams:
         if do == "now":
             stream.prepareForTriggerAvailableNow()
             return {}
+        if do == "behind":
+            return {"bytes": stream.bytes_behind(json.loads(request["offset"]))}
         if do == "plan":
             return self._plan(stream, json.loads(request["start"]), json.loads(request["end"]))
         if do == "initial":

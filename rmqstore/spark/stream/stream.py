@@ -141,6 +141,15 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {name: layout.readable_end for name, layout in self._layouts.items()}
         return Position({name: LogPosition(end, end) for name, end in ends.items()}).to_json()
 
+    def bytes_behind(self, consumed: dict[str, Any]) -> list[int]:
+        """Return how much of each log, as last seen, comes after a position."""
+        read = Position.from_json(consumed).logs
+        behind = []
+        for name, layout in self._layouts.items():
+            at = read[name].physical_offset if name in read else layout.start
+            behind.append(max(layout.readable_end - at, 0))
+        return behind
+
     # ---- reading ----
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -3,6 +3,8 @@ package org.rmqstore.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Map;
+import java.util.Optional;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -11,6 +13,7 @@ import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxBytes;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -19,7 +22,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * One streaming query. Positions, limits and plans are those of the Python source, made by a planner
  * that the query has for itself until it stops.
  */
-final class RmqStoreStream implements MicroBatchStream, SupportsTriggerAvailableNow {
+final class RmqStoreStream
+        implements MicroBatchStream, ReportsSourceMetrics, SupportsTriggerAvailableNow {
     private final StructType schema;
     private final Planner planner;
     private final ReadLimit limit;
@@ -101,6 +105,25 @@ final class RmqStoreStream implements MicroBatchStream, SupportsTriggerAvailable
     @Override
     public Offset reportLatestOffset() {
         return offset(answer(request("report")));
+    }
+
+    /** How far the query is behind the ends of the logs: in all, and of the log that is furthest. */
+    @Override
+    public Map<String, String> metrics(Optional<Offset> consumed) {
+        if (consumed.isEmpty()) {
+            return Map.of();
+        }
+        ObjectNode request = request("behind");
+        request.put("offset", consumed.get().json());
+        long most = 0;
+        long sum = 0;
+        for (JsonNode each : answer(request).get("bytes")) {
+            most = Math.max(most, each.asLong());
+            sum += each.asLong();
+        }
+        return Map.of(
+                "bytesBehindLatest", Long.toString(sum),
+                "maxBytesBehindLatest", Long.toString(most));
     }
 
     @Override
