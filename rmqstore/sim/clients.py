@@ -52,6 +52,10 @@ _READ_AND_WRITE = 6
 class Record(Protocol):
     """Receives the results that clients got."""
 
+    @property
+    def warnings(self) -> int:
+        """Elections in spite of a warning: they give up earlier acknowledgements."""
+
     def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
         """Take the acknowledgement of a message."""
 
@@ -180,16 +184,21 @@ class Producer(Client):
             properties=encode_properties({"UNIQ_KEY": send.key, "WAIT": "true"}),
         )
         request = Frame.request(RequestCode.SEND_MESSAGE_V2, header.to_fields(), b"m" * send.size)
-        self._caller.call(port, request, _SEND_MS, lambda answer: self._sent(send, answer))
+        warnings = self._record.warnings
+        self._caller.call(
+            port, request, _SEND_MS, lambda answer: self._sent(send, answer, warnings)
+        )
 
-    def _sent(self, send: _Send, answer: Answer) -> None:
+    def _sent(self, send: _Send, answer: Answer, warnings: int) -> None:
         if not isinstance(answer, Frame) or answer.code != ResponseCode.SUCCESS:
             self._again(send)
             return
         self._open -= 1
         self.is_done = True
         found = SendMessageResponseHeader.from_fields(answer.ext_fields)
-        self._record.sent(send.key, queue=found.queue_id, queue_offset=found.queue_offset)
+        # An operator may have given up, since the request, what a former master acknowledged.
+        if warnings == self._record.warnings:
+            self._record.sent(send.key, queue=found.queue_id, queue_offset=found.queue_offset)
 
     def _again(self, send: _Send) -> None:
         if send.tries < _TRIES:
@@ -280,15 +289,22 @@ class Operator(Client):
             topic=name, read_queues=1, write_queues=1, perm=_READ_AND_WRITE
         )
         request = Frame.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
-        self._caller.call(port, request, _CHANGE_MS, lambda answer: self._made(answer, topic=name))
+        self._ask(port, request, topic=name)
 
     def _make_group(self, port: int, name: str) -> None:
         body = dumps(GroupConfig(name).members())
         request = Frame.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
-        self._caller.call(port, request, _CHANGE_MS, lambda answer: self._made(answer, group=name))
+        self._ask(port, request, group=name)
 
-    def _made(self, answer: Answer, *, topic: str = "", group: str = "") -> None:
-        self.is_waiting = False
-        # A remark means that a member of the set has not reported the change yet.
-        if isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS and not answer.remark:
-            self._record.made(topic=topic, group=group)
+    def _ask(self, port: int, request: Frame, *, topic: str = "", group: str = "") -> None:
+        warnings = self._record.warnings
+
+        def made(answer: Answer) -> None:
+            self.is_waiting = False
+            if not isinstance(answer, Frame) or answer.code != ResponseCode.SUCCESS:
+                return
+            # A remark means that a member of the set has not reported the change yet.
+            if not answer.remark and warnings == self._record.warnings:
+                self._record.made(topic=topic, group=group)
+
+        self._caller.call(port, request, _CHANGE_MS, made)

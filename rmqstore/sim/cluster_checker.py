@@ -42,7 +42,8 @@ class ClusterChecker:
         self._read: dict[_Place, int] = {}
         self._topics: set[str] = set()
         self._groups: set[str] = set()
-        self._was_warned = False
+        self.warnings = 0
+        """Elections in spite of a warning."""
         self.reads = 0
 
     @property
@@ -73,7 +74,7 @@ class ClusterChecker:
     def read(self, number: int, *, queue: int, queue_offset: int) -> None:
         """Check a record that a consumer got."""
         self.reads += 1
-        if self._was_warned:
+        if self.warnings:
             return
         if not self._checker.is_confirmed(queue, queue_offset):
             raise Violation(
@@ -96,7 +97,7 @@ class ClusterChecker:
 
     def warned(self) -> None:
         """Record that an operator elected a replica in spite of a warning."""
-        self._was_warned = True
+        self.warnings += 1
         self._sent.clear()
         self._read.clear()
         self._topics.clear()
