@@ -109,7 +109,7 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                                              .budget = budget};
 
     queue->is_rewound = false;
-    queue->stale_end = 0;
+    queue->stale_end = queue->same_end = 0;
 
     int status = rmq_file_queue_open(&queue->files, &options, err);
     if (status == RMQ_OK)
@@ -266,6 +266,7 @@ static int find_bounds(struct rmq_consume_queue *queue, int64_t log_end, bool re
             rmq_file_queue_rewind(&queue->files, bounds.end * RMQ_UNIT_SIZE);
             queue->is_rewound = true;
             queue->stale_end = bounds.limit;
+            queue->same_end = 0;
         } else if (status == RMQ_OK && !queue->files.options.read_only) {
             status = cut(queue, bounds.end, err);
         }
@@ -336,7 +337,7 @@ int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
         return status;
 
     queue->is_rewound = false;
-    queue->stale_end = 0;
+    queue->stale_end = queue->same_end = 0;
     set_bounds(queue, min < end ? min : end, end, physical_end);
     return cut(queue, end, err);
 }
@@ -346,7 +347,7 @@ int rmq_consume_queue_clear(struct rmq_consume_queue *queue, struct rmq_error *e
     assert(!queue->files.options.read_only);
 
     queue->is_rewound = false;
-    queue->stale_end = 0;
+    queue->stale_end = queue->same_end = 0;
     set_bounds(queue, 0, 0, -1);
     return rmq_file_queue_clear(&queue->files, err);
 }
@@ -550,6 +551,62 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
     rmq_file_queue_advance(&queue->files, at + RMQ_UNIT_SIZE);
     atomic_store_explicit(&queue->physical_end, physical_offset + size, memory_order_release);
     atomic_store_explicit(&queue->max_offset, queue_offset + 1, memory_order_release);
+    return RMQ_OK;
+}
+
+/* ---- units that are there already ---- */
+
+bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_offset,
+                                 int64_t physical_offset, int32_t size, int64_t tags_code)
+{
+    struct rmq_file_queue *files = &queue->files;
+    int64_t max = rmq_consume_queue_max(queue);
+    int64_t end = queue->same_end > max ? queue->same_end : max;
+    if (queue_offset < end)
+        return true; /* Appending changes nothing. */
+    if (queue_offset > end || queue_offset >= queue->stale_end || files->count == 0)
+        return false;
+    assert(queue->is_rewound);
+
+    int64_t at = queue_offset * RMQ_UNIT_SIZE - files->files[0]->start;
+    size_t number = (size_t)(at / files->options.file_size);
+    if (number >= files->count + files->ahead)
+        return false;
+
+    struct rmq_mapped_file *file = files->files[number];
+    uint8_t *base = NULL, unit[RMQ_UNIT_SIZE];
+    at = queue_offset * RMQ_UNIT_SIZE - file->start;
+    if (at < 0 || at > file->size - RMQ_UNIT_SIZE ||
+        rmq_file_access_base(file, &base, NULL) != RMQ_OK ||
+        (!base && rmq_file_access_read(file, at, unit, sizeof unit, NULL) != RMQ_OK) ||
+        !holds(base ? base + at : unit, physical_offset, size, tags_code))
+        return false;
+
+    queue->same_end = queue_offset + 1;
+    queue->same_physical_end = physical_offset + size;
+    return true;
+}
+
+int rmq_consume_queue_keep(struct rmq_consume_queue *queue, struct rmq_error *err)
+{
+    struct rmq_file_queue *files = &queue->files;
+    int64_t max = rmq_consume_queue_max(queue), min = rmq_consume_queue_min(queue);
+    assert(queue->is_rewound || queue->same_end == 0);
+
+    while (max < queue->same_end) {
+        struct rmq_mapped_file *last = files->last;
+        int status = RMQ_OK;
+        if (atomic_load_explicit(&last->wrote, memory_order_relaxed) == last->size)
+            status = rmq_file_queue_roll(files, max * RMQ_UNIT_SIZE, NULL, err);
+        if (status != RMQ_OK)
+            return status;
+
+        last = files->last;
+        int64_t end = queue->same_end * RMQ_UNIT_SIZE - last->start;
+        rmq_file_queue_advance(files, end < last->size ? end : last->size);
+        max = rmq_file_queue_end(files) / RMQ_UNIT_SIZE;
+        set_bounds(queue, min, max, queue->same_physical_end);
+    }
     return RMQ_OK;
 }
 

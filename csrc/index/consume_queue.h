@@ -24,6 +24,8 @@ struct rmq_consume_queue {
     _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
     bool is_rewound;              /* units behind max may be left in the files */
     int64_t stale_end;            /* number behind the last of them */
+    int64_t same_end;             /* behind those that rmq_consume_queue_recognise found; 0: none */
+    int64_t same_physical_end;    /* where the record of the last of them ends */
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
@@ -49,6 +51,13 @@ int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
  * rmq_consume_queue_truncate, which must follow, cuts what was not appended again. */
 int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
                              struct rmq_error *err);
+
+/* Of a rewound queue: whether appending the unit, after all that were recognised before, would store
+ * what the files hold already. Changes no file. */
+bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_offset,
+                                 int64_t physical_offset, int32_t size, int64_t tags_code);
+/* As appending every unit that was recognised: they are there, and flushed with the next flush. */
+int rmq_consume_queue_keep(struct rmq_consume_queue *queue, struct rmq_error *err);
 
 /* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing
  * changes. The first unit of an empty queue starts it at queue_offset, after fill units from the

@@ -382,8 +382,7 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
     if (request->physical_offset < rmq_index_header(index->newest, RMQ_INDEX_END_OFFSET))
         return RMQ_OK;
 
-    bool has_tag = index->options.tag_keys && request->tags.data && request->tags.size > 0;
-    if (!request->unique_key.data && !request->keys.data && !has_tag)
+    if (!rmq_index_has_keys(index, request))
         return RMQ_OK;
 
     int32_t prefix =
@@ -409,7 +408,8 @@ int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *reque
         left -= step;
     }
 
-    if (status == RMQ_OK && has_tag) {
+    if (status == RMQ_OK && index->options.tag_keys && request->tags.data &&
+        request->tags.size > 0) {
         int32_t hash =
             rmq_java_hash(rmq_java_hash(prefix, "T#", 2), request->tags.data, request->tags.size);
         status = put_hash(index, request, rmq_index_hash(hash), now_ms, rolled_timestamp, err);

@@ -158,6 +158,14 @@ int64_t rmq_index_newest_begin(struct rmq_index *index);
 int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *request, int64_t now_ms,
                   int64_t *rolled_timestamp, struct rmq_error *err);
 
+/* Whether the record has anything to be found by. */
+static inline bool rmq_index_has_keys(const struct rmq_index *index,
+                                      const struct rmq_index_request *request)
+{
+    return request->unique_key.data || request->keys.data ||
+           (index->options.tag_keys && request->tags.data && request->tags.size > 0);
+}
+
 /* Whether putting the record may make a file, so that now_ms counts: the clock is dear. */
 static inline bool rmq_index_may_roll(const struct rmq_index *index,
                                       const struct rmq_index_request *request)

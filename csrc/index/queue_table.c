@@ -549,6 +549,22 @@ int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struc
     return RMQ_OK;
 }
 
+bool rmq_queue_recognise(struct rmq_queue *queue, const struct rmq_unit *unit)
+{
+    assert(unit->size > 0);
+
+    return is_ready(queue) && !queue->is_batch && !queue->has_ext && queue->removed_until == 0 &&
+           rmq_consume_queue_recognise(&queue->simple, unit->queue_offset, unit->physical_offset,
+                                       unit->size, unit->tags_code);
+}
+
+int rmq_queue_keep(struct rmq_queue *queue, int64_t offset, struct rmq_error *err)
+{
+    (void)offset; /* the form of rmq_recover_each_queue */
+    return is_ready(queue) && !queue->is_batch ? rmq_consume_queue_keep(&queue->simple, err)
+                                               : RMQ_OK;
+}
+
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, bool is_light,
                      struct rmq_error *err)
 {

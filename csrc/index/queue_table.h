@@ -110,6 +110,11 @@ int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end
 /* Whether rmq_queue_append would take the unit after all units surveyed before: RMQ_OK, or
  * RMQ_CORRUPT for a gap that is too large. Changes no file. */
 int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
+/* Whether the files hold the unit already, so that rmq_queue_keep takes it; false also where that
+ * is not looked into: batch queues, and codes in an extension. */
+bool rmq_queue_recognise(struct rmq_queue *queue, const struct rmq_unit *unit);
+/* As rmq_queue_append of every unit that was recognised since rmq_queue_rewind. */
+int rmq_queue_keep(struct rmq_queue *queue, int64_t offset, struct rmq_error *err);
 /* unit->tags_code is the code itself; with an extension its address is what the queue stores,
  * except for a unit that came by INNER_MULTI_DISPATCH (is_light). */
 int rmq_queue_append(struct rmq_queue *queue, const struct rmq_unit *unit, bool is_light,

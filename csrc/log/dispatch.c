@@ -119,15 +119,20 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
 
     bool is_removed = status == RMQ_OK && unit->physical_offset < queue->removed_until;
     if (status == RMQ_OK && (parts & RMQ_TO_REMOVED || is_removed)) {
-        if (!(parts & RMQ_TO_SURVEY))
+        if (parts & RMQ_TO_SURVEY)
+            dispatcher->queues_differ = true;
+        else
             rmq_removed_queue_count(queue, unit);
         if (is_removed && parts & (RMQ_TO_QUEUES | RMQ_TO_OFFSETS))
             raise_next(queue, unit->queue_offset + unit->batch_size);
         return RMQ_OK;
     }
 
-    if (status == RMQ_OK && (parts & RMQ_TO_SURVEY))
+    if (status == RMQ_OK && (parts & RMQ_TO_SURVEY)) {
+        if (!dispatcher->queues_differ && !rmq_queue_recognise(queue, unit))
+            dispatcher->queues_differ = true;
         return rmq_queue_survey(queue, unit, err);
+    }
     if (status == RMQ_OK && queue->removed_until > 0)
         begin_again(queue, unit->queue_offset);
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES))
@@ -224,6 +229,39 @@ static int enter_queues(struct rmq_dispatcher *dispatcher, const struct rmq_reco
     return status;
 }
 
+static struct rmq_index_request index_request(const struct rmq_record *record,
+                                              const struct rmq_dispatch_properties *properties)
+{
+    return (struct rmq_index_request){
+        .topic = {record->topic, (size_t)record->topic_size},
+        .unique_key = properties->unique_key,
+        .keys = properties->keys,
+        .tags = properties->tags,
+        .physical_offset = record->physical_offset,
+        .store_timestamp = record->store_timestamp,
+    };
+}
+
+/* Whether the record is the first one of a log file, where an index file may have to end. */
+static bool may_end_index(const struct rmq_dispatcher *dispatcher, const struct rmq_record *record)
+{
+    return dispatcher->options.bound_index &&
+           record->physical_offset % dispatcher->log->files.options.file_size == 0;
+}
+
+static bool is_for_index(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
+                         const struct rmq_dispatch_properties *properties)
+{
+    assert(dispatcher->index);
+
+    if ((record->sys_flag & RMQ_FLAG_TRANSACTION) == RMQ_FLAG_ROLLBACK)
+        return false;
+    struct rmq_index_request request = index_request(record, properties);
+    return rmq_index_has_keys(dispatcher->index, &request) ||
+           (may_end_index(dispatcher, record) &&
+            rmq_index_newest_begin(dispatcher->index) != INT64_MAX);
+}
+
 static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                        const struct rmq_dispatch_properties *properties, struct rmq_error *err)
 {
@@ -236,7 +274,7 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
     int64_t file_size = dispatcher->log->files.options.file_size;
     int status = RMQ_OK;
 
-    if (dispatcher->options.bound_index && record->physical_offset % file_size == 0) {
+    if (may_end_index(dispatcher, record)) {
         int64_t begin = rmq_index_newest_begin(dispatcher->index);
         if (begin < record->physical_offset &&
             record->physical_offset / file_size - begin / file_size >= RMQ_INDEX_LOG_FILES_MAX)
@@ -244,14 +282,7 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
     }
 
     if (status == RMQ_OK) {
-        struct rmq_index_request request = {
-            .topic = {record->topic, (size_t)record->topic_size},
-            .unique_key = properties->unique_key,
-            .keys = properties->keys,
-            .tags = properties->tags,
-            .physical_offset = record->physical_offset,
-            .store_timestamp = record->store_timestamp,
-        };
+        struct rmq_index_request request = index_request(record, properties);
         int64_t now_ms =
             rmq_index_may_roll(dispatcher->index, &request) ? rmq_clock_now(dispatcher->clock) : 0;
         status = rmq_index_put(dispatcher->index, &request, now_ms, &rolled, err);
@@ -265,7 +296,8 @@ static int enter_index(struct rmq_dispatcher *dispatcher, const struct rmq_recor
 int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                         unsigned parts, struct rmq_error *err)
 {
-    assert(parts && (!(parts & RMQ_TO_SURVEY) || parts == RMQ_TO_SURVEY));
+    assert(parts);
+    assert(!(parts & RMQ_TO_SURVEY) || (parts | RMQ_TO_INDEX) == (RMQ_TO_SURVEY | RMQ_TO_INDEX));
     assert(!(parts & RMQ_TO_REMOVED) || parts == RMQ_TO_REMOVED);
 
     struct rmq_dispatch_properties properties;
@@ -274,8 +306,12 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
     int status = RMQ_OK;
     if (parts & ~(unsigned)RMQ_TO_INDEX)
         status = enter_queues(dispatcher, record, &properties, parts, err);
-    if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index)
-        status = enter_index(dispatcher, record, &properties, err);
+    if (status == RMQ_OK && (parts & RMQ_TO_INDEX) && dispatcher->index) {
+        if (!(parts & RMQ_TO_SURVEY))
+            status = enter_index(dispatcher, record, &properties, err);
+        else if (!dispatcher->index_differs)
+            dispatcher->index_differs = is_for_index(dispatcher, record, &properties);
+    }
 
     if (status == RMQ_OK && (parts & RMQ_TO_QUEUES)) {
         atomic_store_explicit(&dispatcher->last_timestamp, record->store_timestamp,

@@ -71,6 +71,7 @@ struct rmq_dispatcher {
     int64_t stop_by_ms;
     bool pause;
     bool resting;             /* the thread is outside of any record */
+    bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; of recovery, which resets them */
     struct rmq_error no_room; /* under the lock, as long as waits_for_room */
     int64_t no_room_offset;   /* of the record that met it; under the lock */
     uint64_t refused_looks;   /* how often there was no room */
@@ -86,8 +87,10 @@ void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
 /* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
- * queue offsets. RMQ_TO_SURVEY, alone: changes nothing; RMQ_CORRUPT where entering the record after
- * those surveyed before would be. RMQ_TO_REMOVED, alone: only rmq_removed_queue_count. */
+ * queue offsets. RMQ_TO_SURVEY: changes nothing; RMQ_CORRUPT where entering the record after those
+ * surveyed before would be. It sets queues_differ, or with RMQ_TO_INDEX index_differs, where these
+ * may not hold what entering the record would store; until then queues recognise their units.
+ * RMQ_TO_REMOVED, alone: only rmq_removed_queue_count. */
 enum rmq_dispatch_part {
     RMQ_TO_QUEUES = 1,
     RMQ_TO_INDEX = 2,

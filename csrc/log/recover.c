@@ -189,26 +189,62 @@ int rmq_recover_holds_nul(struct rmq_file_queue *files, int64_t offset, bool *ho
     return RMQ_OK;
 }
 
+struct found {
+    int64_t last_timestamp; /* of the log; -1: it has no records */
+    /* What is before it is entered already, in queues that were rewound as well as in the index. It
+     * is the place of a record that may be entered, or where the walk began. */
+    int64_t enter_offset;
+    int64_t entered; /* records before it */
+};
+
+static void enter_all(const struct rmq_recovery *recovery, struct found *found)
+{
+    found->enter_offset = recovery->start_offset;
+    found->entered = 0;
+}
+
+/* The index takes the keys of its last record once more, since a full disk may have kept it from
+ * taking all; that of a closed store has all. */
+static int64_t indexed_offset(struct rmq_dispatcher *dispatcher,
+                              const struct rmq_recovery_options *options)
+{
+    return options->was_closed && dispatcher->index
+               ? rmq_index_last_physical_offset(dispatcher->index)
+               : -1;
+}
+
 /* Finds where the log ends. Everything that recovery may refuse it refuses here, before it changes
  * anything. */
 static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                   int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
-                  int64_t *last_timestamp, struct rmq_error *err)
+                  struct found *found, struct rmq_error *err)
 {
-    assert(recovery->records == 0 && last_timestamp);
+    assert(recovery->records == 0 && found);
 
     struct rmq_record record;
-    int64_t last_offset = -1;
+    int64_t last_offset = -1, indexed = indexed_offset(dispatcher, options);
     int status;
-    *last_timestamp = -1;
+    found->last_timestamp = -1;
+    enter_all(recovery, found);
+    dispatcher->queues_differ = dispatcher->index_differs = false;
 
     while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
-        status = rmq_dispatch_record(dispatcher, &record, RMQ_TO_SURVEY, err);
+        unsigned parts = RMQ_TO_SURVEY;
+        if (record.physical_offset > indexed)
+            parts |= RMQ_TO_INDEX;
+        if (ahead->scan.offset > options->dispatch_until)
+            dispatcher->queues_differ = true;
+        status = rmq_dispatch_record(dispatcher, &record, parts, err);
         if (status != RMQ_OK)
             return status;
+
+        if (!dispatcher->queues_differ && !dispatcher->index_differs) {
+            found->enter_offset = ahead->kept_from = record.physical_offset;
+            found->entered = recovery->records;
+        }
         ++recovery->records;
         last_offset = record.physical_offset;
-        *last_timestamp = record.store_timestamp;
+        found->last_timestamp = record.store_timestamp;
     }
     if (status != RMQ_END)
         return status;
@@ -226,30 +262,30 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
         recovery->end_offset = last_offset;
         assert(recovery->records > 0);
         --recovery->records;
+        if (found->enter_offset == last_offset)
+            enter_all(recovery, found);
     }
     return status;
 }
 
-/* Enters the records that were surveyed. */
+/* Enters the records that were surveyed; where entering them would store nothing, only the last
+ * one of them, which tells the dispatcher how far it is and sees to it that there is an index. */
 static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
-                 struct rmq_recovery *recovery, struct rmq_error *err)
+                 const struct found *found, struct rmq_recovery *recovery, struct rmq_error *err)
 {
     assert(recovery->start_offset >= 0 && recovery->start_offset <= recovery->end_offset);
+    assert(found->entered <= recovery->records && found->enter_offset <= recovery->end_offset);
 
     struct rmq_scan_ahead ahead;
     struct rmq_record record;
-    int64_t indexed = -1, left = recovery->records;
+    int64_t indexed = indexed_offset(dispatcher, options), left = recovery->records - found->entered;
     int status = RMQ_OK;
 
-    /* The index takes the keys of its last record once more, since a full disk may have kept it
-     * from taking all; that of a closed store has all. */
-    if (options->was_closed && dispatcher->index)
-        indexed = rmq_index_last_physical_offset(dispatcher->index);
-
     recovery->dispatched_offset = recovery->start_offset;
-    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, recovery->start_offset,
+    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, found->enter_offset,
                          recovery->end_offset, RMQ_CHECK_PLACE, false);
 
+    status = rmq_recover_each_queue(dispatcher->queues, rmq_queue_keep, 0, err);
     for (; left > 0 && status == RMQ_OK; --left) {
         status = rmq_scan_ahead_next(&ahead, &record, err);
         if (status != RMQ_OK)
@@ -548,7 +584,8 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
 
     struct rmq_file_queue *files = &dispatcher->log->files;
     int64_t began_ms = rmq_monotonic_ms();
-    int64_t durable = 0, last_timestamp = -1;
+    struct found found;
+    int64_t durable = 0;
     int status;
 
     memset(recovery, 0, sizeof *recovery);
@@ -574,7 +611,7 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     struct rmq_scan_ahead ahead;
     rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files),
                          checks_of(options), true);
-    status = survey(dispatcher, options, durable, &ahead, recovery, &last_timestamp, err);
+    status = survey(dispatcher, options, durable, &ahead, recovery, &found, err);
 
     int64_t later = 0;
     if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
@@ -582,8 +619,8 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
         durable = later;
 
     if (status == RMQ_OK && recovery->end_offset < durable)
-        status = explain_end(dispatcher, checkpoint, &ahead.scan, durable, last_timestamp, recovery,
-                             err);
+        status = explain_end(dispatcher, checkpoint, &ahead.scan, durable, found.last_timestamp,
+                             recovery, err);
     else if (status == RMQ_OK && options->was_closed && checkpoint->flushed_offset < 0)
         status = rmq_log_end_has_leftover(files, dispatcher->queues, recovery->start_offset,
                                           recovery->end_offset, &recovery->was_cut, err);
@@ -591,8 +628,10 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     rmq_scan_ahead_finish(&ahead);
 
     /* Units of what RocketMQ cut may stand among those of what it kept: all are entered again. */
-    if (status == RMQ_OK && recovery->was_cut)
+    if (status == RMQ_OK && recovery->was_cut) {
+        enter_all(recovery, &found);
         status = rewind_queues(dispatcher, recovery->start_offset, err);
+    }
 
     if (status == RMQ_OK)
         status = accept(dispatcher, options, err);
@@ -601,7 +640,7 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
     if (status == RMQ_OK && !options->was_closed)
         status = finish_removing(dispatcher, recovery->start_offset, err);
     if (status == RMQ_OK)
-        status = enter(dispatcher, options, recovery, err);
+        status = enter(dispatcher, options, &found, recovery, err);
     if (status == RMQ_OK)
         status = settle(dispatcher, checkpoint, options, recovery, err);
 

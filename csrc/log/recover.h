@@ -8,7 +8,9 @@
  *
  * Where bytes that were durable turn out to be no records, that is damage, not a torn tail:
  * recovery then refuses and changes nothing. So it walks twice: the first walk checks all that may
- * be refused, the second one enters records into queues and index. A log that RocketMQ cut ends
+ * be refused, the second one enters records into queues and index. The first one also compares
+ * units with what the files of the queues hold; the second one begins where queues or index have
+ * something to store, which after a crash of the process alone may be nowhere. A log that RocketMQ cut ends
  * where it was cut (log_end.h). Whole records that a torn tail leaves behind a bad one are copied
  * to the folder `cut` first.
  *

@@ -141,7 +141,8 @@ static void enter_file(struct rmq_scan_ahead *ahead, struct rmq_mapped_file *fil
 
     struct rmq_mapped_file *walked = ahead->walked;
     if (walked) {
-        if (walked->start + walked->size > ahead->kept_until)
+        int64_t end = walked->start + walked->size;
+        if (end > ahead->kept_until || end <= ahead->kept_from)
             (void)walked->vfs->advise(walked->vfs, rmq_mapped_file_base(walked), walked->size,
                                       RMQ_ADVISE_DONT_NEED, NULL);
         rmq_mapped_file_unpin(walked);

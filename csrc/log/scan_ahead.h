@@ -20,7 +20,8 @@
 struct rmq_scan_ahead {
     struct rmq_scan scan;           /* the caller's: its verdict and error count */
     struct rmq_mapped_file *walked; /* pinned: the file scan was in last */
-    int64_t kept_until;             /* pages of files that end at or below it stay */
+    int64_t kept_until;             /* pages of files that end at or below it stay, */
+    int64_t kept_from; /* if not at or below this: the caller's, that the next walk begins there */
     int64_t data_end;               /* the files have no data after it */
     int64_t mapped;                 /* the caller mapped pages of bytes below it */
     struct rmq_scan front;          /* the thread's */

@@ -74,6 +74,13 @@ class Queue:
         for queue_offset, unit in enumerate(units, first):
             self.append(queue_offset, unit)
 
+    def keep(self, units: list[Unit], *, first: int) -> None:
+        """As extend with those up to the first one that the files do not hold."""
+        for queue_offset, unit in enumerate(units, first):
+            if not self.lib.rmq_consume_queue_recognise(self.queue, queue_offset, *astuple(unit)):
+                break
+        self.check(self.lib.rmq_consume_queue_keep(self.queue, self.error))
+
     def call(self, name: str, offset: int) -> tuple[int, int, int]:
         function = getattr(self.lib, f"rmq_consume_queue_{name}")
         self.check(function(self.queue, offset, self.error))
@@ -249,7 +256,7 @@ def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
         again[changed] = Unit(again[changed].physical_offset, 100, 77)
 
     results = []
-    for verb in ("recover", "rewind"):
+    for verb, keeps in (("recover", False), ("rewind", False), ("rewind", True)):
         path = tmp_path_factory.mktemp("q")
 
         with Queue(core, path) as queue:
@@ -258,6 +265,8 @@ def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
         with Queue(core, path) as queue:
             bounds = queue.call(verb, log_end)
             kept = bounds[1]
+            if keeps:
+                queue.keep(again[kept:], first=kept)
             for number in range(kept, count_again):
                 queue.append(number, again[number])
             end = queue.call("truncate", EVERYTHING)
@@ -265,7 +274,24 @@ def test_rewound_queue_ends_as_one_that_was_cut_and_written_anew(
             queue.flush()
         results.append((bounds, end, units, files(path)))
 
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
+
+
+def test_units_that_are_kept_are_those_the_files_hold_and_not_yet_flushed(
+    core: Any, tmp_path: Path
+) -> None:
+    units = units_of(12)
+    with Queue(core, tmp_path) as queue:
+        queue.extend(units)
+    before = files(tmp_path)
+    with Queue(core, tmp_path) as queue:
+        assert queue.call("rewind", 300) == (0, 3, 300)
+        queue.keep([*units[3:8], Unit(800, 100, 77)], first=3)
+        assert queue.bounds == (0, 8, 800)
+        assert queue.queue.files.flushed_offset == 3 * UNIT.size
+        queue.flush()
+        assert queue.queue.files.flushed_offset == 8 * UNIT.size
+        assert files(tmp_path) == before
 
 
 def test_rewinding_leaves_the_files_as_they_are_until_the_queue_is_cut(

@@ -45,6 +45,57 @@ def crash(core: Any, root: Path) -> list[Put]:
     return puts
 
 
+def break_first_unit(root: Path) -> None:
+    path = root / "consumequeue" / "orders" / "0" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[19] ^= 1
+    path.write_bytes(data)
+
+
+def break_late_unit(root: Path) -> None:
+    path = max((root / "consumequeue" / "orders" / "1").iterdir())
+    data = path.read_bytes()
+    size = len(data.rstrip(b"\0"))
+    path.write_bytes(data[: size - 19] + bytes(len(data) - size + 19))
+
+
+def lose_last_file(root: Path) -> None:
+    max((root / "consumequeue" / "orders" / "0").iterdir()).unlink()
+
+
+@pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "no keys"])
+@pytest.mark.parametrize(
+    "damage", [lambda root: None, break_first_unit, break_late_unit, lose_last_file]
+)
+def test_queues_that_hold_a_part_end_as_those_made_from_the_log_alone(
+    damage: Callable[[Path], None], has_keys: bool, core: Any, tmp_path: Path
+) -> None:
+    """Whatever the first walk recognises, and wherever the second one begins."""
+    whole = tmp_path / "whole"
+    store = Calls(core, whole, has_keys=has_keys)
+    puts = put_some(store, range(60))
+    store.wait_dispatched(store.end_offset)
+    store.abandon()
+    (whole / "checkpoint").unlink(missing_ok=True)
+    bare = Path(shutil.copytree(whole, tmp_path / "bare"))
+    shutil.rmtree(bare / "consumequeue")
+    damage(whole)
+
+    found = []
+    for root in (whole, bare):
+        store = Calls(core, root, has_keys=has_keys)
+        assert (store.recovery.records, store.end_offset) == (60, puts[-1].end_offset)
+        store.check_holds(puts)
+        after = store.put(b"00000099")
+        assert after.queue_offset == 30
+        store.check_holds([after])
+        store.close()
+        queues = sorted(path for path in (root / "consumequeue").rglob("*") if path.is_file())
+        found.append({str(path.relative_to(root)): path.read_bytes() for path in queues})
+    assert len(found[0]) > 4
+    assert found[0] == found[1]
+
+
 def crash_with_torn_tail(core: Any, root: Path) -> list[Put]:
     """As crash, and the third-last record did not reach the device, those behind it did."""
     puts = crash(core, root)
