@@ -46,7 +46,7 @@ cdef class _Found:
     cdef Record take(self, StoreHandle store, size_t number):
         """The record of an entry as an object with its own bytes."""
         cdef rmq_found *entry = &self.entries[number]
-        cdef Record record = make_record(store, &entry.record, entry.queue_offset, NULL)
+        cdef Record record = make_record(store, &entry.record, entry.queue_offset, None)
         if record is None:
             raise cut_while_read(entry.record.physical_offset)
         return record
@@ -206,7 +206,7 @@ cdef class StoreReader(StoreWriter):
             try:
                 if found.queue_offset > at:
                     return None  # the next one behind a gap
-                record = make_record(self, &found.record, found.queue_offset, NULL)
+                record = make_record(self, &found.record, found.queue_offset, None)
                 if record is None:
                     raise cut_while_read(found.record.physical_offset)
                 return record
@@ -372,6 +372,7 @@ cdef class RecordIterator:
     cdef bint zero_copy
     cdef bint check_crc
     cdef _Found batch  # None: nothing is found ahead
+    cdef _Pin pin      # of the last record, while it looks into a file
     cdef size_t at
 
     def __cinit__(self, StoreReader store, topic, queue, start, stop, tags, zero_copy, check_crc):
@@ -407,18 +408,20 @@ cdef class RecordIterator:
                 self.close()
                 raise StopIteration
 
-            record = make_record(self.store, &entry.record, entry.queue_offset, entry.file if self.zero_copy else NULL)
+            if self.zero_copy:
+                self.pin = pin_of(self.pin, entry.file)
+            record = make_record(self.store, &entry.record, entry.queue_offset, self.pin)
             if record is not None:
                 self.at += 1
                 if self.at == batch.count:
-                    self.batch = None
+                    self.batch = self.pin = None
                 return record
 
             # The log was cut after the batch was found: the queue may hold other records from here on.
             if self.at == 0:
                 raise cut_while_read(entry.record.physical_offset)
             self.next_offset = entry.queue_offset
-            self.batch = None
+            self.batch = self.pin = None
 
     cdef bint find(self) except -1:
         """Find the next batch; False at the end. A batch may hold nothing yet, while tags filter."""
@@ -454,5 +457,5 @@ cdef class RecordIterator:
 
     def close(self):
         """Let go of what was found ahead."""
-        self.batch = None
+        self.batch = self.pin = None
         self.next_offset = self.stop

@@ -92,6 +92,32 @@ cdef Receipt receipt_with(Receipt known, object durability, int copies):
     return receipt
 
 
+cdef class _Pin:
+    """A mapped file that records look into: one pin for all that an iterator yields of it."""
+
+    cdef rmq_mapped_file *file
+
+    def __dealloc__(self):
+        if self.file != NULL:
+            rmq_mapped_file_unpin(self.file)
+
+
+@cython.nonecheck(False)  # A pin that is None is not looked into, and another one is new.
+cdef _Pin pin_of(_Pin last, rmq_mapped_file *file):
+    """The pin of the file: the last one, where it is that."""
+    cdef _Pin pin = last
+    if pin is None or pin.file != file:
+        pin = _Pin.__new__(_Pin)
+        rmq_mapped_file_pin(file)
+        pin.file = file
+    return pin
+
+
+cdef enum:
+    # Of a record of one key and one tag what stands around the body takes some 160 bytes.
+    ENVELOPE_ROOM = 192
+
+
 cdef class _Body:
     """The body's bytes without a copy, for memoryview(); keeps its record."""
 
@@ -99,11 +125,11 @@ cdef class _Body:
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, <void *>self.record.fields.body, self.record.fields.body_size, 1, flags)
-        if self.record.file != NULL:
+        if self.record.pin is not None:
             self.record.store.views += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        if self.record.file != NULL:
+        if self.record.pin is not None:
             self.record.store.views -= 1
 
 
@@ -118,22 +144,16 @@ cdef class Record:
     the store does not close while a `body_view` of it lives.
     """
 
-    cdef rmq_record fields      # pointers lead into the two objects below, or into the pinned file
+    cdef rmq_record fields      # pointers lead into the record's own bytes, or into the pinned file
     cdef bytes stored_body      # None with a pinned file
-    cdef bytes envelope         # what stands before and after the body; None with a pinned file
-    cdef rmq_mapped_file *file
-    cdef StoreHandle store            # of a pinned record: it counts views
+    cdef bytes large_envelope   # what stands before and after the body, where room is too small for it
+    cdef uint8_t room[ENVELOPE_ROOM]
+    cdef _Pin pin               # None with own bytes
+    cdef StoreHandle store      # of a pinned record: it counts views
     cdef readonly int64_t queue_offset
-
-    def __cinit__(self):
-        self.file = NULL
 
     def __init__(self, *args, **kwargs):
         raise TypeError("records come from a store")
-
-    def __dealloc__(self):
-        if self.file != NULL:
-            rmq_mapped_file_unpin(self.file)
 
     # -- place
 
@@ -210,15 +230,15 @@ cdef class Record:
         cdef Py_ssize_t head, size = self.fields.total_size
         cdef bytes whole
         cdef char *out
-        if self.envelope is None:
+        if self.pin is not None:
             return PyBytes_FromStringAndSize(<const char *>self.fields.data, size)
         head = <Py_ssize_t>rmq_record_body_at(self.fields.sys_flag)
         whole = PyBytes_FromStringAndSize(NULL, size)
         out = PyBytes_AS_STRING(whole)
-        memcpy(out, PyBytes_AS_STRING(self.envelope), <size_t>head)
+        memcpy(out, self.fields.data, <size_t>head)
         memcpy(out + head, self.fields.body, <size_t>self.fields.body_size)
         head += self.fields.body_size
-        memcpy(out + head, PyBytes_AS_STRING(self.envelope) + (head - self.fields.body_size), <size_t>(size - head))
+        memcpy(out + head, self.fields.data + (head - self.fields.body_size), <size_t>(size - head))
         return whole
 
     # -- properties
@@ -335,23 +355,22 @@ cdef cut_while_read(int64_t physical_offset):
 
 
 @cython.nonecheck(False)  # The record is new.
-cdef Record make_record(StoreHandle store, const rmq_record *found, int64_t queue_offset, rmq_mapped_file *pinned):
+cdef Record make_record(StoreHandle store, const rmq_record *found, int64_t queue_offset, _Pin pin):
     """The record that was found; None when its bytes changed since.
 
-    With *pinned* it looks into the file and takes a pin of its own.
+    With *pin* it looks into that file.
     """
     cdef Record record = Record.__new__(Record)
 
     record.fields = found[0]
     record.queue_offset = queue_offset
-    if pinned == NULL:
+    if pin is None:
         return record if copy_bytes(store, record) else None
     if not rmq_store_keeps_bytes(store.handle) and not rmq_record_head_is_unchanged(found):
         return None
 
     record.store = store
-    rmq_mapped_file_pin(pinned)
-    record.file = pinned
+    record.pin = pin
     return record
 
 
@@ -364,12 +383,13 @@ cdef bint copy_bytes(StoreHandle store, Record record) except -1:
     cdef const uint8_t *tail = body + fields.body_size
     cdef size_t head_size = <size_t>(body - data)
     cdef size_t tail_size = <size_t>(data + fields.total_size - tail)
-    cdef uint8_t *envelope
+    cdef uint8_t *envelope = record.room
     cdef bint is_whole
 
     record.stored_body = PyBytes_FromStringAndSize(<const char *>body, fields.body_size)
-    record.envelope = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(head_size + tail_size))
-    envelope = <uint8_t *>PyBytes_AS_STRING(record.envelope)
+    if head_size + tail_size > ENVELOPE_ROOM:
+        record.large_envelope = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(head_size + tail_size))
+        envelope = <uint8_t *>PyBytes_AS_STRING(record.large_envelope)
     memcpy(envelope, data, head_size)
     memcpy(envelope + head_size, tail, tail_size)
 

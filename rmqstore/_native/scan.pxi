@@ -35,6 +35,7 @@ cdef class LogScan:
 
     cdef StoreReader store
     cdef rmq_scan scan
+    cdef _Pin pin  # of the last record, while it looks into a file
     cdef bint zero_copy
     cdef bint is_over
     cdef bint raises
@@ -77,6 +78,7 @@ cdef class LogScan:
     cdef int finish(self) except -1:
         """The walk is over: raises what its end is called, where that was asked for."""
         self.is_over = True
+        self.pin = None
         self.failure = self.failure_here()
         if self.raises and self.failure is not None:
             raise self.failure
@@ -99,7 +101,9 @@ cdef class LogScan:
                 self.finish()
                 raise StopIteration
             check(status, &err)
-            record = make_record(self.store, &found, found.queue_offset, self.scan.file if self.zero_copy else NULL)
+            if self.zero_copy:
+                self.pin = pin_of(self.pin, self.scan.file)
+            record = make_record(self.store, &found, found.queue_offset, self.pin)
             if record is None:
                 raise cut_while_read(found.physical_offset)
             return record
@@ -174,6 +178,7 @@ cdef class LogScan:
     def close(self):
         """Let go of the mapped file."""
         rmq_scan_finish(&self.scan)
+        self.pin = None
         self.is_over = True
 
 
