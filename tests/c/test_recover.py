@@ -96,6 +96,32 @@ def test_queues_that_hold_a_part_end_as_those_made_from_the_log_alone(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "no keys"])
+def test_queues_keep_no_unit_of_a_last_record_whose_topic_did_not_reach_the_disk(
+    has_keys: bool, core: Any, tmp_path: Path
+) -> None:
+    """The queues hold its unit, which the first walk finds before it knows that the record ends."""
+    store = Calls(core, tmp_path, has_keys=has_keys)
+    puts = put_some(store, range(60))
+    store.wait_dispatched(store.end_offset)
+    store.abandon()
+    (tmp_path / "checkpoint").unlink(missing_ok=True)
+
+    torn = puts[-1]
+    path = tmp_path / "commitlog" / f"{torn.physical_offset // LOG_FILE_SIZE * LOG_FILE_SIZE:020}"
+    data = bytearray(path.read_bytes())
+    at = torn.physical_offset % LOG_FILE_SIZE
+    data[data.rindex(b"orders", at, at + torn.size) + 5] = 0
+    path.write_bytes(data)
+
+    store = Calls(core, tmp_path, has_keys=has_keys)
+    assert (store.recovery.records, store.end_offset) == (59, torn.physical_offset)
+    after = store.put(b"00000099 of another size", queue_id=1)
+    assert (after.queue_offset, after.physical_offset) == (29, torn.physical_offset)
+    store.check_holds([*puts[:-1], after])
+    store.close()
+
+
 def crash_with_torn_tail(core: Any, root: Path) -> list[Put]:
     """As crash, and the third-last record did not reach the device, those behind it did."""
     puts = crash(core, root)
