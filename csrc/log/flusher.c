@@ -508,8 +508,13 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is
 static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_pressed,
                 bool is_hurried, struct rmq_error *err)
 {
+    int status = RMQ_OK;
+
     pthread_mutex_lock(&flusher->round_lock);
-    int status = flush_due(flusher, timers, is_pressed, is_hurried, rmq_monotonic_ms(), err);
+    /* Under the lock: a change of the log that failed meanwhile may have left bytes of it in place
+     * and taken others away. No checkpoint may vouch for them. */
+    if (atomic_load(&flusher->failure->status) == RMQ_OK)
+        status = flush_due(flusher, timers, is_pressed, is_hurried, rmq_monotonic_ms(), err);
     pthread_mutex_unlock(&flusher->round_lock);
     return status;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tests.c.store_calls import (
     ANY,
     DIRECTORY,
     EVERY,
+    LOG_FILE_SIZE,
     MAP,
     OPEN,
     RESIZE,
@@ -38,6 +40,8 @@ STEP = 11 if is_sanitized() else 1
 """Every call fails in turn; the slow build is content with a part of them."""
 
 
+ROUND_MS = 20
+"""Between two rounds of the flusher, where a test has it at work."""
 FEW = 8
 """Records that fill less than two log files: the flusher begins no round of its own for them."""
 
@@ -155,6 +159,43 @@ def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
     store.flush()
     assert flusher.written.confirm_offset == second.end_offset
     confirm(-1)
+    store.close()
+
+
+def test_no_checkpoint_vouches_for_a_log_whose_restart_failed(
+    core: Any, door: FaultyDoor, tmp_path: Path
+) -> None:
+    """A round of the flusher has begun to wait when the log is emptied and its sync fails."""
+    store = Calls(core, tmp_path, door.vfs, **{"flush.log_interval_ms": ROUND_MS})
+    store.put(body(1))
+    store.wait_dispatched(store.end_offset)
+    store.flush()
+    flusher = store.store.flusher
+
+    def restart() -> None:
+        store.check(store.lib.rmq_store_restart(store.store, LOG_FILE_SIZE * 9, store.error))
+
+    with ThreadPoolExecutor() as threads:
+        door.hold(ZERO)
+        restarting = threads.submit(restart)
+        try:
+            spin_until(lambda: door.held, "the log is emptied")
+            flusher.is_hurried = True
+            # A round that began to wait before that leaves it set.
+            until = time.monotonic() + 20 * ROUND_MS / 1000
+            spin_until(lambda: not flusher.is_hurried or time.monotonic() > until, "a round")
+            door.arm(SYNC, 0, errno.EIO)
+        finally:
+            door.release()
+        with pytest.raises(Failed, match="planned failure of sync"):
+            restarting.result()
+    door.disarm()
+    with pytest.raises(Failed):
+        store.flush()  # after the round
+    store.abandon()
+
+    store = Calls(core, tmp_path)
+    assert store.recovery.records == 0
     store.close()
 
 
