@@ -24,8 +24,9 @@ def needs_jar() -> ArgumentError:
     """Return the error for a session that should read in the JVM and lacks the jar."""
     if jar_path() is None:
         return ArgumentError(
-            "reader: jvm is not in this installation, which was built without a JDK; leave the "
-            "option out, or build the package where javac and pyspark are"
+            "reader: jvm is not in this installation, which was built without a JDK or without "
+            "pyspark; leave the option out, or install the package from its sources beside both, "
+            "with pip install --no-build-isolation"
         )
     return ArgumentError(
         "reader: jvm needs the jar in the session: start it by rmqstore.spark.session(), or with "
