@@ -270,6 +270,7 @@ def test_full_disk_leaves_whole_records_from_the_first_on(
     door = FaultyDoor(core)
     store = Calls(core, tmp_path, door.vfs)
     store.store.clock.fixed_ms = NOW_MS
+    store.let_writers_by()
     place(store, run_of(records[:3]))
 
     door.arm(call, 0, errno.ENOSPC, count=1 << 40)

@@ -10,8 +10,8 @@ import pytest
 from tests.c import library
 from tests.support.effort import rounds
 
-MESSAGES_PER_WRITER = rounds(4_000, 100_000)
-CONNECTIONS = rounds(60, 2000)
+MESSAGES_PER_WRITER = rounds(2_000, 100_000)
+CONNECTIONS = rounds(30, 2000)
 
 
 @pytest.fixture(params=library.SANITIZED_PROGRAMS)
