@@ -162,6 +162,9 @@ class Group:
         for name in list(self.nodes):
             self.kill(name)
 
+    def replace(self, name: str) -> None:
+        """Do what an operator does for a node whose disk lost what it had synced: nothing."""
+
     def has_failed(self, name: str) -> bool:
         """Whether the disk of a node ended its part."""
         return self.nodes[name].has_failed
@@ -402,6 +405,10 @@ class EtcdGroup(Group):
         """Kill all nodes and all members of etcd."""
         self._cluster.kill()
         super().kill_all()
+
+    def replace(self, name: str) -> None:
+        """Replace the member of etcd, which does not start without what it acknowledged."""
+        self._cluster.replace(self._members[self.names.index(name)])
 
     def has_failed(self, name: str) -> bool:
         """Whether the disk of a node's member of etcd ended that."""

@@ -131,6 +131,7 @@ def test_disk_that_goes_away_ends_its_node_and_loses_nothing(
             group.progress(ENTRIES)
             group.kill(failing)
             disks[failing].repair()
+            group.replace(failing)
             group.settle()
 
 

@@ -6,6 +6,7 @@ listens at a free port, another one in each start.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -13,13 +14,14 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from rmqstore.controller.engines.etcd_gateway import Gateway
 from tests.support.relay import Relay
 from tests.support.waiting import spin_until
 
@@ -48,6 +50,7 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
         self._directory = directory
         self._log = directory.parent / f"{name}.log"
+        self._state = "new"
 
     @property
     def url(self) -> str:
@@ -62,6 +65,7 @@ class Member:
             "name": self.name,
             "data-dir": str(self._directory),
             "initial-cluster": cluster,
+            "initial-cluster-state": self._state,
             "initial-advertise-peer-urls": _url(self.peers.address),
             "listen-peer-urls": _url(("127.0.0.1", peers)),
             "advertise-client-urls": self.url,
@@ -108,6 +112,13 @@ class Member:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def empty(self) -> None:
+        """Remove the data, so that the next start joins a cluster that runs."""
+        assert self.has_ended()
+        for each in self._directory.iterdir():
+            shutil.rmtree(each)
+        self._state = "existing"
 
     def close(self) -> None:
         """End the process and the relays."""
@@ -173,6 +184,13 @@ class EtcdCluster:
 
         spin_until(serves, "every member of etcd serves", timeout=START_S)
 
+    def replace(self, member: Member) -> None:
+        """Put an empty member in the place of *member*, which has ended, as etcd asks for where a
+        disk lost what it had reported as synced."""
+        member.empty()
+        others = [each.url for each in self.members if each is not member]
+        asyncio.run(_replace(others, member.name, _url(member.peers.address)))
+
     def kill(self) -> None:
         """Kill all members at once."""
         for each in self.members:
@@ -180,6 +198,15 @@ class EtcdCluster:
                 each.process.kill()
         for each in self.members:
             each.kill()
+
+
+async def _replace(endpoints: Sequence[str], name: str, peer_url: str) -> None:
+    gateway = Gateway(endpoints)
+    members = (await gateway.call("/v3/cluster/member/list", {}, timeout=60)).body["members"]
+    former = next(each["ID"] for each in members if each["name"] == name)
+    await gateway.call("/v3/cluster/member/remove", {"ID": former}, timeout=60)
+    await gateway.call("/v3/cluster/member/add", {"peerURLs": [peer_url]}, timeout=60)
+    await gateway.close()
 
 
 def _url(address: tuple[str, int], *, is_secure: bool = False) -> str:
