@@ -1,6 +1,6 @@
 # make demo    the main job on real input
 # make quick   what fails first: lint, house rules, units, references and scenarios, in a minute
-# make test    all tests; JOBS=2 says how many at once, else four more than there are cores
+# make test    all tests; JOBS=2 says how many at once, else three more than there are cores
 # make lint    ruff, rules and layout
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
@@ -32,7 +32,7 @@ PEERS = import tomllib; \
 PACKAGES = etcd-server libraft-dev libuv1-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # A test that waits leaves its core to another one.
-JOBS ?= $(shell expr $$(nproc) + 4)
+JOBS ?= $(shell expr $$(nproc) + 3)
 # A worker that dies ends the run: it is a crash to look into, and the tests it had are lost.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0
 # Tests start hundreds of interpreters: without files of bytecode each would compile the package again.

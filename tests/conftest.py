@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from tests.support.spark_session import spark
 
 __all__ = ["spark"]
 
-# The costly folders begin first: many short files then even out what the workers have left. Of
-# those, the ones that mostly wait begin before the ones that keep the cores busy.
-FOLDERS = (
-    *("spark", "interop", "examples", "cli", "crash", "c", "simulation", "service", "property"),
-    *("fuzz", "store", "benchmarks", "golden", "unit", "scenarios", "reference", "house"),
+# The costly folders begin first: many short files then even out what the workers have left.
+WAITING = ("spark", "interop", "examples", "cli", "crash")
+"""Folders whose tests mostly wait: for processes, disks and Spark."""
+COMPUTING = (
+    *("simulation", "c", "service", "property", "fuzz", "store", "benchmarks", "golden", "unit"),
+    *("scenarios", "reference", "house"),
 )
+FOLDERS = (*WAITING, *COMPUTING)
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -70,7 +73,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with the name of its folder, and put the costly files first."""
     for item in items:
         item.add_marker(_folder(item.path))
-    items.sort(key=lambda item: _turn(item.path))
+    places = {path: place for place, path in enumerate(_order({item.path for item in items}))}
+    items.sort(key=lambda item: places[item.path])
+
+
+def _order(files: Iterable[Path]) -> list[Path]:
+    """Return files that wait and files that compute by turns, so that no core is idle."""
+    ordered = sorted(files, key=lambda path: (*_turn(path), path))
+    waiting = [path for path in ordered if _folder(path) in WAITING]
+    computing = [path for path in ordered if _folder(path) in COMPUTING]
+    pairs = itertools.zip_longest(waiting, computing)
+    return [path for pair in pairs for path in pair if path is not None]
 
 
 @functools.cache

@@ -77,6 +77,8 @@ final class Replica {
         config.setTotalReplicas(options.number("total-replicas", 2));
         config.setInSyncReplicas(options.number("in-sync-replicas", 1));
         config.setAllAckInSyncStateSet(options.flag("all-ack"));
+        // Other tests may keep the disk busy for longer than the 5 s that are its default.
+        config.setSyncFlushTimeout(60_000);
         config.setSlaveTimeout(options.number("slave-timeout-ms", 3000));
         config.setAsyncLearner(options.flag("async-learner"));
         config.setSyncFromLastFile(options.flag("sync-from-last-file"));
