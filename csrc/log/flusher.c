@@ -14,8 +14,6 @@
 #define RMQ_HURRY_MS 10
 /* The part of a log file behind which the next checkpoint is asked for. */
 #define RMQ_HURRY_PART 4
-/* Parts of that size are flushed as soon as they are full. */
-#define RMQ_FLUSHED_PART_MIN (16 << 20)
 
 /* ---- the checkpoint ---- */
 
@@ -147,27 +145,14 @@ static int64_t files_ahead(struct rmq_flusher *flusher, int64_t offset)
     return offset / flusher->log->files.options.file_size - covered_file(flusher);
 }
 
-/* Where the log ends `files` files after the last checkpoint. */
-static int64_t after_covered(struct rmq_flusher *flusher, int64_t files)
+/* Lets writers come by once the log ends `files` files after the last checkpoint. */
+static void hold_after(struct rmq_flusher *flusher, int64_t files)
 {
     assert(files > 0);
 
-    return (covered_file(flusher) + files) * flusher->log->files.options.file_size;
-}
-
-/* Lets a writer come by at the next part of a file, so that little is left to flush when the
- * checkpoint is made; at the latest where that one is asked for. */
-static void come_by(struct rmq_flusher *flusher, int64_t end)
-{
-    int64_t part = flusher->log->files.options.file_size / RMQ_HURRY_PART;
-    int64_t next = (end / (part > 0 ? part : 1) + 1) * part;
-    assert(end >= 0);
-
-    int64_t hurry_at = atomic_load(&flusher->hurry_at);
-    if (part < RMQ_FLUSHED_PART_MIN || next > hurry_at)
-        next = hurry_at;
+    int64_t file_size = flusher->log->files.options.file_size;
     if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
-        atomic_store(&flusher->log->hold_at, next);
+        atomic_store(&flusher->log->hold_at, (covered_file(flusher) + files) * file_size);
 }
 
 /* Lets a writer come by while it need not wait: the next checkpoint is then made beside it. A part of
@@ -178,8 +163,8 @@ static void hurry_early(struct rmq_flusher *flusher)
     int64_t files = covered_file(flusher) + RMQ_CHECKPOINT_LOG_FILES_MAX - 1;
     assert(file_size > 0);
 
-    atomic_store(&flusher->hurry_at, files * file_size + file_size / RMQ_HURRY_PART);
-    come_by(flusher, rmq_file_queue_end(&flusher->log->files));
+    if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
+        atomic_store(&flusher->log->hold_at, files * file_size + file_size / RMQ_HURRY_PART);
 }
 
 int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset,
@@ -388,8 +373,7 @@ int rmq_flusher_flush_all(struct rmq_flusher *flusher, struct rmq_error *err)
     return status;
 }
 
-/* Has the log flushed. From hurry_at on it makes the next checkpoint, and waits for it where the log
- * is too far ahead of the last one. */
+/* Makes the next checkpoint, and waits for it where the log is too far ahead of the last one. */
 static void keep_up(void *owner, bool may_work)
 {
     struct rmq_flusher *flusher = owner;
@@ -399,22 +383,15 @@ static void keep_up(void *owner, bool may_work)
     (void)may_work;
 
     pthread_mutex_lock(&flusher->lock);
-    bool is_far = end >= atomic_load(&flusher->hurry_at);
-    flusher->is_pressed = true;
-    flusher->is_hurried |= is_far;
+    flusher->is_hurried = true;
     pthread_cond_signal(&flusher->wanted);
-    if (is_far)
-        atomic_store(&flusher->hurry_at,
-                     after_covered(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX + 1));
-    come_by(flusher, end);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX + 1);
 
-    while (is_far && files_ahead(flusher, end) > RMQ_CHECKPOINT_LOG_FILES_MAX && !flusher->stop &&
+    while (files_ahead(flusher, end) > RMQ_CHECKPOINT_LOG_FILES_MAX && !flusher->stop &&
            atomic_load(&flusher->failure->status) == RMQ_OK) {
         /* What is not confirmed is not dispatched, however long its writer waits. */
         if (rmq_dispatcher_is_bound(flusher->dispatcher) || rmq_monotonic_ms() >= deadline_ms) {
-            atomic_store(&flusher->hurry_at,
-                         after_covered(flusher, files_ahead(flusher, end) + 1));
-            come_by(flusher, end);
+            hold_after(flusher, files_ahead(flusher, end) + 1);
             break;
         }
 
@@ -474,15 +451,15 @@ static bool is_checkpoint_far_behind(struct rmq_flusher *flusher)
                RMQ_CHECKPOINT_LOG_FILES_MAX;
 }
 
-static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is_pressed,
-                     bool is_hurried, int64_t now_ms, struct rmq_error *err)
+static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is_hurried,
+                     int64_t now_ms, struct rmq_error *err)
 {
     assert(now_ms >= 0);
 
     const struct rmq_flusher_options *options = &flusher->options;
     int status = RMQ_OK;
     bool log_due = is_due(&timers->log, now_ms),
-         log_thorough = is_due(&timers->log_thorough, now_ms) || is_pressed;
+         log_thorough = is_due(&timers->log_thorough, now_ms);
     bool queues_due = is_due(&timers->queues, now_ms),
 
          queues_thorough = is_due(&timers->queues_thorough, now_ms);
@@ -505,8 +482,8 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is
     return status == RMQ_NO_SPACE ? RMQ_OK : status;
 }
 
-static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_pressed,
-                bool is_hurried, struct rmq_error *err)
+static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_hurried,
+                struct rmq_error *err)
 {
     int status = RMQ_OK;
 
@@ -514,7 +491,7 @@ static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_pres
     /* Under the lock: a change of the log that failed meanwhile may have left bytes of it in place
      * and taken others away. No checkpoint may vouch for them. */
     if (atomic_load(&flusher->failure->status) == RMQ_OK)
-        status = flush_due(flusher, timers, is_pressed, is_hurried, rmq_monotonic_ms(), err);
+        status = flush_due(flusher, timers, is_hurried, rmq_monotonic_ms(), err);
     pthread_mutex_unlock(&flusher->round_lock);
     return status;
 }
@@ -535,20 +512,20 @@ static void *run(void *argument)
     pthread_mutex_lock(&flusher->lock);
     while (!flusher->stop) {
         int64_t wait_ms = next_due(&timers) - rmq_monotonic_ms();
-        bool is_hurried = flusher->is_hurried, is_pressed = flusher->is_pressed;
-        if (wait_ms > 0 && !is_hurried && !is_pressed) {
+        bool is_hurried = flusher->is_hurried;
+        if (wait_ms > 0 && !is_hurried) {
             struct timespec at = rmq_monotonic_after(wait_ms);
             pthread_cond_timedwait(&flusher->wanted, &flusher->lock, &at);
             continue;
         }
 
-        flusher->is_hurried = flusher->is_pressed = false;
+        flusher->is_hurried = false;
 
         pthread_mutex_unlock(&flusher->lock);
 
         struct rmq_error error;
         if (atomic_load(&flusher->failure->status) == RMQ_OK &&
-            turn(flusher, &timers, is_pressed, is_hurried, &error) != RMQ_OK)
+            turn(flusher, &timers, is_hurried, &error) != RMQ_OK)
             note_failure(flusher, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)

@@ -83,10 +83,8 @@ struct rmq_flusher {
      * in the checkpoint what is gone. */
     pthread_mutex_t round_lock;
     pthread_mutex_t lock;
-    pthread_cond_t wanted;    /* the thread shall stop, or is_pressed or is_hurried */
-    bool is_pressed;          /* the log shall be flushed now */
+    pthread_cond_t wanted;    /* the thread shall stop, or is_hurried */
     bool is_hurried;          /* queues and index shall be flushed whole now */
-    _Atomic int64_t hurry_at; /* an end at or behind it hurries */
     pthread_cond_t caught_up; /* they were, or the thread shall stop */
     bool syncing;             /* a thread leads a sync of the log, or is woken to */
     _Atomic int64_t sync_us;  /* how long the last sync of the log took */

@@ -20,7 +20,6 @@ from tests.c import library, store_calls
 from tests.crash.disk import fill_up, small_tmpfs
 from tests.support.agreement import FILES, check_agreement, check_keys, walk_log
 from tests.support.effort import rounds
-from tests.support.waiting import spin_until
 
 FILE_SIZE = FILES["commit_log_file_size_bytes"]
 BODY_WITH_CRC_ZERO = b"\x9d\x0a\xd9\x6d"
@@ -380,18 +379,3 @@ def test_checkpoint_keeps_up_with_puts_however_fast_they_come(tmp_path: Path) ->
             assert sum(start > covered for start in files) <= 9, (covered, files)
     finally:
         store.abandon()
-
-
-def test_quarter_of_a_large_log_file_is_flushed_when_it_is_full(tmp_path: Path) -> None:
-    """A checkpoint then has little to flush, and writers that wait for it do not wait for long."""
-    never = 3_600_000
-    sizes = {
-        "commit_log_file_size_bytes": 64 << 20,
-        "flush_commit_log_interval_ms": never,
-        "flush_commit_log_thorough_interval_ms": never,
-        "flush_consume_queue_thorough_interval_ms": never,
-    }
-    with rmqstore.open(tmp_path / "store", **sizes) as store:
-        for number in range(17):
-            store.put("orders", bytes([number]) * (1 << 20))
-        spin_until(lambda: store.flushed_offset >= 16 << 20, "a flush of the first quarter")
