@@ -117,41 +117,37 @@ int rmq_warmer_store(struct rmq_warmer *warmer, struct rmq_mapped_file *file, in
 
 /* ---- files ---- */
 
-/* Makes the file at `start` if it is the one behind the last, and is not there. The caller holds
- * the lock, and lets go of it meanwhile: no file rolls, and none is cut, before it is made. */
-static struct rmq_mapped_file *make_next(struct rmq_warmer *warmer, int64_t start)
+static bool is_made(struct rmq_warmer *warmer, int64_t start)
+{
+    assert(start > 0);
+
+    pthread_mutex_lock(&warmer->lock);
+    bool is_there = warmer->prepared && warmer->prepared->start == start;
+    pthread_mutex_unlock(&warmer->lock);
+    return is_there;
+}
+
+/* Makes the file behind the last one unless it is there. The caller holds the lock. */
+static void prepare_next(struct rmq_warmer *warmer, int64_t start)
 {
     assert(start > 0 && start % warmer->files->options.file_size == 0);
 
     struct rmq_file_queue *files = warmer->files;
-    struct rmq_mapped_file *made = NULL;
-    /* Files may have rolled or been cut since it was asked for. */
-    bool is_next = files->last && start == files->last->start + files->last->size;
-    if (warmer->stop || warmer->is_held || !is_next)
-        return NULL;
-    if (warmer->prepared && (warmer->prepared->start == start ||
-                             rmq_file_queue_discard(files, warmer->prepared, NULL) != RMQ_OK))
-        return NULL;
+    if (warmer->prepared && warmer->prepared->start == start)
+        return;
+    if (warmer->prepared && rmq_file_queue_discard(files, warmer->prepared, NULL) != RMQ_OK)
+        return;
 
     warmer->prepared = NULL;
-    warmer->is_making = true;
-    pthread_mutex_unlock(&warmer->lock);
-    int status = rmq_file_queue_prepare(files, start, &made, NULL);
-    pthread_mutex_lock(&warmer->lock);
+    if (rmq_file_queue_prepare(files, start, &warmer->prepared, NULL) != RMQ_OK) {
+        warmer->prepared = NULL;
+        return;
+    }
 
-    warmer->is_making = false;
-    pthread_cond_broadcast(&warmer->rested);
-    warmer->prepared = status == RMQ_OK ? made : NULL;
-    return warmer->prepared;
-}
-
-/* Files are cut when the other thread is not at work on the next one: it may know it by its name
- * only. The caller holds the lock. */
-static void await_maker(struct rmq_warmer *warmer)
-{
-    while (warmer->is_making || warmer->is_warming)
-        pthread_cond_wait(&warmer->rested, &warmer->lock);
-    assert(!warmer->is_making);
+    assert(warmer->prepared->start == start);
+    bool whole = warmer->options.whole_file;
+    int64_t size = warmer->prepared->size;
+    warm_range(warmer, warmer->prepared, 0, whole ? size : smaller(size, RMQ_WARM_AHEAD), whole);
 }
 
 int rmq_warmer_roll(struct rmq_warmer *warmer, int64_t offset, struct rmq_error *err)
@@ -159,8 +155,6 @@ int rmq_warmer_roll(struct rmq_warmer *warmer, int64_t offset, struct rmq_error 
     assert(offset >= 0);
 
     pthread_mutex_lock(&warmer->lock);
-    while (warmer->is_making)
-        pthread_cond_wait(&warmer->rested, &warmer->lock);
     struct rmq_mapped_file *ready = warmer->prepared;
     int status = rmq_file_queue_roll(warmer->files, offset, ready, err);
     if (status == RMQ_OK && ready == warmer->files->last)
@@ -177,7 +171,6 @@ int rmq_warmer_truncate(struct rmq_warmer *warmer, int64_t offset, struct rmq_er
 
     int status = RMQ_OK;
     pthread_mutex_lock(&warmer->lock);
-    await_maker(warmer);
     if (warmer->prepared)
         status = rmq_file_queue_discard(warmer->files, warmer->prepared, err);
     if (status == RMQ_OK) {
@@ -197,9 +190,8 @@ int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_err
     warmer->is_held = true;
     while (warmer->is_busy)
         pthread_cond_wait(&warmer->rested, &warmer->lock);
-    await_maker(warmer);
 
-    assert(!warmer->is_busy && !warmer->is_warming);
+    assert(!warmer->is_busy);
     if (warmer->prepared)
         status = rmq_file_queue_discard(warmer->files, warmer->prepared, err);
     if (status == RMQ_OK) {
@@ -213,7 +205,7 @@ int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_err
     return status;
 }
 
-/* ---- the threads ---- */
+/* ---- the thread ---- */
 
 /* What it knows of its last round. */
 struct warmth {
@@ -237,55 +229,7 @@ static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t
     warmth->waits = waits;
 }
 
-/* Has the other thread make the file at `start`, unless it is there. */
-static void ask_for(struct rmq_warmer *warmer, int64_t start)
-{
-    assert(start > 0);
-
-    pthread_mutex_lock(&warmer->lock);
-    if (!warmer->prepared || warmer->prepared->start != start) {
-        warmer->wanted = start;
-        pthread_cond_signal(&warmer->asked);
-    }
-    pthread_mutex_unlock(&warmer->lock);
-}
-
-/* The other thread: to make a file takes a journal commit, and pages must be made ready meanwhile. */
-static void *make_files(void *argument)
-{
-    struct rmq_warmer *warmer = argument;
-    bool whole = warmer->options.whole_file;
-
-    pthread_mutex_lock(&warmer->lock);
-    while (!warmer->stop) {
-        if (warmer->wanted == 0) {
-            pthread_cond_wait(&warmer->asked, &warmer->lock);
-            continue;
-        }
-
-        int64_t start = warmer->wanted;
-        warmer->wanted = 0;
-        struct rmq_mapped_file *made = make_next(warmer, start);
-        if (!made)
-            continue;
-
-        /* The writer may roll to it already, and the first file may expire then. */
-        rmq_mapped_file_pin(made);
-        warmer->is_warming = true;
-        pthread_mutex_unlock(&warmer->lock);
-        warm_range(warmer, made, 0, whole ? made->size : smaller(made->size, RMQ_WARM_AHEAD),
-                   whole);
-
-        pthread_mutex_lock(&warmer->lock);
-        warmer->is_warming = false;
-        pthread_cond_broadcast(&warmer->rested);
-        rmq_mapped_file_unpin(made);
-    }
-    pthread_mutex_unlock(&warmer->lock);
-    return NULL;
-}
-
-/* One round: the next file is asked for, and pages ahead of `end` are made ready. */
+/* One round: pages ahead of `end`, then the next file. */
 static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
 {
     assert(end >= 0);
@@ -299,10 +243,11 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     choose_way(warmer, warmth, end);
 
     int64_t wrote = end - last->start;
-    if (wrote > last->size / PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD)
-        ask_for(warmer, last->start + last->size);
-
-    int64_t goal = smaller(last->size, wrote + RMQ_WARM_AHEAD);
+    int64_t next = last->start + last->size;
+    bool makes_next = (wrote > last->size / PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) &&
+                      !is_made(warmer, next);
+    int64_t ahead = makes_next ? RMQ_WARM_BEFORE_A_FILE : RMQ_WARM_AHEAD;
+    int64_t goal = smaller(last->size, wrote + ahead);
     int64_t from = warmth->upto > end && warmth->upto < last->start + last->size
                        ? warmth->upto - last->start
                        : wrote;
@@ -311,6 +256,15 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     if (!atomic_load_explicit(&warmer->is_bypassed, memory_order_relaxed)) {
         warm_range(warmer, last, from, goal, false);
         warmth->upto = last->start + goal;
+    }
+
+    if (makes_next) {
+        pthread_mutex_lock(&warmer->lock);
+        /* Files roll and are cut under this lock only. Were they to have moved on meanwhile, the
+         * file behind `last` would be one with records in it. */
+        if (!warmer->stop && files->last == last)
+            prepare_next(warmer, next);
+        pthread_mutex_unlock(&warmer->lock);
     }
     rmq_mapped_file_unpin(last);
 }
@@ -333,7 +287,7 @@ static void rest(struct rmq_warmer *warmer)
     pthread_mutex_lock(&warmer->lock);
     assert(warmer->is_busy);
     warmer->is_busy = false;
-    pthread_cond_broadcast(&warmer->rested);
+    pthread_cond_signal(&warmer->rested);
     pthread_mutex_unlock(&warmer->lock);
 }
 
@@ -378,9 +332,7 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
     if (warmer->options.large_append <= 0)
         warmer->options.large_append = RMQ_LARGE_APPEND;
     warmer->prepared = NULL;
-    warmer->wanted = 0;
     warmer->stop = warmer->is_busy = warmer->is_held = false;
-    warmer->is_making = warmer->is_warming = false;
 
     atomic_init(&warmer->wake_at, 0);
     atomic_init(&warmer->waits, 0);
@@ -390,21 +342,15 @@ int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
 
     pthread_mutex_init(&warmer->lock, NULL);
     pthread_cond_init(&warmer->rested, NULL);
-    pthread_cond_init(&warmer->asked, NULL);
 
-    warmer->has_thread = warmer->has_maker = false;
-    if (files->options.read_only)
-        return RMQ_OK;
-
-    int error = pthread_create(&warmer->thread, NULL, run, warmer);
-    warmer->has_thread = error == 0;
-    if (!error) {
-        error = pthread_create(&warmer->maker, NULL, make_files, warmer);
-        warmer->has_maker = error == 0;
-    }
-    if (error) {
-        rmq_warmer_stop(warmer);
-        return rmq_fail_os(err, error, "starting the commit log's warmer threads");
+    warmer->has_thread = !files->options.read_only;
+    if (warmer->has_thread) {
+        int error = pthread_create(&warmer->thread, NULL, run, warmer);
+        if (error) {
+            warmer->has_thread = false;
+            rmq_warmer_stop(warmer);
+            return rmq_fail_os(err, error, "starting the commit log's warmer thread");
+        }
     }
     return RMQ_OK;
 }
@@ -413,17 +359,14 @@ void rmq_warmer_stop(struct rmq_warmer *warmer)
 {
     assert(warmer->files);
 
-    pthread_mutex_lock(&warmer->lock);
-    warmer->stop = true;
-    pthread_cond_signal(&warmer->asked);
-    pthread_mutex_unlock(&warmer->lock);
-    rmq_event_count_advance(&warmer->calls);
-
-    if (warmer->has_thread)
+    if (warmer->has_thread) {
+        pthread_mutex_lock(&warmer->lock);
+        warmer->stop = true;
+        pthread_mutex_unlock(&warmer->lock);
+        rmq_event_count_advance(&warmer->calls);
         pthread_join(warmer->thread, NULL);
-    if (warmer->has_maker)
-        pthread_join(warmer->maker, NULL);
-    warmer->has_thread = warmer->has_maker = false;
+        warmer->has_thread = false;
+    }
     if (warmer->prepared) {
         (void)rmq_mapped_file_unlink(warmer->prepared, NULL);
         rmq_mapped_file_unpin(warmer->prepared);
@@ -432,5 +375,4 @@ void rmq_warmer_stop(struct rmq_warmer *warmer)
 
     pthread_mutex_destroy(&warmer->lock);
     pthread_cond_destroy(&warmer->rested);
-    pthread_cond_destroy(&warmer->asked);
 }

@@ -1,12 +1,11 @@
-/* warmer.h -- threads that make files and pages ready ahead of the writer of a run of files.
+/* warmer.h -- a thread that makes files and pages ready ahead of the writer of a run of files.
  *
- * One makes the next file. The other one reserves blocks, writes zeros and maps the pages, so that
- * an append normally makes no system call and takes no page fault. While puts wait for syncs it
- * syncs the zeros, and leaves the pages clean: the next sync then has to write a page, and no
- * journal.
+ * It makes the next file, reserves blocks, writes zeros and maps the pages, so that an append
+ * normally makes no system call and takes no page fault. While puts wait for syncs it syncs the
+ * zeros, and leaves the pages clean: the next sync then has to write a page, and no journal.
  *
- * Large appends, as of a slave that is far behind its master, need no pages made ready: they are
- * written, not stored to the mapping.
+ * Large appends, as of a slave that is far behind its master, need none of this: they are written,
+ * not stored to the mapping, and the thread only makes files meanwhile.
  *
  * Rolling to the next file and cutting go through here, because the next file may be made already.
  */
@@ -19,6 +18,8 @@
 /* How far pages are kept ready ahead of the end, and how much is written at a time; a writer that
  * has caught up waits for one such piece. */
 #define RMQ_WARM_AHEAD (8 << 20)
+/* The same before the next file is made: the writer then does not reach cold pages meanwhile. */
+#define RMQ_WARM_BEFORE_A_FILE (64 << 20)
 #define RMQ_WRITTEN_WINDOW (256 << 10)
 _Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
 /* So many bytes that are appended together are written. */
@@ -40,18 +41,12 @@ struct rmq_warmer {
     struct rmq_warmer_options options;
     pthread_t thread;
     bool has_thread;
-    pthread_t maker; /* of files */
-    bool has_maker;
     pthread_mutex_t lock;             /* prepared, and making, rolling to and removing files */
     struct rmq_mapped_file *prepared; /* the next file, made ahead */
-    int64_t wanted;               /* start of the file that the maker shall make, 0 for none */
-    pthread_cond_t asked;         /* wanted, or stop, is set */
-    bool is_making;               /* the maker, outside of the lock, makes the next file */
-    bool is_warming;              /* and then makes its first pages ready */
     bool stop;
     bool is_busy;                 /* the thread is outside of the lock */
     bool is_held;                 /* it shall stay out of the files */
-    pthread_cond_t rested;        /* one of the threads came back to the lock */
+    pthread_cond_t rested;        /* it is not busy any more */
     struct rmq_event_count calls; /* the thread has something to do */
     _Atomic int64_t wake_at;      /* an end beyond this offset wakes the thread */
     _Atomic int64_t waits;        /* for syncs, since opening */
@@ -59,10 +54,10 @@ struct rmq_warmer {
     _Atomic bool is_bypassed; /* appends are large */
 };
 
-/* The threads start at once unless the files are read-only. */
+/* The thread starts at once unless the files are read-only. */
 int rmq_warmer_start(struct rmq_warmer *warmer, struct rmq_file_queue *files,
                      const struct rmq_warmer_options *options, struct rmq_error *err);
-/* Ends the threads and removes the file made ahead. */
+/* Ends the thread and removes the file it made ahead. */
 void rmq_warmer_stop(struct rmq_warmer *warmer);
 
 /* As rmq_mapped_file_reserve, for what the writer needs and some more. */

@@ -12,8 +12,6 @@
 #define RMQ_QUEUES_TOGETHER 1024
 /* How long a writer that waits for the checkpoint waits before it requests it again. */
 #define RMQ_HURRY_MS 10
-/* The part of a log file behind which the next checkpoint is asked for. */
-#define RMQ_HURRY_PART 4
 
 /* ---- the checkpoint ---- */
 
@@ -155,18 +153,6 @@ static void hold_after(struct rmq_flusher *flusher, int64_t files)
         atomic_store(&flusher->log->hold_at, (covered_file(flusher) + files) * file_size);
 }
 
-/* Lets a writer come by while it need not wait: the next checkpoint is then made beside it. A part of
- * a file later than it could be, for the dispatcher may be somewhat behind. */
-static void hurry_early(struct rmq_flusher *flusher)
-{
-    int64_t file_size = flusher->log->files.options.file_size;
-    int64_t files = covered_file(flusher) + RMQ_CHECKPOINT_LOG_FILES_MAX - 1;
-    assert(file_size > 0);
-
-    if (flusher->options.compatibility == RMQ_COMPATIBLE_BOTH)
-        atomic_store(&flusher->log->hold_at, files * file_size + file_size / RMQ_HURRY_PART);
-}
-
 int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last_offset,
                       int64_t last_timestamp, struct rmq_error *err)
 {
@@ -184,7 +170,7 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
 
     if (atomic_load(&flusher->thorough_offset) > checkpoint->logics_physical_offset)
         atomic_store(&flusher->thorough_offset, checkpoint->logics_physical_offset);
-    hurry_early(flusher);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
 
     if (checkpoint->confirm_offset > log_end)
         checkpoint->confirm_offset = log_end > 0 || !rmq_dispatcher_is_bound(flusher->dispatcher)
@@ -327,7 +313,7 @@ static void let_writers_on(struct rmq_flusher *flusher)
     pthread_mutex_lock(&flusher->lock);
     assert(flusher->noted_offset >= -1);
     atomic_store(&flusher->thorough_offset, flusher->noted_offset);
-    hurry_early(flusher);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
     pthread_cond_broadcast(&flusher->caught_up);
     pthread_mutex_unlock(&flusher->lock);
 }
@@ -592,7 +578,7 @@ int rmq_flusher_start(struct rmq_flusher *flusher, struct rmq_error *err)
 
     flusher->has_thread = true;
     rmq_hook_set(&flusher->log->on_far_ahead, keep_up, flusher);
-    hurry_early(flusher);
+    hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
     return RMQ_OK;
 }
 

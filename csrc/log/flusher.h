@@ -26,9 +26,9 @@
 
 /* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
  * among them, and throws the newest index file away. That file begins less than
- * RMQ_INDEX_LOG_FILES_MAX log files before the place the checkpoint covers. Before the log ends this
- * many files after that place, the next checkpoint is begun, beside the writer; one that gets a file
- * further waits for it, after a turn that may have made one more. Then all are within reach. */
+ * RMQ_INDEX_LOG_FILES_MAX log files before the place the checkpoint covers. Once the log ends this
+ * many files after that place, the next checkpoint is made; a writer that gets one file further
+ * waits for it, after a turn that may have made one more. Then all are within reach. */
 #define RMQ_CHECKPOINT_LOG_FILES_MAX 2
 _Static_assert(RMQ_INDEX_LOG_FILES_MAX - 1 + RMQ_CHECKPOINT_LOG_FILES_MAX + 1 + 1 + 1 <= 9,
                "within reach of RocketMQ 5.5");
