@@ -71,6 +71,10 @@ class Host(role_keeper.Host, Protocol):
     def address(self) -> Address:
         """Where clients connect."""
 
+    @property
+    def controller_addresses(self) -> tuple[str, ...]:
+        """The controllers, as "host:port"."""
+
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""
 
@@ -210,7 +214,7 @@ class ControllerLink:
 
     async def _ask_leader(self, code: int, fields: dict[str, str]) -> Frame | None:
         """Returns the answer of the leader; None where there is none, or no leader."""
-        controllers = self._host.config.controllers
+        controllers = self._host.controller_addresses
         found = await asyncio.gather(*(self._leader_by(each) for each in controllers))
         named = Counter(each for each in found if each)
         if not named:
@@ -269,7 +273,7 @@ class ControllerLink:
             broker_id=broker_id,
             address=format_address(self._host.address),
             life=life,
-            controllers=config.controllers,
+            controllers=self._host.controller_addresses,
             is_learner=config.replica.async_learner,
             poll_every=max(1, config.group_poll_interval_ms // beat_ms),
             search_every=max(1, config.controller_metadata_interval_ms // beat_ms),
@@ -282,7 +286,7 @@ class ControllerLink:
 
     def _beat(self) -> None:
         assert self._calls is not None, "the broker has an id"
-        self._calls.controllers = self._host.config.controllers
+        self._calls.controllers = self._host.controller_addresses
         calls = self._calls.beat(self._host.now_ms(), self._header(), wall_ms=self._host.wall_ms())
         self._send(calls)
         if self._calls.trouble:

@@ -33,6 +33,10 @@ class Host(Protocol):
     def config(self) -> BrokerConfig:
         """The present settings."""
 
+    @property
+    def nameserver_addresses(self) -> tuple[str, ...]:
+        """The nameservers, as "host:port"."""
+
     def now_ms(self) -> int:
         """Return the time of the monotonic clock."""
 
@@ -105,14 +109,14 @@ class NameserverLink:
         }
 
     def update(self) -> None:
-        """Take the nameservers of the configuration."""
-        wanted = set(self._host.config.nameservers)
+        """Take the present addresses of nameservers."""
+        wanted = set(self._host.nameserver_addresses)
         for address in self._nameservers.keys() - wanted:
             self._running.pop(address).cancel()
             self._tasks.start(
                 self._unregister(self._nameservers.pop(address)), name=f"unregister at {address}"
             )
-        for address in self._host.config.nameservers:
+        for address in self._host.nameserver_addresses:
             if address not in self._nameservers:
                 nameserver = self._nameservers[address] = _Nameserver(address)
                 self._running[address] = self._tasks.start(

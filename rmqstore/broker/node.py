@@ -33,6 +33,7 @@ from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.registration import Announcement, announced_id, bodies_of
 from rmqstore.broker.roles import Role
+from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.serving import merged
 from rmqstore.config import (
     BrokerConfig,
@@ -132,6 +133,7 @@ class Broker:
         """The service for producers and consumers."""
         self._role = Role()
         self._nameservers: NameserverLink | None = None
+        self._addresses = ServerAddresses(self, self._take_nameservers)
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
         """What nameservers get of the topics, and the version and permission that it is of."""
         self._followed: str | None = None
@@ -188,6 +190,8 @@ class Broker:
             await self._endpoint.start()
         self._stack.push_async_callback(server.close)
         server.start()
+        self._stack.push_async_callback(self._addresses.close)
+        await self._addresses.start()
         self._nameservers = NameserverLink(self, client, log=self.log)
         self._stack.push_async_callback(self._nameservers.close)
         self._nameservers.start()
@@ -343,6 +347,16 @@ class Broker:
         return self.config.replica.ha_host_address or self.config.host, self._replica.address[1]
 
     @property
+    def nameserver_addresses(self) -> tuple[str, ...]:
+        """The nameservers, as "host:port"; looked up with fetchNameSrvAddrByDnsLookup."""
+        return self._addresses.nameservers
+
+    @property
+    def controller_addresses(self) -> tuple[str, ...]:
+        """The controllers, as "host:port"; looked up with fetchControllerAddrByDnsLookup."""
+        return self._addresses.controllers
+
+    @property
     def held_bytes(self) -> int:
         """Bytes that the connections of clients hold: frames that are incomplete, not answered, or
         not read."""
@@ -406,9 +420,13 @@ class Broker:
                 await asyncio.to_thread(change_properties, self._config_file, changes)
             self.config = changed
         self.log.info("configuration changed: %s", ", ".join(sorted(changes)))
+        self._addresses.update()
+        self._take_nameservers()
+        self.registration_due()
+
+    def _take_nameservers(self) -> None:
         if self._nameservers is not None:
             self._nameservers.update()
-            self._nameservers.due()
 
     # ---- used by the link to the nameservers
 

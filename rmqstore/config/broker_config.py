@@ -101,6 +101,13 @@ class BrokerConfig:
         effect="registration",
         codec=WORDS,
     )
+    nameservers_by_dns: bool = option(
+        "fetchNameSrvAddrByDnsLookup",
+        False,
+        help="register at all addresses that the names in namesrvAddr have, looked up every 2 "
+        "minutes",
+        effect="registration",
+    )
     registration_interval_ms: int = option(
         "registerNameServerPeriod",
         30_000,
@@ -168,6 +175,12 @@ class BrokerConfig:
         help="controllers, as in 10.0.0.1:9878;10.0.0.2:9878",
         effect="with enableControllerMode",
         codec=WORDS,
+    )
+    controllers_by_dns: bool = option(
+        "fetchControllerAddrByDnsLookup",
+        False,
+        help="use all addresses that the names in controllerAddr have, looked up every 2 minutes",
+        effect="with enableControllerMode",
     )
     identity_path: str = option(
         "storePathBrokerIdentity",
