@@ -234,8 +234,6 @@ static bool fill_fixed(const struct chunk *chunk, struct rmq_column_builder *bui
         FILL(int64_t, physical_offset);
     case RMQ_COLUMN_SIZE:
         FILL(int32_t, total_size);
-    case RMQ_COLUMN_BODY_CRC:
-        FILL(int32_t, body_crc);
     case RMQ_COLUMN_SYS_FLAG:
         FILL(int32_t, sys_flag);
     case RMQ_COLUMN_FLAG:
@@ -297,14 +295,40 @@ static bool fill_tags_code(const struct chunk *chunk, struct rmq_column_builder 
     return true;
 }
 
-/* Of the body as it is stored, of which a message of an inner batch is a part. */
-static bool is_body_intact(const struct rmq_record *record)
+/* Whether the record is a message of an inner batch, whose body is a part of the stored one. */
+static bool is_inside_batch(const struct rmq_record *record)
 {
     assert(record->data && record->total_size >= RMQ_RECORD_SIZE_MIN);
 
+    return record->body != record->data + rmq_record_body_at(record->sys_flag);
+}
+
+/* The stored CRC covers all messages of an inner batch, and the CRC of each is stored as 0. */
+static bool fill_body_crc(const struct chunk *chunk, struct rmq_column_builder *builder)
+{
+    assert(builder->column == RMQ_COLUMN_BODY_CRC);
+
+    struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];
+    int32_t *to = (int32_t *)(void *)rmq_buffer_reserve(data, chunk->count * sizeof *to);
+    if (!to)
+        return false;
+
+    for (size_t i = 0; i < chunk->count; ++i) {
+        const struct rmq_record *record = &chunk->records[i];
+        to[i] = is_inside_batch(record) ? rmq_crc32_java(record->body, (size_t)record->body_size)
+                                        : record->body_crc;
+    }
+
+    data->size += chunk->count * sizeof *to;
+    return true;
+}
+
+/* Of the whole stored body, also for a message of an inner batch. */
+static bool is_body_intact(const struct rmq_record *record)
+{
     size_t at = rmq_record_body_at(record->sys_flag);
     const uint8_t *body = record->data + at;
-    int32_t size = record->body == body ? record->body_size : rmq_get_i32(body - 4);
+    int32_t size = is_inside_batch(record) ? rmq_get_i32(body - 4) : record->body_size;
 
     /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader. */
     if (size <= 0)
@@ -443,9 +467,11 @@ static bool fill_column(const struct chunk *chunk, struct rmq_column_builder *bu
         return (NEEDS_PROPERTIES >> builder->column & 1 ? fill_property : fill_text)(chunk,
                                                                                      builder);
     default:
-        return (builder->column == RMQ_COLUMN_TAGS_CODE ? fill_tags_code : fill_fixed)(chunk,
-                                                                                       builder);
+        break;
     }
+    if (builder->column == RMQ_COLUMN_TAGS_CODE)
+        return fill_tags_code(chunk, builder);
+    return (builder->column == RMQ_COLUMN_BODY_CRC ? fill_body_crc : fill_fixed)(chunk, builder);
 }
 
 /* How many of the records the batch still takes, estimated by bodies and whole records: what can be

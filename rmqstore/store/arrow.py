@@ -12,9 +12,12 @@ The columns, one row per record unless batches are unwrapped:
 
 Timestamps are milliseconds in UTC; hosts are "address:port"; keys are the stored text, separated
 by spaces; properties is a map of text to text; body is as stored, maybe compressed (see
-sys_flag). tags_code, the queue's hash of the tags (or the deliver time, with RocketMQ's own delay
-levels), and record, the whole stored record, come only on request. Text that is not UTF-8
-gets U+FFFD in place of the wrong bytes, as Arrow requires UTF-8.
+sys_flag). body_crc is the CRC of body without its sign bit, as stored; for a message of an inner
+batch, which has none, it is computed. body_crc_ok is whether the stored bytes have the stored CRC,
+for a message of an inner batch those of the whole batch. tags_code, the queue's hash of the tags
+(or the deliver time, with RocketMQ's own delay levels), and record, the whole stored record, come
+only on request. Text that is not UTF-8 gets U+FFFD in place of the wrong bytes, as Arrow requires
+UTF-8.
 """
 
 from __future__ import annotations
@@ -120,8 +123,8 @@ def queue(
     bodies; a single record may have more. *large_binary* makes body and record large_binary.
 
     A record that holds an inner batch is one row; with *unwrap_batches* it is one row per message,
-    with queue offset, body, flag and properties of its own and all else of the record, and the
-    other arguments choose among messages. A compressed inner batch stays one row.
+    with queue offset, body, body CRC, flag and properties of its own and all else of the record,
+    and the other arguments choose among messages. A compressed inner batch stays one row.
 
     With *check_crc*, a body or property CRC that does not match is damage; *on_corrupt* says
     whether damage fails the reading or is skipped and counted.

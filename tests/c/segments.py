@@ -158,10 +158,11 @@ def messages_of(found: Record) -> list[Row]:
             found,
             flag=message.flag,
             body=message.body,
+            body_crc=record.crc(message.body),
             property_bytes=message.property_bytes,
             queue_offset=base + number,
         )
-        kept = {name: whole[name] for name in ("size", "body_crc", "body_crc_ok", "record")}
+        kept = {name: whole[name] for name in ("size", "body_crc_ok", "record")}
         rows.append({**row(inner), **kept})
 
     return rows

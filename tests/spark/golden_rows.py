@@ -11,6 +11,7 @@ from tests.golden import GoldenCase
 from tests.reference import batch as reference_batch
 from tests.reference import log as reference_log
 from tests.reference import properties
+from tests.reference import record as reference
 from tests.spark.reading import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,6 +86,7 @@ def _rows_of(line: Mapping[str, Any], body: bytes) -> Iterator[Row]:
             "uniqKey": pairs.get("UNIQ_KEY"),
             "properties": pairs,
             "flag": message.flag,
+            "bodyCrc": reference.crc(message.body),
             "bodyLength": len(message.body),
             "bodySha256": hashlib.sha256(message.body).hexdigest(),
         }

@@ -18,7 +18,7 @@ from rmqstore import Message
 from rmqstore.spark import files
 from rmqstore.spark.source import RmqStoreDataSource
 from tests.spark.clocked import CLOCK_MS, write_clocked
-from tests.spark.reading import Read, read, rows_of
+from tests.spark.reading import Read, in_log_order, read, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,16 +172,23 @@ def test_kafka_names_without_spark(root: Path) -> None:
         assert {"key": "n", "value": b"%d" % number} in row["headers"]
 
 
-def test_messages_of_a_batch_share_the_crc_of_its_record(tmp_path: Path) -> None:
-    with rmqstore.open(tmp_path / "store") as store:
+def test_body_crc_is_that_of_the_body_of_the_row(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with rmqstore.open(root) as store:
         store.create_topic("orders", attributes={"queue.type": "BatchCQ"})
-        store.put_batch([Message("orders", b"%d" % number) for number in range(5)])
+        store.put_batch([Message("orders", b"%d" % number * number) for number in range(5)])
+        store.put_batch([Message("orders", body) for body in (b"first", b"second", b"third")])
         store.put(Message("plain", b"alone"))
-    *batch, alone = read(tmp_path / "store")
-    assert len({row["bodyCrc"] for row in batch}) == 1
-    assert zlib.crc32(batch[0]["body"]) & 0x7FFFFFFF != batch[0]["bodyCrc"]
-    assert zlib.crc32(alone["body"]) & 0x7FFFFFFF == alone["bodyCrc"]
-    assert all(row["bodyCrcOk"] for row in (*batch, alone))
+    (file,) = (root / "commitlog").iterdir()
+    file.write_bytes(file.read_bytes().replace(b"second", b"Second"))
+
+    rows = in_log_order(rows_of(spark.read.format("rmqstore").load(str(root)).toArrow()))
+
+    assert [row["body"] for row in rows[5:]] == [b"first", b"Second", b"third", b"alone"]
+    assert [row["bodyCrc"] for row in rows] == [
+        zlib.crc32(row["body"]) & 0x7FFFFFFF for row in rows
+    ]
+    assert [row["bodyCrcOk"] for row in rows] == [True] * 5 + [False] * 3 + [True]
 
 
 def test_several_stores_and_globs_are_one_frame(

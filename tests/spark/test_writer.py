@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 import rmqstore
+from rmqstore import Message
 from rmqstore.check import verify
 from rmqstore.errors import ArgumentError, ConfigError, MessageRejected, StoreError
 from rmqstore.spark.schema import known_columns
@@ -318,6 +319,17 @@ def test_what_was_read_can_be_written(tmp_path: Path) -> None:
     times = ["storeTimestamp", "bornTimestamp"]
     first, second = (
         Read(tmp_path / name, columns=",".join(kept + times)).rows() for name in ("a", "b")
+    )
+    assert first == second
+
+
+def test_messages_of_an_inner_batch_keep_their_body_crc_as_messages(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "a") as store:
+        store.create_topic("orders", attributes={"queue.type": "BatchCQ"})
+        store.put_batch([Message("orders", b"%d" % number) for number in range(3)])
+    store_table(tmp_path / "b", pa.Table.from_batches(Read(tmp_path / "a").batches()))
+    first, second = (
+        Read(tmp_path / name, columns="body,bodyCrc,bodyCrcOk").rows() for name in ("a", "b")
     )
     assert first == second
 

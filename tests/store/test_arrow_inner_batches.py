@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,6 +57,9 @@ def test_unwrapped_queue_begins_and_ends_inside_of_batches(
     assert found["flag"].to_pylist() == list(range(start, stop))
     assert found["body"].to_pylist() == [str(at).encode() for at in range(start, stop)]
     assert all(found["body_crc_ok"].to_pylist())
+    assert found["body_crc"].to_pylist() == [
+        zlib.crc32(b"%d" % at) & 0x7FFFFFFF for at in range(start, stop)
+    ]
 
 
 def test_tags_choose_among_unwrapped_messages(inner_batches: Store) -> None:
