@@ -1,14 +1,9 @@
-#include "file/mapped_file.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes read at a time where the last one that is not zero is looked for. */
-#define RMQ_PIECE_SIZE 65536
-/* Blocks and pages are multiples of it. */
-#define PAGE_SIZE 4096
+#include "file/mapped_file_parts.h"
 
 static int make(const char *path, const struct rmq_mapped_file_options *options,
                 struct rmq_mapped_file **out, struct rmq_error *err)
@@ -86,8 +81,7 @@ int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options 
     return status;
 }
 
-/* Leaves file->fd open; the caller holds the lock or is alone. */
-static int open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
+int rmq_mapped_file_open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     assert(file->path);
 
@@ -97,7 +91,7 @@ static int open_descriptor(struct rmq_mapped_file *file, struct rmq_error *err)
                            err);
 }
 
-static void close_unless_kept(struct rmq_mapped_file *file)
+void rmq_mapped_file_close_unless_kept(struct rmq_mapped_file *file)
 {
     assert(file->vfs);
 
@@ -111,7 +105,7 @@ static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     if (rmq_mapped_file_base(file))
         return RMQ_OK;
-    int status = open_descriptor(file, err);
+    int status = rmq_mapped_file_open_descriptor(file, err);
     if (status != RMQ_OK)
         return status;
 
@@ -133,7 +127,7 @@ static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
             atomic_fetch_sub(&file->budget->left, 1);
     }
 
-    close_unless_kept(file);
+    rmq_mapped_file_close_unless_kept(file);
     return status;
 }
 
@@ -177,7 +171,7 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
             status = map_locked(file, err);
         if (status != RMQ_OK)
             (void)vfs->unlink(vfs, path, NULL);
-        close_unless_kept(file);
+        rmq_mapped_file_close_unless_kept(file);
     }
 
     if (status != RMQ_OK) {
@@ -193,7 +187,7 @@ int rmq_mapped_file_hold(struct rmq_mapped_file *file, struct rmq_error *err)
     assert(!file->is_held);
 
     pthread_mutex_lock(&file->lock);
-    int status = open_descriptor(file, err);
+    int status = rmq_mapped_file_open_descriptor(file, err);
     file->is_held = status == RMQ_OK;
     pthread_mutex_unlock(&file->lock);
     return status;
@@ -205,7 +199,7 @@ void rmq_mapped_file_release(struct rmq_mapped_file *file)
 
     pthread_mutex_lock(&file->lock);
     file->is_held = false;
-    close_unless_kept(file);
+    rmq_mapped_file_close_unless_kept(file);
     pthread_mutex_unlock(&file->lock);
 }
 
@@ -259,14 +253,14 @@ static int reserve_locked(struct rmq_mapped_file *file, int64_t at, int64_t size
     assert(at >= 0 && size > 0 && size <= file->size - at);
 
     struct rmq_error own;
-    int status = open_descriptor(file, &own);
+    int status = rmq_mapped_file_open_descriptor(file, &own);
     if (status == RMQ_OK) {
         status = file->vfs->allocate(file->vfs, file->fd, at, size, &own);
         if (status != RMQ_OK)
             status = rmq_mapped_file_fail_allocation(file, size, &own);
     }
 
-    close_unless_kept(file);
+    rmq_mapped_file_close_unless_kept(file);
     if (status != RMQ_OK && err)
         *err = own;
     return status;
@@ -311,7 +305,7 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
 
     static const uint8_t zeros[RMQ_ZEROS_SIZE];
     assert(piece > 0 && piece <= RMQ_ZEROS_SIZE);
-    int status = open_descriptor(file, err);
+    int status = rmq_mapped_file_open_descriptor(file, err);
 
     while (status == RMQ_OK && size > 0) {
         int64_t part = piece - at % piece < size ? piece - at % piece : size;
@@ -321,7 +315,7 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
         size -= part;
     }
 
-    close_unless_kept(file);
+    rmq_mapped_file_close_unless_kept(file);
     return status;
 }
 
@@ -384,7 +378,7 @@ static int64_t page_size(void)
 {
     int64_t size = sysconf(_SC_PAGESIZE);
     assert(size > 0);
-    return size > PAGE_SIZE ? size : PAGE_SIZE;
+    return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
 }
 
 /* A store through the mapping needs every block of its page, and a page may have several. */
@@ -462,11 +456,11 @@ int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *
     /* A write into blocks that are not allocated may fail for want of space half way. */
     int status = allocate_locked(file, at + size, true, &own);
     if (status == RMQ_OK)
-        status = open_descriptor(file, &own);
+        status = rmq_mapped_file_open_descriptor(file, &own);
     if (status == RMQ_OK) {
         has_written = true;
         status = file->vfs->write(file->vfs, file->fd, data, (size_t)size, at, &own);
-        close_unless_kept(file);
+        rmq_mapped_file_close_unless_kept(file);
     }
 
     if (status == RMQ_OK &&
@@ -500,167 +494,6 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
     if (status == RMQ_OK)
         atomic_store_explicit(&file->flushed, wrote, memory_order_release);
     return status;
-}
-
-/* Offset after the last non-zero byte of [at, stop), at when there is none. */
-static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
-{
-    assert(at <= stop);
-
-    while (stop > at && base[stop - 1] == 0) {
-        uint64_t words[8];
-        if (stop - at < (int64_t)sizeof words) {
-            --stop;
-            continue;
-        }
-        memcpy(words, base + stop - sizeof words, sizeof words);
-        if (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7])
-            --stop;
-        else
-            stop -= (int64_t)sizeof words;
-    }
-    assert(stop >= at);
-    return stop;
-}
-
-/* The caller holds the lock and has the descriptor open. Reads instead of looking through the
- * mapping: on a full tmpfs a look at a hole kills the process. */
-static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
-                         struct rmq_error *err)
-{
-    assert(file->fd >= 0 && from >= 0);
-
-    uint8_t bytes[RMQ_PIECE_SIZE];
-    int64_t at = from;
-    *end = from;
-    while (at < file->size) {
-        int status = file->vfs->next_data(file->vfs, file->fd, at, &at, err);
-        if (status != RMQ_OK)
-            return status;
-        if (at >= file->size)
-            return RMQ_OK;
-
-        size_t got = 0;
-        /* Little more than what is in memory already, mostly: reading far into a sparse file would
-         * fill memory with its zeros. */
-        size_t size = at % PAGE_SIZE ? (size_t)(PAGE_SIZE - at % PAGE_SIZE) : sizeof bytes;
-        status = file->vfs->read(file->vfs, file->fd, bytes, size, at, &got, err);
-        if (status != RMQ_OK || got == 0)
-            return status;
-
-        int64_t last = last_byte(bytes, 0, (int64_t)got);
-        assert(last >= 0 && last <= (int64_t)got);
-        if (last > 0)
-            *end = at + last;
-        at += (int64_t)got;
-    }
-    return RMQ_OK;
-}
-
-/* Whether there is data at or behind an offset is a question of one call, and the answer changes
- * once. */
-static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
-{
-    assert(file->fd >= 0);
-
-    /* One run of data from the beginning on is what most files have. */
-    int64_t low = 0, high = file->size, hole = 0;
-    int status = file->vfs->next_hole(file->vfs, file->fd, 0, &hole, err);
-    if (status == RMQ_OK && hole < file->size)
-        status = file->vfs->next_data(file->vfs, file->fd, hole, &low, err);
-    if (status != RMQ_OK)
-        return status;
-    if (low >= file->size || low < hole) {
-        hole += (PAGE_SIZE - hole % PAGE_SIZE) % PAGE_SIZE;
-        *end = hole < file->size ? hole : file->size;
-        return RMQ_OK;
-    }
-
-    for (low -= low % PAGE_SIZE; low < high;) {
-        int64_t middle = low + (high - low) / 2, found = 0;
-        middle -= middle % PAGE_SIZE;
-        status = file->vfs->next_data(file->vfs, file->fd, middle, &found, err);
-        if (status != RMQ_OK)
-            return status;
-
-        /* Before the place asked about lies the end of a file that another process made shorter. */
-        if (found >= file->size || found < middle)
-            high = middle;
-        else
-            low = found - found % PAGE_SIZE + PAGE_SIZE;
-    }
-    *end = low < file->size ? low : file->size;
-    assert(*end >= 0);
-    return RMQ_OK;
-}
-
-int rmq_mapped_file_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
-{
-    assert(end);
-
-    pthread_mutex_lock(&file->lock);
-    int status = open_descriptor(file, err);
-    if (status == RMQ_OK)
-        status = find_extent_end(file, end, err);
-    close_unless_kept(file);
-    pthread_mutex_unlock(&file->lock);
-    return status;
-}
-
-int rmq_mapped_file_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
-                             struct rmq_error *err)
-{
-    assert(from >= 0 && from <= file->size);
-
-    int status = rmq_mapped_file_map(file, err);
-    if (status != RMQ_OK)
-        return status;
-
-    pthread_mutex_lock(&file->lock);
-    status = open_descriptor(file, err);
-    if (status == RMQ_OK)
-        status = find_data_end(file, from, end, err);
-    close_unless_kept(file);
-    pthread_mutex_unlock(&file->lock);
-    return status;
-}
-
-int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_error *err)
-{
-    assert(file->writable && end >= 0 && end <= file->size);
-
-    int status = file->budget ? RMQ_OK : rmq_mapped_file_map(file, err);
-    if (status != RMQ_OK)
-        return status;
-
-    int64_t stale_end = end;
-    pthread_mutex_lock(&file->lock);
-    status = open_descriptor(file, err);
-    if (status == RMQ_OK)
-        status = find_data_end(file, end, &stale_end, err);
-
-    if (status == RMQ_OK && stale_end > end) {
-        status = file->vfs->zero(file->vfs, file->fd, end, file->size - end, err);
-        if (status == RMQ_OK)
-            status = file->vfs->sync(file->vfs, file->fd, err);
-    }
-
-    /* Freed blocks must be reserved again before anything is stored in them. Under the lock: what
-     * another thread reserves meanwhile lies behind. */
-    if (status == RMQ_OK && file->allocated > end)
-        file->allocated = end;
-    if (status == RMQ_OK && atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)
-        atomic_store_explicit(&file->reserved, end, memory_order_release);
-    close_unless_kept(file);
-    pthread_mutex_unlock(&file->lock);
-    if (status != RMQ_OK)
-        return status;
-
-    int64_t flushed = atomic_load_explicit(&file->flushed, memory_order_relaxed);
-    atomic_store_explicit(&file->wrote, end, memory_order_release);
-    if (flushed > end)
-        atomic_store_explicit(&file->flushed, end, memory_order_release);
-    return RMQ_OK;
 }
 
 int rmq_mapped_file_rename(struct rmq_mapped_file *file, const char *path, struct rmq_error *err)

@@ -1,8 +1,8 @@
 """Which consume queue units a record calls for: the rule of the dispatcher, once more in Python.
 
 A check must not call the code that it checks, so the rule is here beside the one of
-`csrc/log/dispatch.c`, and nowhere else in Python: `rmqstore verify` and the Spark pipelines both
-call `units_of`. Light queues are built only by stores that are set up for them; their units are
+`csrc/log/dispatch_record.c`, and nowhere else in Python: `rmqstore verify` and the Spark pipelines
+both call `units_of`. Light queues are built only by stores that are set up for them; their units are
 marked, and the caller decides.
 """
 
