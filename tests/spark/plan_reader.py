@@ -92,11 +92,15 @@ class PlanReader:
                 "schema": fields,
                 **given,
             }
-            found = self._ask({"ddl": ddl, "plan": _checked(answer(plan))})
-            assert found["held"] == 0
-            return [tuple(row) for row in _checked(found)["rows"]]
-        except _ReaderError as error:
+            return self.read(ddl, _checked(answer(plan)))
+        except ReaderError as error:
             return str(error)
+
+    def read(self, ddl: str, plan: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a plan. Raises ReaderError, whose text is that of the Java error."""
+        found = self._ask({"ddl": ddl, "plan": plan})
+        assert found["held"] == 0
+        return [tuple(row) for row in _checked(found)["rows"]]
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -108,15 +112,15 @@ class PlanReader:
         return cast(dict[str, Any], json.loads(line))
 
 
-class _ReaderError(Exception):
+class ReaderError(Exception):
     """The planner or the reader answered with an error."""
 
 
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
     if "text" in found:
-        raise _ReaderError(f"rmqstore.errors.{found['error']}: {found['text']}")
+        raise ReaderError(f"rmqstore.errors.{found['error']}: {found['text']}")
     if "error" in found:
-        raise _ReaderError(found["error"])
+        raise ReaderError(found["error"])
     return found
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -85,7 +85,7 @@ class Query:
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in self.given.items()
         }
-        options = CaseInsensitiveDict(answer)
+        options = self.options = CaseInsensitiveDict(answer)
         parsed = Options.parse(options, streaming=True)
         self.schema = schema.struct(schema.columns_of(parsed), parsed.kafka_names)
         self.reader = RmqStoreStreamReader(options, self.schema)
@@ -118,20 +118,26 @@ class Query:
         self.offsets.append(text)
         return True
 
-    def read(self) -> list[Row]:
-        """Return the rows of the planned batch, as often as one likes."""
+    def planned(self) -> list[Any]:
+        """Return the partitions of the planned batch, as tasks get them."""
         end = json.loads(self.offsets[self.committed])
+        return [
+            pickle.loads(pickle.dumps(each)) for each in self.reader.partitions(self.start, end)
+        ]
+
+    def task_rows(self, partition: Any) -> list[Row]:
+        """Return the rows of one partition."""
         expected = to_arrow_schema(self.schema, timezone="UTC")
+        reader: RmqStoreStreamReader = pickle.loads(self._pickled)
         rows = []
-        for partition in self.reader.partitions(self.start, end):
-            for batch in self._read(pickle.loads(pickle.dumps(partition))):
-                assert batch.schema.equals(expected)
-                rows += rows_of(batch)
+        for batch in reader.read(partition):
+            assert batch.schema.equals(expected)
+            rows += rows_of(batch)
         return rows
 
-    def _read(self, partition: InputPartition) -> Iterator[Any]:
-        reader: RmqStoreStreamReader = pickle.loads(self._pickled)
-        return reader.read(partition)
+    def read(self) -> list[Row]:
+        """Return the rows of the planned batch, as often as one likes."""
+        return [row for each in self.planned() for row in self.task_rows(each)]
 
     def commit(self) -> None:
         """Write down that the planned batch was read."""
@@ -148,7 +154,7 @@ class Query:
 
     def batches(self, limit: ReadLimit | None = None) -> list[list[Row]]:
         """Return the rows of all batches until there is nothing new."""
-        found = []
+        found: list[list[Row]] = []
         for _ in range(BATCHES_MAX):
             rows = self.batch(limit)
             if rows is None:

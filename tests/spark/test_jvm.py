@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -409,6 +411,27 @@ def test_memory_is_given_back_when_a_task_is_killed(root: Path, spark: SparkSess
     context.cancelJobGroup("killed")
     spin_until(lambda: ended.is_set() and held(spark) == 0, "the task lets go")
     thread.join()
+
+
+def test_a_library_of_another_release_is_refused_where_it_is_loaded(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    named = tmp_path / "org" / "rmqstore" / "spark" / "release.txt"
+    named.parent.mkdir(parents=True)
+    named.write_text("0.0.1")
+    jar = jar_path()
+    assert jar is not None
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.jvm.java
+    path = gateway.new_array(java.net.URL, 2)
+    path[0], path[1] = java.net.URL(f"{tmp_path.as_uri()}/"), java.net.URL(jar.as_uri())
+    # It finds nothing of the session's, and needs nothing of Spark.
+    loader = java.net.URLClassLoader(path, None)
+    release = metadata.version("rmqstore")
+    told = f"the jar of rmqstore is of release 0.0.1, its library of {release}; install"
+    with pytest.raises(Exception, match=f"UnsatisfiedLinkError: {re.escape(told)} rmqstore again"):
+        java.lang.Class.forName("org.rmqstore.spark.NativeSegment", True, loader)
 
 
 # ---- sums ----

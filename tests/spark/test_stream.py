@@ -446,7 +446,7 @@ def test_no_partitions_are_read_as_no_rows(store: rmqstore.Store, path: Path) ->
     assert query.plan()
     end = json.loads(query.offsets[0])
     assert query.reader.partitions(end, end) == []
-    assert list(query._read(type("None", (), {"value": None})())) == []
+    assert query.task_rows(type("None", (), {"value": None})()) == []
 
 
 def test_a_stream_in_the_jvm_needs_the_jar(path: Path) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstore[spark]")
 
+from pyspark.errors import StreamingQueryException
+
 from rmqstore.spark.jvm import jar_path
 from tests.spark.stream_query import follow
 from tests.spark.streaming import messages, open_store
@@ -25,7 +27,7 @@ from tests.support.effort import rounds
 from tests.support.spark_session import REPOSITORY
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 KILLS = rounds(1, 30)
@@ -69,6 +71,37 @@ def test_available_now_goes_on_from_its_checkpoint_with_either_reader(
         # As many as the limit of bytes asks for.
         assert len([rows for rows in batches if rows]) >= 3
         assert sum(batches) == 400
+
+
+@pytest.mark.skipif(jar_path() is None, reason="the jar was not built: needs a JDK and pyspark")
+def test_a_running_stream_of_the_jvm_goes_on_after_expiry_and_ends_at_a_cut(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found: list[int] = []
+    with open_store(tmp_path / "a.store") as store:
+        store.put_many(messages(300))
+
+        def sink(frame: DataFrame, _: int) -> None:
+            if not found:
+                store.expire_files(2)
+            found.extend(int(bytes(row.body).partition(b":")[0]) for row in frame.collect())
+
+        options = {"reader": "jvm", "startingOffsets": "earliest", "upTo": "max"}
+        source = spark.readStream.format("rmqstore").options(**options, failOnDataLoss=False)
+        writer = source.load(str(tmp_path / "a.store")).writeStream.foreachBatch(sink)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.processAllAvailable()
+        kept = list(store.scan_log())
+        assert sorted(found) == [int(each.body.partition(b":")[0]) for each in kept]
+        assert 0 < len(found) < 300
+        assert "(JVM)" in query._jsq.explainInternal(False)
+
+        end, cut = store.end_offset, kept[-10].physical_offset
+        store.truncate_to(cut)
+        with pytest.raises(
+            StreamingQueryException, match=f"offset {end}, but the log ends at {cut}"
+        ):
+            query.awaitTermination(WAIT_SECONDS)
 
 
 @contextmanager

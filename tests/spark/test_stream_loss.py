@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,27 +14,60 @@ pytest.importorskip("pyspark", reason="streaming is Spark's: pip install rmqstor
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import rmqstore
-from rmqstore import Message, NotFoundError, OffsetOutOfRange
+from rmqstore import CorruptionError, Message, NotFoundError, OffsetOutOfRange
 from rmqstore.epochs import EpochEntry, format_epochs
 from tests.reference.checkpoint import Checkpoint
-from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store, query_all
+from tests.spark import streaming
+from tests.spark.jvm_streaming import JvmQuery
+from tests.spark.plan_reader import PlanReader, missing, plan_reader
+from tests.spark.streaming import Query, ends_of_records, messages, numbers, open_store
+
+MakeQuery = Callable[..., Query]
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[PlanReader]:
+    """Yield one process for all tests."""
+    with plan_reader() as started:
+        yield started
+
+
+@pytest.fixture(
+    params=[
+        "python",
+        pytest.param("jvm", marks=pytest.mark.skipif(missing() is not None, reason=str(missing()))),
+    ]
+)
+def query_all(request: pytest.FixtureRequest) -> MakeQuery:
+    """Return a function that makes a query over all that is written, for either reader."""
+    if request.param == "python":
+        return streaming.query_all
+    java: PlanReader = request.getfixturevalue("java")
+
+    def make(path: object, **options: object) -> Query:
+        return JvmQuery(java, path, **{"startingOffsets": "earliest", "upTo": "max", **options})
+
+    return make
+
 
 # ---- logs that are cut ----
 
 
-def _read_half(store: rmqstore.Store, path: Path, **options: object) -> tuple[Query, int]:
+def _read_half(
+    store: rmqstore.Store, path: Path, make: MakeQuery = streaming.query_all
+) -> tuple[Query, int]:
     """Return a query that has read what the store holds, and where."""
     store.put_many(messages(100))
-    query = query_all(path, **options)
+    query = make(path)
     assert len(query.rows()) == 100
     return query, store.end_offset
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_log_cut_below_what_was_read_is_an_error_naming_both_offsets(
-    store: rmqstore.Store, path: Path, restarts: bool
+    store: rmqstore.Store, path: Path, restarts: bool, query_all: MakeQuery
 ) -> None:
-    query, end = _read_half(store, path)
+    query, end = _read_half(store, path, query_all)
     cut = sorted(ends_of_records(store))[60]
     store.truncate_to(cut)
     if restarts:
@@ -49,7 +82,7 @@ def test_a_log_cut_and_written_anew_is_an_error_even_where_records_end_alike(
     store: rmqstore.Store, path: Path, restarts: bool, more: int
 ) -> None:
     store.put_many([Message("orders", b"%d:" % number) for number in range(100, 200)])
-    query = query_all(path)
+    query = streaming.query_all(path)
     assert len(query.rows()) == 100
     end = store.end_offset
     store.truncate_to(sorted(ends_of_records(store))[60])
@@ -61,8 +94,10 @@ def test_a_log_cut_and_written_anew_is_an_error_even_where_records_end_alike(
         query.batch()
 
 
-def test_a_log_cut_behind_what_was_read_is_read_on(store: rmqstore.Store, path: Path) -> None:
-    query, end = _read_half(store, path)
+def test_a_log_cut_behind_what_was_read_is_read_on(
+    store: rmqstore.Store, path: Path, query_all: MakeQuery
+) -> None:
+    query, end = _read_half(store, path, query_all)
     store.put_many(messages(100, first=1000))
     assert query.plan(ReadMaxBytes(1000))
     query.read()
@@ -75,9 +110,9 @@ def test_a_log_cut_behind_what_was_read_is_read_on(store: rmqstore.Store, path: 
 
 
 def test_a_planned_batch_cut_off_before_it_is_read_is_an_error(
-    store: rmqstore.Store, path: Path
+    store: rmqstore.Store, path: Path, query_all: MakeQuery
 ) -> None:
-    query, end = _read_half(store, path)
+    query, end = _read_half(store, path, query_all)
     store.put_many(messages(20, first=100))
     assert query.plan()
     planned = store.end_offset
@@ -86,10 +121,22 @@ def test_a_planned_batch_cut_off_before_it_is_read_is_an_error(
         query.restarted().read()
 
 
+def test_a_log_cut_under_a_task_is_an_error(
+    store: rmqstore.Store, path: Path, query_all: MakeQuery
+) -> None:
+    query, end = _read_half(store, path, query_all)
+    store.put_many(messages(20, first=100))
+    assert query.plan()
+    partitions = query.planned()
+    store.truncate_to(end)
+    with pytest.raises(CorruptionError, match=rf"nothing was written at physical offset {end},"):
+        list(map(query.task_rows, partitions))
+
+
 def test_an_offset_amid_a_record_is_an_error(store: rmqstore.Store, path: Path) -> None:
     store.put_many(messages(100))
     at = sorted(ends_of_records(store))[50]
-    query = query_all(path)
+    query = streaming.query_all(path)
     for offset, wrong in ((at, False), (at + 4, True)):
         log = {str(path): {"physicalOffset": offset}}
         start = {"version": 1, "commitLog": log}
@@ -154,7 +201,11 @@ def test_a_confirm_offset_that_goes_back_is_no_loss(path: Path) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_files_deleted_before_they_are_read_are_an_error_or_left_out(
-    store: rmqstore.Store, path: Path, restarts: bool, caplog: pytest.LogCaptureFixture
+    store: rmqstore.Store,
+    path: Path,
+    restarts: bool,
+    query_all: MakeQuery,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store.put_many(messages(300))
 
@@ -180,7 +231,7 @@ def test_files_deleted_before_they_are_read_are_an_error_or_left_out(
 
 
 def test_a_planned_batch_whose_files_are_deleted_fails_or_gives_what_is_left(
-    store: rmqstore.Store, path: Path
+    store: rmqstore.Store, path: Path, query_all: MakeQuery
 ) -> None:
     store.put_many(messages(300))
     query = query_all(path)
@@ -196,23 +247,22 @@ def test_a_planned_batch_whose_files_are_deleted_fails_or_gives_what_is_left(
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_files_deleted_under_a_task_fail_it_or_are_left_out(
-    store: rmqstore.Store, path: Path, fails: bool
+    store: rmqstore.Store, path: Path, fails: bool, query_all: MakeQuery
 ) -> None:
     store.put_many(messages(300))
     query = query_all(path, failOnDataLoss=fails)
     assert query.plan()
-    start, end = query.start, json.loads(query.offsets[0])
-    partitions = query.reader.partitions(start, end)
+    partitions = query.planned()
     store.expire_files(2)
     if fails:
         with pytest.raises(NotFoundError, match="failOnDataLoss"):
-            list(chain.from_iterable(map(query.reader.read, partitions)))
+            list(map(query.task_rows, partitions))
     else:
-        rows = sum(batch.num_rows for each in partitions for batch in query.reader.read(each))
-        assert rows == len(list(store.scan_log()))
+        rows = [row for each in partitions for row in query.task_rows(each)]
+        assert numbers(rows) == [int(record.body.partition(b":")[0]) for record in store.scan_log()]
 
 
-def test_a_store_that_is_gone_is_an_error_or_left_out(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_an_error_or_left_out(tmp_path: Path, query_all: MakeQuery) -> None:
     for number in range(2):
         with open_store(tmp_path / f"{number}.store") as store:
             store.put_many(messages(10, first=number * 10))
