@@ -44,6 +44,9 @@ class Host(Protocol):
     async def commit(self, command: Command) -> Result:
         """Commit *command*. Raises RequestRefused if the outcome is not certain."""
 
+    async def serves(self, group: str, broker_id: int) -> bool:
+        """Query a broker whether it is the master of *group*; return False without an answer."""
+
     def review(self, group: str) -> None:
         """Call `Decisions.review` for *group*, unless the node ends."""
 
@@ -79,11 +82,12 @@ class Decisions:
     ) -> tuple[Election, Group | None]:
         """Hold an election. Return it, and the group afterwards if it took effect.
 
-        An election that an operator requests waits for the lease of a living master to end, and for
-        replicas to report.
+        An election that a broker requests waits for the answer of a doubted master. One that an
+        operator requests waits for the lease of a living master to end, and for replicas to report.
         """
         host = self._host
         end_ms = host.now_ms() + _DESIGNATE_WAIT_MS
+        has_queried = False
         while True:
             await self.reviewed(group)
             leader = host.leader
@@ -96,6 +100,10 @@ class Decisions:
                 is_designated=is_designated,
                 now_ms=host.now_ms(),
             )
+            if election.doubted is not None and not has_queried:
+                has_queried = True
+                self.review(group)
+                continue
             is_due = election.command is not None or election.verdict is not Verdict.STALE
             if is_due or not is_designated or host.now_ms() >= end_ms:
                 break
@@ -113,6 +121,10 @@ class Decisions:
             return
         due = leader.review(group, self._host.now_ms())
         self._host.reviewed_as(group, due)
+        if isinstance(due, Election) and due.doubted is not None:
+            work = self._query(leader, group, due.doubted)
+            self._busy[group] = self._host.carry_out(work, group=group)
+            return
         if due is None or (isinstance(due, Election) and due.command is None):
             return
         self._busy[group] = self._host.carry_out(self._do(leader, group, due), group=group)
@@ -135,6 +147,15 @@ class Decisions:
             del self._busy[group]
         if is_done:
             self._host.review(group)
+
+    async def _query(self, leader: Leader, group: str, broker_id: int) -> None:
+        """Queries a master whether it serves, and continues the election."""
+        try:
+            serves = await self._host.serves(group, broker_id)
+            leader.answered(group, broker_id, serves=serves, now_ms=self._host.now_ms())
+        finally:
+            del self._busy[group]
+        self._host.review(group)
 
     async def _hold(self, leader: Leader, election: Election) -> Group | None:
         """Writes an election; returns the group afterwards, None if it had no effect."""

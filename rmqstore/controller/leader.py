@@ -39,6 +39,10 @@ __all__ = ["Election", "Leader", "Waiting"]
 
 _FOUND_MS = 5000
 """Every 3 s a Java broker looks which controllers it reaches; only they get its heartbeats."""
+_QUERIED_AGAIN_MS = 1000
+"""A master that serves without heartbeats is queried again after this time."""
+_SILENCE_MS = 30_000
+"""A master that did not answer, and sends no heartbeats, is queried again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,18 @@ class Election:
     """Time at which the same attempt may have another outcome without any new report."""
     asked: frozenset[int] = frozenset()
     """The replicas whose reports were compared; empty if the rule required no reports."""
+    doubted: int | None = None
+    """The master that must first be queried whether it still serves; then call `answered`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The last answer of a Java master that was queried whether it serves."""
+
+    master: tuple[int, int]
+    """Its id and its epoch."""
+    serves: bool
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,7 @@ class Leader:
         an election."""
         self._settle_at: dict[str, tuple[int, int, int]] = {}
         """Master epoch, set epoch, and the end of the master's log when it first used that set."""
+        self._answers: dict[str, _Answer] = {}
         self.waiting: dict[str, Waiting] = {}
         """Groups without a master that cannot be elected yet, by name."""
 
@@ -242,6 +259,10 @@ class Leader:
                 text = f"the former master may be alive for {fence_ms - now_ms} ms"
             self.waiting[group.name] = Waiting(frozenset(), text, is_short=True)
             return Election(None, Verdict.STALE, text, retry_at_ms=fence_ms)
+        if designated is None and self._is_doubted(group, now_ms):
+            text = f"broker {group.master_id}, the former master, has yet to answer"
+            self.waiting[group.name] = Waiting(frozenset(), text, is_short=True)
+            return Election(None, Verdict.STALE, text, doubted=group.master_id)
         living = self._candidates(group, now_ms, fence_ms=fence_ms)
         choice = choose(
             group,
@@ -279,10 +300,42 @@ class Leader:
 
     def _master_remains(self, group: Group, designated: int | None, now_ms: int) -> bool:
         """Returns whether the master is alive and no other replica is designated."""
-        master = self.living_master(group, now_ms)
+        master = group.master_id
         if master is None or designated not in (None, master):
             return False
-        return not self._has_refused(group)
+        if self.living_master(group, now_ms) is not None:
+            return not self._has_refused(group)
+        answer = self._answer_of(group)
+        return answer is not None and answer.serves and now_ms < answer.at_ms + _QUERIED_AGAIN_MS
+
+    def _answer_of(self, group: Group) -> _Answer | None:
+        """Returns the last answer of the present master, if no heartbeat has arrived since."""
+        answer = self._answers.get(group.name)
+        if answer is None or answer.master != (group.master_id, group.master_epoch):
+            return None
+        report = self._liveness.report(group.name, answer.master[0])
+        return None if report is not None and report.received_ms > answer.at_ms else answer
+
+    def _is_doubted(self, group: Group, now_ms: int) -> bool:
+        """Returns whether the master may serve although it is not alive by its heartbeats.
+
+        A Java broker closes its connection when a call is not answered in time, and cannot send
+        heartbeats before it has found a controller again. It acknowledges messages that its slaves
+        lack if one of them is elected meanwhile. A broker of this library does not.
+        """
+        if group.master_id is None or group.terms is not None:
+            return False
+        report = self._liveness.report(group.name, group.master_id)
+        if report is not None and report.beat.life is not None:
+            return False
+        answer = self._answer_of(group)
+        return answer is None or answer.serves or now_ms > answer.at_ms + _SILENCE_MS
+
+    def answered(self, group: str, broker_id: int, *, serves: bool, now_ms: int) -> None:
+        """Record whether a doubted master answered, as the master of *group*."""
+        found = self._state.group(group)
+        if found is not None and found.master_id == broker_id:
+            self._answers[group] = _Answer((broker_id, found.master_epoch), serves, now_ms)
 
     def _has_refused(self, group: Group) -> bool:
         """Returns whether the master has refused the role in its epoch."""
@@ -295,10 +348,16 @@ class Leader:
         lease_ms = _lease_ms(group)
         if lease_ms:
             return self._leases.end_ms(group.name, lease_ms)
-        since_ms = self._leases.since_ms
         if group.master_id is None:
-            return since_ms
-        report = self._liveness.report(group.name, group.master_id)
+            return self._leases.since_ms
+        ended_ms = self._ended_ms(group, group.master_id)
+        answer = self._answer_of(group)
+        return ended_ms if answer is None else max(ended_ms, answer.at_ms)
+
+    def _ended_ms(self, group: Group, master_id: int) -> int:
+        """Returns when a master without a lease ends, or ended, by its heartbeats."""
+        since_ms = self._leases.since_ms
+        report = self._liveness.report(group.name, master_id)
         if report is None:
             # No heartbeat has arrived since this node started; a living master finds it soon.
             return since_ms + max(self._longest_timeout_ms(group), _FOUND_MS)
@@ -383,6 +442,10 @@ class Leader:
                 return self._attempt(found, None, now_ms)
             return None
         self.waiting.pop(group, None)
+        if self.living_master(found, now_ms) is None:
+            text = f"the master of {group} serves; its heartbeats do not arrive"
+            retry_at_ms = self._answers[group].at_ms + _QUERIED_AGAIN_MS
+            return Election(None, Verdict.UNCHANGED, text, retry_at_ms=retry_at_ms)
         report = self._liveness.report(group, found.master_id)
         assert report is not None, "the master is alive"
         if report.beat.role_epoch != found.master_epoch:

@@ -25,6 +25,7 @@ from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.engines.raft import RaftEngine
+from rmqstore.controller.inquiry import serves_as_master
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
@@ -78,7 +79,7 @@ class Controller:
 
     *config_file* is the file that a configuration changed by UPDATE_CONTROLLER_CONFIG is written to
     where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
-    the TLS mode of the server, *client_tls* the TLS of notifications to brokers.
+    the TLS mode of the server, *client_tls* the TLS of requests to brokers.
 
     Entering raises ConfigError for a configuration that cannot be served, ArgumentError if the
     address cannot be used, StoreLockedError, UnsupportedStoreError, CorruptionError or DiskError
@@ -108,6 +109,7 @@ class Controller:
         self._endpoint = MetricsEndpoint.from_config(config, self._families)
         self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
         self._tasks = Supervisor("controller", log=self._log)
+        self._client_tls = client_tls
         self._notices = Notices(self._tasks, self._log, tls=client_tls)
         self._decisions = Decisions(self)
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -345,6 +347,19 @@ class Controller:
     async def finished(self, work: asyncio.Task[Any]) -> None:
         """Wait for the end of a task."""
         await asyncio.wait([work])
+
+    async def serves(self, group: str, broker_id: int) -> bool:
+        """Query a broker whether it is the master of *group*; return False without an answer."""
+        found = self.state.group(group)
+        broker = None if found is None else found.brokers.get(broker_id)
+        if broker is None:
+            return False
+        serves = await serves_as_master(broker.address, group, tls=self._client_tls)
+        if serves:
+            self._log.warning(
+                "broker %d of %s sends no heartbeats, but serves as master", broker_id, group
+            )
+        return serves
 
     def holds(self, election: Election) -> None:
         """Log that an election is being written."""

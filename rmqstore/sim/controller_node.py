@@ -113,6 +113,10 @@ class Node:
     def review(self) -> None:
         """Propose the command that is due."""
         due = self.due()
+        if isinstance(due, Election) and due.doubted is not None and self.leader is not None:
+            # Only a master of this library that was never heard; it does not serve alone.
+            self.leader.answered(self.group, due.doubted, serves=False, now_ms=self.now_ms())
+            due = self.due()
         command = due.command if isinstance(due, Election) else due
         if command is not None:
             self.propose(command)
@@ -297,6 +301,11 @@ class ServedNode(Node):
     async def finished(self, work: Work) -> None:
         """Wait for the end of a coroutine."""
         await work
+
+    async def serves(self, group: str, broker_id: int) -> bool:
+        """Return False: a master of this library acknowledges nothing alone before the controller
+        agrees."""
+        return False
 
     def holds(self, election: Election) -> None:
         """Report the election, to be checked once it is committed."""

@@ -80,6 +80,22 @@ def test_nothing_acknowledged_is_lost_with_a_slave(cluster: JavaCluster, fault: 
         cluster.wait_readable()
 
 
+@with_release(NEW)
+def test_master_whose_connection_to_the_controller_ends_stays_the_master(
+    cluster: JavaCluster,
+) -> None:
+    for _ in range(rounds(3, 60)):
+        before = cluster.wait_whole()
+        with cluster.producing(next(_topics)):
+            cluster.wait_acknowledged(FEW)
+            cluster.broker(before.master_id).drop_controllers()
+            # The slave reports meanwhile.
+            cluster.wait_acknowledged(2 * FEW)
+            after = cluster.wait_whole()
+            assert (after.master_id, after.epoch) == (before.master_id, before.epoch)
+        cluster.wait_readable()
+
+
 @with_releases(
     "failing",
     {

@@ -24,6 +24,8 @@ class Cluster:
         self.liveness = Liveness()
         self.allows_unclean = allows_unclean
         self.numbers = 0
+        self.serves = False
+        """Whether a doubted master answers."""
         self.lead()
 
     def lead(self) -> None:
@@ -91,11 +93,18 @@ class Cluster:
 
     def review(self) -> Command | Election | None:
         due = self.leader.review("g", self.now_ms)
+        if isinstance(due, Election) and due.doubted is not None:
+            self.answer(due.doubted)
+            due = self.leader.review("g", self.now_ms)
         if isinstance(due, Election):
             self.settle(due)
         elif due is not None:
             assert self.state.apply(due).is_applied
         return due
+
+    def answer(self, broker_id: int) -> None:
+        """Ask a doubted master."""
+        self.leader.answered("g", broker_id, serves=self.serves, now_ms=self.now_ms)
 
     def settle(self, election: Election) -> Group:
         if election.command is not None:
@@ -106,9 +115,15 @@ class Cluster:
         return self.group
 
     def elect(self, broker_id: int | None = None, *, designated: bool = False) -> Election:
-        election = self.leader.elect(
-            "g", broker_id=broker_id, is_designated=designated, now_ms=self.now_ms
-        )
+        def attempt() -> Election:
+            return self.leader.elect(
+                "g", broker_id=broker_id, is_designated=designated, now_ms=self.now_ms
+            )
+
+        election = attempt()
+        if election.doubted is not None:
+            self.answer(election.doubted)
+            election = attempt()
         self.settle(election)
         return election
 

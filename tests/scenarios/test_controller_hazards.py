@@ -230,6 +230,80 @@ def test_issue_5712_new_leader_notices_a_dead_master_that_it_never_heard(cluster
     assert cluster.group.master_id == 2
 
 
+def test_living_java_master_that_closed_its_connection_is_not_replaced(cluster: Cluster) -> None:
+    cluster.java_group(1, 2, members=(1, 2))
+    cluster.serves = True
+    cluster.close(1)
+    for _ in range(5):
+        cluster.now_ms += 600
+        cluster.java(2, 100, epoch=1)
+        due = cluster.review()
+        assert isinstance(due, Election)
+        assert due.verdict is Verdict.UNCHANGED
+        assert due.retry_at_ms is not None, "it is queried again"
+        assert cluster.now_ms < due.retry_at_ms <= cluster.now_ms + 1000
+        cluster.now_ms += 600
+        assert cluster.elect(2).verdict is Verdict.UNCHANGED
+    cluster.now_ms += 1
+    cluster.java(1, 100, epoch=1)
+    assert cluster.review() is None
+
+    cluster.serves = False
+    cluster.close(1)
+    cluster.java(2, 100, epoch=1)
+    cluster.review()
+    assert cluster.group.master_id == 2
+
+
+def test_living_java_master_that_was_never_heard_is_not_replaced(cluster: Cluster) -> None:
+    cluster.java_group(1, 2, members=(1, 2))
+    cluster.liveness = Liveness()
+    cluster.lead()
+    cluster.serves = True
+    for _ in range(20):
+        cluster.now_ms += 1000
+        cluster.java(2)
+        cluster.review()
+    assert cluster.group.master_id == 1
+    cluster.serves = False
+    cluster.now_ms += 1000
+    cluster.java(2)
+    cluster.review()
+    assert cluster.group.master_id == 2
+
+
+def test_reports_count_from_the_silence_of_a_java_master_on(cluster: Cluster) -> None:
+    cluster.java_group(1, 2, members=(1, 2))
+    cluster.close(1)
+    cluster.now_ms += 100
+    cluster.java(2, 100, epoch=1)
+    due = cluster.leader.review("g", cluster.now_ms)
+    assert isinstance(due, Election)
+    assert (due.command, due.doubted) == (None, 1)
+    cluster.now_ms += 100
+    cluster.answer(1)
+
+    # It may have acknowledged messages while it was queried.
+    cluster.review()
+    assert cluster.group.master_id == 1
+    assert cluster.leader.wants_report("g", 2)
+    cluster.java(2, 200, epoch=1)
+    cluster.review()
+    assert cluster.group.master_id == 2
+
+
+def test_java_master_that_returned_is_queried_again(cluster: Cluster) -> None:
+    cluster.java_group(1, 2, members=(1, 2))
+    cluster.close(1)
+    cluster.now_ms += 1
+    assert cluster.elect(2).verdict is Verdict.STALE, "it has not reported since"
+    assert cluster.leader.elect("g", broker_id=2, now_ms=cluster.now_ms).doubted is None
+    cluster.now_ms += 1
+    cluster.java(1)
+    cluster.close(1)
+    assert cluster.leader.elect("g", broker_id=2, now_ms=cluster.now_ms).doubted == 1
+
+
 def test_issue_6382_failed_election_is_made_up_for_by_the_next_heartbeat(cluster: Cluster) -> None:
     cluster.group_without_master()
     cluster.java(2)

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from rmqstore.config import ControllerConfig
-from rmqstore.controller import notices
+from rmqstore.controller import inquiry, notices
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError, StoreLockedError, UnsupportedStoreError
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
+from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
@@ -44,7 +45,12 @@ class Broker:
         self.controller = controller
         self.id = str(number)
         self.notices: list[Frame] = []
-        handlers = {RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notified}
+        self.serves_as: tuple[int, str] | None = (-1, "b")
+        """The id and the group that it names when it is queried; None if it does not answer."""
+        handlers = {
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notified,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.asked,
+        }
         self.server = RemotingServer((host, 0), handlers)
         self.client = RemotingClient()
         self.beats = 0
@@ -52,6 +58,13 @@ class Broker:
 
     def notified(self, connection: RemotingConnection, request: Frame) -> None:
         self.notices.append(request)
+
+    def asked(self, connection: RemotingConnection, request: Frame) -> Frame | None:
+        if self.serves_as is None:
+            return None
+        number, name = self.serves_as
+        body = EpochCache(number, (), 0).encode(cluster="c", broker_name=name)
+        return request.respond(ResponseCode.SUCCESS, body=body)
 
     @property
     def epochs(self) -> list[str]:
@@ -192,6 +205,7 @@ async def test_lost_master_is_replaced_and_the_living_are_notified(tmp_path: Pat
         await java_group(brokers)
         await brokers[0].client.close()
         await until(lambda: not controller.liveness.is_alive("b", 1, controller.now_ms()), "death")
+        await controller.reviewed("b")
         # The longer log reports first: it is elected even where the other report is late.
         await brokers[2].beat(maxOffset="200")
         await brokers[1].beat(maxOffset="100")
@@ -207,6 +221,29 @@ async def test_lost_master_is_replaced_and_the_living_are_notified(tmp_path: Pat
             }
             assert SyncStateSetBody.decode(notice.body).members == {3}
         assert controller.status().task_failures == ()
+
+
+@on_loop
+async def test_master_without_heartbeats_is_replaced_once_it_no_longer_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inquiry, "_TIMEOUT_S", 0.2)
+    for ended in (None, (-1, "b"), (0, "other")):
+        async with (
+            Controller(config_of(tmp_path / str(ended))) as controller,
+            brokers_of(controller, 1, 2) as brokers,
+        ):
+            await java_group(brokers)
+            master, slave = brokers
+            master.serves_as = (0, "b")
+            await master.client.close()
+            await until(lambda c=controller: not c.liveness.is_alive("b", 1, c.now_ms()), "death")
+            assert (await slave.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+            await slave.beat()
+            assert (await slave.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+            master.serves_as = ended
+            assert await master_after(controller, 1, slave.beat) == 2
+            assert controller.status().task_failures == ()
 
 
 @on_loop

@@ -134,8 +134,12 @@ class Broker:
         )
 
         self._relays = _relays(place.host, place.remoting_ports, place.shown, change)
+        self._to_controllers: list[Relay] = []
         for host, port in servers:
-            self._relays += _relays(host, [int(port)], outward, change)
+            made = _relays(host, [int(port)], outward, change)
+            self._relays += made
+            if f"{host}:{port}" in cluster.controllers_at:
+                self._to_controllers += made
         self._to_brokers: dict[int, list[Relay]] = {}
         """Its relays to each other broker; the one for copies is the first."""
         for each, seen in others.items():
@@ -217,6 +221,11 @@ class Broker:
         """End the connections by which others copy from this broker."""
         for each in self._others:
             each._to_brokers[self._number][0].drop()
+
+    def drop_controllers(self) -> None:
+        """End the connections to the controllers, as a broker does after an unanswered call."""
+        for each in self._to_controllers:
+            each.drop()
 
     @property
     def _others(self) -> list[Broker]:

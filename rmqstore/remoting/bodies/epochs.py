@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqstore.epochs import EpochEntry
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.values import integer_at, list_of, object_of
+from rmqstore.remoting.bodies.values import integer_at, list_of, object_of, text_at
 
 __all__ = ["EpochCache"]
 
@@ -21,9 +21,10 @@ class EpochCache:
     """The epochs in the log of a broker, and its end."""
 
     broker_id: int
-    """The id that the controller gave."""
+    """The id that the controller gave; 0 for a master of RocketMQ."""
     entries: tuple[EpochEntry, ...]
     end_offset: int
+    broker_name: str = ""
 
     @classmethod
     def decode(cls, body: bytes) -> EpochCache:
@@ -39,6 +40,7 @@ class EpochCache:
                 for each in entries
             ),
             integer_at(fields, "maxOffset", -1),
+            text_at(fields, "brokerName"),
         )
 
     def encode(self, *, cluster: str, broker_name: str) -> bytes:
