@@ -2,8 +2,8 @@
 
 A check must not call the code that it checks, so the rule is here beside the one of
 `csrc/log/dispatch_record.c`, and nowhere else in Python: `rmqstore verify` and the Spark pipelines
-both call `units_of`. Light queues are built only by stores that are set up for them; their units are
-marked, and the caller decides.
+both call `units_of`. Light queues are built only by stores that are set up for them; their units
+are marked, and the caller decides.
 """
 
 from __future__ import annotations
