@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from rmqstore.errors import RemotingError
+import enum
+
+from rmqstore.errors import RemotingError, RemotingTimeout
 from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 
-__all__ = ["serves_as_master"]
+__all__ = ["Standing", "standing_of"]
 
 _TIMEOUT_S = 2.0
 _MASTER_ID = 0
 
 
-async def serves_as_master(address: str, group: str, *, tls: TlsClient | None = None) -> bool:
-    """Return whether a Java broker at *address* answers as the master of *group*.
+class Standing(enum.Enum):
+    """What a query found at the address of a master."""
+
+    SERVES = enum.auto()
+    SILENT = enum.auto()
+    """No answer in time: the process may be stopped, or out of reach, and continue as master."""
+    GONE = enum.auto()
+    """No process, or one that is not the master."""
+
+
+async def standing_of(address: str, group: str, *, tls: TlsClient | None = None) -> Standing:
+    """Query the Java broker at *address*, the master of *group*.
 
     A master names 0 in this answer in place of its id, a slave its id, and a broker that was just
     started -1 or the id of its file. Another broker may have taken the address over.
@@ -27,6 +39,9 @@ async def serves_as_master(address: str, group: str, *, tls: TlsClient | None = 
             request = Frame.request(RequestCode.GET_BROKER_EPOCH_CACHE)
             answer = await client.call(address, request, timeout=_TIMEOUT_S)
             found = EpochCache.decode(answer.raise_for_code().body)
+        except RemotingTimeout:
+            return Standing.SILENT
         except RemotingError:
-            return False
-    return found.broker_id == _MASTER_ID and found.broker_name == group
+            return Standing.GONE
+    is_master = found.broker_id == _MASTER_ID and found.broker_name == group
+    return Standing.SERVES if is_master else Standing.GONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from rmqstore.controller.state import Group
 from rmqstore.errors import StoreError
@@ -20,7 +20,7 @@ __all__ = ["Notices"]
 
 _TIMEOUT_S = 3.0
 _PAUSES_S = (0.2, 1.0, 3.0)
-"""Pause between attempts; a broker that receives no notice polls."""
+"""Pauses between attempts; a broker that receives no notice polls."""
 
 
 class Notices:
@@ -39,8 +39,15 @@ class Notices:
         self._waiting: dict[str, Frame] = {}
         """Notices by address; the notice of a later epoch replaces an earlier notice."""
 
-    def master_changed(self, group: Group, living: Collection[int]) -> None:
-        """Notify the brokers *living* of the master and the set of *group*, after this call."""
+    def master_changed(
+        self, group: Group, living: Collection[int], *, silent: int | None = None
+    ) -> None:
+        """Notify the brokers *living* of the master and the set of *group*, after this call.
+
+        The former master *silent* gets one attempt. If its process was stopped, the notice is in
+        its socket when it continues; a process that was started since must not receive it before
+        it is registered.
+        """
         fields = NotifyBrokerRoleChangedRequestHeader(
             master_address=group.master_address,
             master_epoch=group.master_epoch,
@@ -49,17 +56,20 @@ class Notices:
             master_life=group.master_life,
         ).to_fields()
         body = SyncStateSetBody(group.sync_state_set, group.set_epoch).encode()
-        for each in living:
+        pauses: dict[int, tuple[float, ...]] = dict.fromkeys(living, _PAUSES_S)
+        if silent is not None and silent in group.brokers:
+            pauses.setdefault(silent, ())
+        for each, its_pauses in pauses.items():
             address = group.brokers[each].address
             is_idle = address not in self._waiting
             self._waiting[address] = Frame.request(
                 RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields, body
             )
             if is_idle:
-                self._tasks.start(self._deliver(address), name=f"notice to {address}")
+                self._tasks.start(self._deliver(address, its_pauses), name=f"notice to {address}")
 
-    async def _deliver(self, address: str) -> None:
-        pauses = iter(_PAUSES_S)
+    async def _deliver(self, address: str, pauses_s: Iterable[float]) -> None:
+        pauses = iter(pauses_s)
         try:
             while True:
                 notice = self._waiting[address]

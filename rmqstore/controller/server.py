@@ -25,7 +25,7 @@ from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.engines.raft import RaftEngine
-from rmqstore.controller.inquiry import serves_as_master
+from rmqstore.controller.inquiry import Standing, standing_of
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
@@ -111,6 +111,8 @@ class Controller:
         self._tasks = Supervisor("controller", log=self._log)
         self._client_tls = client_tls
         self._notices = Notices(self._tasks, self._log, tls=client_tls)
+        self._silent: dict[str, int] = {}
+        """The master of each group that did not answer the last query."""
         self._decisions = Decisions(self)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watched: set[RemotingConnection] = set()
@@ -354,12 +356,15 @@ class Controller:
         broker = None if found is None else found.brokers.get(broker_id)
         if broker is None:
             return False
-        serves = await serves_as_master(broker.address, group, tls=self._client_tls)
-        if serves:
+        self._silent.pop(group, None)
+        standing = await standing_of(broker.address, group, tls=self._client_tls)
+        if standing is Standing.SILENT:
+            self._silent[group] = broker_id
+        if standing is Standing.SERVES:
             self._log.warning(
                 "broker %d of %s sends no heartbeats, but serves as master", broker_id, group
             )
-        return serves
+        return standing is Standing.SERVES
 
     def holds(self, election: Election) -> None:
         """Log that an election is being written."""
@@ -368,6 +373,7 @@ class Controller:
     def held(self, election: Election, group: Group) -> None:
         """Log an election that took effect, count it, and notify the brokers."""
         self._metrics.elected(group.master_id)
+        silent = self._silent.pop(group.name, None)
         if group.master_id is None:
             self._log.warning(
                 "%s has no master in epoch %d: %s", group.name, group.master_epoch, election.reason
@@ -385,7 +391,9 @@ class Controller:
         if self.config.notify_role_changed:
             now_ms = self.now_ms()
             living = self.liveness.living(group.name, group.brokers, now_ms)
-            self._notices.master_changed(group, [each.beat.broker_id for each in living])
+            self._notices.master_changed(
+                group, [each.beat.broker_id for each in living], silent=silent
+            )
 
     def reviewed_as(self, group: str, due: Command | Election | None) -> None:
         """Log a change of the replicas that a group waits for, and plan the next review."""

@@ -243,6 +243,12 @@ async def test_master_without_heartbeats_is_replaced_once_it_no_longer_serves(
             assert (await slave.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
             master.serves_as = ended
             assert await master_after(controller, 1, slave.beat) == 2
+            await until(lambda slave=slave: slave.epochs[-1:] == ["2"], "notice")
+            # A process that is stopped finds the notice when it continues.
+            if ended is None:
+                await until(lambda master=master: master.epochs[-1:] == ["2"], "its notice")
+            else:
+                assert "2" not in master.epochs
             assert controller.status().task_failures == ()
 
 
