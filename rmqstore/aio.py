@@ -39,8 +39,10 @@ from rmqstore.errors import (
     StoreClosedError,
     StoreError,
     ViewsOpenError,
+    before_the_start,
+    missing_file,
 )
-from rmqstore.message import Durability, Message, asked_durability
+from rmqstore.message import Durability, GetStatus, Message, asked_durability
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 from rmqstore.store.async_view import AsyncView
@@ -508,16 +510,22 @@ class AsyncQueue:
     async def _records(
         self, start: int | None, stop: int | None, tags: Sequence[str] | None
     ) -> AsyncIterator[Record]:
+        place = f"queue {self.topic}/{self.number}"
         low, high = await self.bounds()
         offset = low if start is None else start
         last = high if stop is None else min(stop, high)
         if offset > high:
-            raise past_the_end(f"queue {self.topic}/{self.number}", offset, low, high)
+            raise past_the_end(place, offset, low, high)
 
         while offset < last:
             found = self._queue.get_many(
                 offset, max_count=min(_FOLLOW_BATCH, last - offset), tags=tags
             )
+            if found.status is GetStatus.OFFSET_TOO_SMALL:
+                low, high = found.min_offset, found.max_offset
+                raise before_the_start(place, offset, low, high)
+            if found.status is GetStatus.OFFSET_FOUND_NULL:
+                raise missing_file(place, offset)
             for record in found.records:
                 if record.queue_offset < last:
                     yield record
@@ -540,11 +548,14 @@ class AsyncQueue:
     async def _follow(
         self, start: int | Literal["start", "end"], tags: Sequence[str] | None
     ) -> AsyncIterator[Record]:
+        place = f"queue {self.topic}/{self.number}"
         low, high = await self.bounds()
         offset = follow_start(start, lambda: (low, high))
         while not self._owner.store.closed:
             seen = self._owner.store.dispatched_offset
             found = self._queue.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
+            if found.status is GetStatus.OFFSET_FOUND_NULL:
+                raise missing_file(place, offset)
             for record in found.records:
                 yield record
             if found.next_offset > offset:

@@ -75,8 +75,10 @@ __all__ = [
     "StoreTimeout",
     "UnsupportedStoreError",
     "ViewsOpenError",
+    "before_the_start",
     "disk_errors",
     "for_status",
+    "missing_file",
     "not_admitted",
     "not_replicated",
     "put_not_flushed",
@@ -407,6 +409,21 @@ def for_status(status: int, text: str, detail: str, os_errno: int, at_offset: in
         assert isinstance(error, MessageRejected)
         error.status = "PROPERTIES_SIZE_EXCEEDED"
     return error
+
+
+def before_the_start(place: str, offset: int, low: int, high: int) -> OffsetOutOfRange:
+    """Return the error of an *offset* that retention has overtaken, in a queue that now holds *low*
+    to *high*."""
+    return OffsetOutOfRange(
+        f"{place} begins at {low}; offset {offset} is gone", start=low, end=high, nearest=low
+    )
+
+
+def missing_file(place: str, offset: int) -> CorruptionError:
+    """Return the error of an *offset* within a queue of which no file holds it."""
+    return CorruptionError(
+        f"{place}: no file holds the offset {offset}; rebuild it with rmqstore repair"
+    )
 
 
 def not_replicated(path: str) -> InSyncReplicasNotEnough:

@@ -370,15 +370,10 @@ static bool answer_from_bounds(const struct rmq_get_request *request, struct rmq
     return true;
 }
 
-int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,
-                  struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
+static int get(struct rmq_store *store, const struct rmq_get_request *request,
+               struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
 {
-    assert(request->topic && result && (found || request->max_count == 0));
-
     memset(result, 0, sizeof *result);
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK)
-        return status;
 
     struct rmq_queue *queue = rmq_queue_table_find(&store->queues, request->topic,
                                                    request->topic_size, request->queue_id);
@@ -397,7 +392,7 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
 
     struct getting getting = {
         .store = store, .queue = queue, .request = request, .found = found, .result = result};
-    status = take_units(&getting, err);
+    int status = take_units(&getting, err);
     leave_file(&getting);
 
     assert(result->count <= request->max_count);
@@ -406,15 +401,37 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
     return status;
 }
 
+int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,
+                  struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
+{
+    assert(request->topic && result && (found || request->max_count == 0));
+
+    memset(result, 0, sizeof *result);
+    int status = rmq_store_check(store, err);
+    if (status == RMQ_OK)
+        status = get(store, request, found, result, err);
+
+    /* The queue's file was removed since its bounds were known, perhaps by another process. */
+    for (int tries = 0; status == RMQ_OK && result->status == RMQ_GET_OFFSET_FOUND_NULL &&
+                        tries < RMQ_READ_ONLY_TRIES;
+         ++tries) {
+        status = rmq_store_refresh(store, err);
+        if (status == RMQ_OK)
+            status = get(store, request, found, result, err);
+    }
+    return status;
+}
+
 /* ---- by time ---- */
 
 /* Finds the first unit at or behind *at, before stop, whose record can be read, and its store
  * time. Units that fill a gap and records that are damaged have none. *at is stop when there is no
- * such unit. */
+ * such unit. *is_gone is set where the file of a unit was removed since the queue's bounds were
+ * known. */
 static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t stop, int64_t *at,
-                     int64_t *timestamp, struct rmq_error *err)
+                     int64_t *timestamp, bool *is_gone, struct rmq_error *err)
 {
-    assert(at && timestamp);
+    assert(at && timestamp && is_gone);
 
     while (*at < stop) {
         struct rmq_unit unit;
@@ -423,6 +440,7 @@ static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t s
         size_t count = 0;
 
         int status = rmq_queue_read(queue, *at, &unit, 1, &count, err);
+        *is_gone = *is_gone || (status == RMQ_OK && count == 0);
         if (status == RMQ_OK && count == 1 && !rmq_unit_is_fill(&unit))
             status = rmq_file_queue_pin(&store->log.files, unit.physical_offset, &file, err);
 
@@ -443,6 +461,34 @@ static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t s
     return RMQ_OK;
 }
 
+static int find_by_time(struct rmq_store *store, struct rmq_queue *queue, int64_t timestamp,
+                        bool upper, int64_t *offset, bool *is_gone, struct rmq_error *err)
+{
+    assert(offset);
+
+    int64_t min = rmq_queue_min(queue), max = rmq_queue_max(queue);
+    int64_t low = min, high = max, last = min;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, at = middle, found = 0;
+        int status = find_time(store, queue, high, &at, &found, is_gone, err);
+        if (status != RMQ_OK)
+            return status;
+        if (at < high && (found < timestamp || (upper && found == timestamp))) {
+            last = at;
+            low = at + 1;
+        } else {
+            high = middle;
+        }
+    }
+
+    /* Between here and the first record that is late enough nothing can be read. */
+    int64_t found = 0;
+    int status = upper ? RMQ_OK : find_time(store, queue, max, &low, &found, is_gone, err);
+    *offset = upper ? last : low;
+    return status;
+}
+
 int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t topic_size,
                              int32_t queue_id, int64_t timestamp, bool upper, int64_t *offset,
                              struct rmq_error *err)
@@ -458,27 +504,14 @@ int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t 
         return rmq_fail(err, RMQ_NOT_FOUND, -1, "no queue %d of topic %.*s", queue_id,
                         (int)topic_size, topic);
 
-    int64_t min = rmq_queue_min(queue), max = rmq_queue_max(queue);
-
-    int64_t low = min, high = max, last = min;
-
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2, at = middle, found = 0;
-        status = find_time(store, queue, high, &at, &found, err);
-        if (status != RMQ_OK)
-            return status;
-        if (at < high && (found < timestamp || (upper && found == timestamp))) {
-            last = at;
-            low = at + 1;
-        } else {
-            high = middle;
-        }
+    for (int tries = 0; tries < RMQ_READ_ONLY_TRIES; ++tries) {
+        bool is_gone = false;
+        status = find_by_time(store, queue, timestamp, upper, offset, &is_gone, err);
+        if (status == RMQ_OK && is_gone)
+            status = rmq_store_refresh(store, err);
+        if (status != RMQ_OK || !is_gone)
+            break;
     }
-
-    /* Between here and the first record that is late enough nothing can be read. */
-    int64_t found = 0;
-    status = upper ? RMQ_OK : find_time(store, queue, max, &low, &found, err);
-    *offset = upper ? last : low;
     return status;
 }
 

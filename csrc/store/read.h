@@ -52,7 +52,9 @@ struct rmq_get_result {
     size_t count;
 };
 
-/* Fills found (room for max_count) and result, as DefaultMessageStore.getMessage answers it.
+/* Fills found (room for max_count) and result, as DefaultMessageStore.getMessage answers it. A
+ * read-only store is refreshed where its writer has removed the queue's file at the offset.
+ * RMQ_GET_OFFSET_FOUND_NULL: the file is missing between others.
  * RMQ_CORRUPT names a record that is not what its queue says, after those before it were found:
  * result and found are valid then too. */
 int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request,

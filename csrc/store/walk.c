@@ -218,11 +218,22 @@ static int pass_over_unit(struct rmq_walk *walk)
 }
 
 /* What a get without records says about the way on. */
-static int follow(struct rmq_walk *walk, const struct rmq_get_result *result)
+static int follow(struct rmq_walk *walk, const struct rmq_get_result *result,
+                  struct rmq_error *err)
 {
     assert(result->count == 0);
 
-    int64_t next = minimum(result->next_offset, walk->options.stop);
+    const struct rmq_walk_options *options = &walk->options;
+    if (result->status == RMQ_GET_OFFSET_FOUND_NULL && !options->skip_corrupt)
+        return rmq_fail(err, RMQ_CORRUPT, -1,
+                        "consume queue %.*s/%d: no file holds the offset %" PRId64
+                        "; rebuild it with rmqstore repair",
+                        (int)options->topic.size, options->topic.data, options->queue_id,
+                        walk->offset);
+    if (result->status == RMQ_GET_OFFSET_FOUND_NULL)
+        ++walk->counts.skipped;
+
+    int64_t next = minimum(result->next_offset, options->stop);
     if (next <= walk->offset)
         return RMQ_END;
 
@@ -267,7 +278,7 @@ static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_by
             walk->offset = result.next_offset; /* units that were not asked for came before */
         if (status == RMQ_CORRUPT && options->skip_corrupt)
             return pass_over_unit(walk);
-        return status != RMQ_OK ? status : follow(walk, &result);
+        return status != RMQ_OK ? status : follow(walk, &result, err);
     }
 
     for (size_t i = 0; i < result.count && walk->found[i].queue_offset < options->stop; ++i) {

@@ -446,9 +446,11 @@ cdef class RecordIterator:
             self.batch = batch
 
         if GET_STATUSES[result.status] is GetStatus.OFFSET_TOO_SMALL:
-            raise OffsetOutOfRange(
-                f"queue {self.topic}/{self.queue} begins at {result.min_offset}; offset {self.next_offset} is gone",
-                start=result.min_offset, end=result.max_offset, nearest=result.min_offset)
+            raise before_the_start(f"queue {self.topic}/{self.queue}", self.next_offset, result.min_offset,
+                                   result.max_offset)
+
+        if GET_STATUSES[result.status] is GetStatus.OFFSET_FOUND_NULL:
+            raise missing_file(f"queue {self.topic}/{self.queue}", self.next_offset)
 
         if result.next_offset <= self.next_offset:
             return False

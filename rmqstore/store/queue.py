@@ -9,11 +9,8 @@ from typing import Any, Literal
 
 from rmqstore import arguments
 from rmqstore._native.core import Record, RecordIterator, StoreReader
-from rmqstore.errors import (
-    ArgumentError,
-    StoreClosedError,
-)
-from rmqstore.message import Boundary
+from rmqstore.errors import ArgumentError, StoreClosedError, missing_file
+from rmqstore.message import Boundary, GetStatus
 from rmqstore.store import arrow
 from rmqstore.store.interface import GetResult, StoreInterface
 from rmqstore.store.places import past_the_end
@@ -177,6 +174,8 @@ class Queue:
         while not self.store.closed:
             try:
                 found = self.get_many(offset, max_count=_FOLLOW_BATCH, tags=tags)
+                if found.status is GetStatus.OFFSET_FOUND_NULL:
+                    raise missing_file(f"queue {self.topic}/{self.number}", offset)
                 if not found.records and found.next_offset <= offset:
                     self.wait(offset, timeout=_WAIT_SLICE)
                     continue
