@@ -4,8 +4,6 @@ cluster that Spark starts itself."""
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,14 +14,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqstore[spark]")
 
-import pyspark
-
 import rmqstore
-from rmqstore.spark import java_home
 from rmqstore.spark.jvm import jar_path
+from tests.spark.daemons import TIMEOUT_S, daemon, environment
 from tests.support.effort import is_long
 from tests.support.spark_session import REPOSITORY
-from tests.support.waiting import spin_until
 
 pytestmark = [
     pytest.mark.skipif(jar_path() is None, reason="the jar was not built: needs a JDK and pyspark"),
@@ -31,7 +26,6 @@ pytestmark = [
 ]
 
 WORKERS = 2
-TIMEOUT_S = 900
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,7 @@ def test_both_readers_answer_on_a_cluster(kind: str, root: Path, tmp_path: Path)
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.cluster_query", master, str(root)],
             cwd=REPOSITORY,
-            env=_environment(),
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -69,55 +63,17 @@ def test_both_readers_answer_on_a_cluster(kind: str, root: Path, tmp_path: Path)
     assert answers == {"jvm": expected, "python": expected}
 
 
-def _environment() -> dict[str, str]:
-    home = str(Path(pyspark.__file__).parent)
-    return {
-        **os.environ,
-        "JAVA_HOME": java_home(),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(REPOSITORY),
-        "SPARK_HOME": home,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-
-
 @contextmanager
 def _stand_alone(folder: Path) -> Iterator[str]:
     """Yield the address of a master on a free port, to which two workers of one core belong."""
     on = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
         log = folder / "master.log"
-        stack.enter_context(_daemon("master.Master", on, log))
-        (master,) = _logged(log, r"Starting Spark master at (spark://\S+)")
+        logged = stack.enter_context(daemon("master.Master", on, log))
+        master = logged(r"Starting Spark master at (spark://\S+)")
         for number in range(WORKERS):
             log = folder / f"worker-{number}.log"
             own = ["--cores", "1", "--memory", "600m", "--work-dir", str(folder / f"{number}")]
-            stack.enter_context(_daemon("worker.Worker", [*on, *own, master], log))
-            _logged(log, "Successfully registered with master")
+            logged = stack.enter_context(daemon("worker.Worker", [*on, *own, master], log))
+            logged("Successfully registered with master")
         yield master
-
-
-def _logged(log: Path, pattern: str) -> list[str]:
-    """Wait for a line that fits; return what its groups, or the whole of it, matched."""
-    spin_until(lambda: re.search(pattern, log.read_text()), pattern, timeout=TIMEOUT_S, pause=0.05)
-    return re.findall(pattern, log.read_text())[:1]
-
-
-@contextmanager
-def _daemon(name: str, arguments: list[str], log: Path) -> Iterator[None]:
-    """Run a class of Spark's until the block ends."""
-    environment = _environment()
-    program = f"{environment['SPARK_HOME']}/bin/spark-class"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [program, f"org.apache.spark.deploy.{name}", *arguments],
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
