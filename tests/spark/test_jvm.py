@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,14 @@ from pyspark.errors import PySparkException
 import rmqstore
 from rmqstore import Message
 from rmqstore import spark as rmq
+from rmqstore.message import SysFlag
 from rmqstore.spark.failures import own_error
 from rmqstore.spark.jvm import jar_path
 from tests.golden import NAMES, GoldenCases
 from tests.spark.clocked import CLOCK_MS, write_clocked
 from tests.spark.reading import read, rows_of
 from tests.support.effort import rounds
+from tests.support.native_store import set_clock
 from tests.support.waiting import spin_until
 
 if TYPE_CHECKING:
@@ -57,6 +60,39 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("jvm") / "broker-a"
     return write_clocked(root, put, count=COUNT, step_ms=10, file_bytes=16384)
+
+
+ODD_TAGS = (None, "eu", "EU", " eu", "a || b", "it's", "é", "日本", "q?")
+ODD_KEYS = ((), ("k1",), ("k1", "k6"), ("ключ",), ("k%",), ("K1",))
+SYS_FLAGS = (0, 0, 0, int(SysFlag.COMPRESSED), int(SysFlag.TRANSACTION_PREPARED))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of texts of all kinds, some not UTF-8, with marks and inner batches."""
+    root = tmp_path_factory.mktemp("jvm") / "odd"
+
+    def message(number: int, topic: str) -> Message:
+        return Message(
+            topic,
+            b"body %d" % number,
+            queue=number % 4,
+            tags=ODD_TAGS[number % len(ODD_TAGS)],
+            keys=ODD_KEYS[number % len(ODD_KEYS)],
+            sys_flag=0 if topic == "batches" else SYS_FLAGS[number % len(SYS_FLAGS)],
+        )
+
+    with rmqstore.open(root, commit_log_file_size_bytes=16384) as store:
+        store.create_topic("batches", attributes={"queue.type": "BatchCQ"})
+        for number in range(COUNT // 3):
+            set_clock(store, CLOCK_MS + 30 * number)
+            store.put(message(number, TOPICS[number % 2]))
+            if number % 20 == 7:
+                inner = [message(each, "batches") for each in range(number, number + 8)]
+                store.put_batch([replace(each, queue=0) for each in inner])
+    for file in (root / "commitlog").iterdir():
+        file.write_bytes(file.read_bytes().replace(b"TAGS\1q?", b"TAGS\1q\xff"))
+    return root
 
 
 def load(spark: SparkSession, root: Path | list[str], **options: object) -> DataFrame:
@@ -152,12 +188,22 @@ def test_nothing_is_read_of_an_empty_store(spark: SparkSession, tmp_path: Path) 
 # ---- push-down ----
 
 
-@pytest.fixture(scope="module")
-def everything(root: Path, spark: SparkSession) -> Iterator[DataFrame]:
-    """Yield all rows by Python, kept in memory, so that Spark alone evaluates conditions."""
+def _by_python(spark: SparkSession, root: Path) -> Iterator[DataFrame]:
     frame = spark.read.format("rmqstore").option("reader", "python").load(str(root)).cache()
     yield frame
     frame.unpersist()
+
+
+@pytest.fixture(scope="module")
+def everything(root: Path, spark: SparkSession) -> Iterator[DataFrame]:
+    """Yield all rows by Python, kept in memory, so that Spark alone evaluates conditions."""
+    yield from _by_python(spark, root)
+
+
+@pytest.fixture(scope="module")
+def everything_odd(odd: Path, spark: SparkSession) -> Iterator[DataFrame]:
+    """Yield the same of the odd store."""
+    yield from _by_python(spark, odd)
 
 
 def _one_of(name: str, values: list[str]) -> st.SearchStrategy[str]:
@@ -167,17 +213,22 @@ def _one_of(name: str, values: list[str]) -> st.SearchStrategy[str]:
     return equal | chosen.map(lambda some: f"{name} IN ({', '.join(some)})")
 
 
+def _texts(*values: str) -> list[str]:
+    """Return literals of SQL, and NULL."""
+    return [*("'" + value.replace("'", "\\'") + "'" for value in values), "NULL"]
+
+
 def _bounded(name: str, values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     comparison = st.sampled_from(["<", "<=", "=", ">", ">="])
     return st.builds(lambda op, value: f"{name} {op} {value}", comparison, values)
 
 
 ATOMS = st.one_of(
-    _one_of("topic", ["'orders'", "'audit'", "'rare'", "'none'"]),
+    _one_of("topic", _texts("orders", "audit", "rare", "batches", "none")),
     _one_of("queueId", ["0", "1", "3", "-1", "9"]),
-    _one_of("tags", ["'eu'", "'us'", "'xx'"]),
-    _one_of("keys", ["'k1'", "'k6'"]),
-    _one_of("sysFlag", ["0", "8"]),
+    _one_of("tags", _texts("us", "xx", "", "q", "q\ufffd", *filter(None, ODD_TAGS))),
+    _one_of("keys", _texts("", "k6", *(" ".join(each) for each in ODD_KEYS if each))),
+    _one_of("sysFlag", ["0", "1", "4", "8", "128", "NULL"]),
     _bounded("queueOffset", st.integers(-1, 160).map(str)),
     _bounded("physicalOffset", st.integers(-1, 120_000).map(str)),
     *(
@@ -189,27 +240,31 @@ ATOMS = st.one_of(
         )
         for name in ("storeTimestamp", "bornTimestamp")
     ),
-    st.sampled_from(["tags IS NULL", "tags IS NOT NULL", "keys IS NULL", "topic LIKE 'or%'"]),
+    st.sampled_from(["tags IS NULL", "tags IS NOT NULL", "keys IS NULL", "keys IS NOT NULL"]),
+    st.sampled_from(["topic LIKE 'or%'", "tags LIKE 'q_'", "sysFlag & 4 = 4", "keys > 'k1'"]),
 )
 CONDITIONS = st.lists(st.lists(ATOMS, min_size=1, max_size=2), min_size=1, max_size=3)
 
 
+@pytest.mark.parametrize("kind", ["usual", "odd"])
 @settings(
-    max_examples=rounds(5, 60),
+    max_examples=rounds(3, 40),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(st.lists(CONDITIONS, min_size=8, max_size=8))
+@given(many=st.lists(CONDITIONS, min_size=8, max_size=8))
 def test_pushed_conditions_leave_the_rows_that_spark_would(
-    everything: DataFrame, root: Path, spark: SparkSession, many: list[list[list[str]]]
+    kind: str, request: pytest.FixtureRequest, spark: SparkSession, many: list[list[list[str]]]
 ) -> None:
+    root = request.getfixturevalue("root" if kind == "usual" else "odd")
+    everything = request.getfixturevalue("everything" if kind == "usual" else "everything_odd")
     texts = [" AND ".join(f"({' OR '.join(any_)})" for any_ in each) for each in many]
     frame = load(spark, root, maxPartitionBytes=20_000)
     places = []
     for source in (frame, everything):
         parts = [
-            source.where(text).selectExpr(f"{number} AS query", "physicalOffset")
+            source.where(text).selectExpr(f"{number} AS query", "physicalOffset", "queueOffset")
             for number, text in enumerate(texts)
         ]
         union = parts[0]
