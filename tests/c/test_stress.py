@@ -10,7 +10,7 @@ import pytest
 from tests.c import library
 from tests.support.effort import rounds
 
-MESSAGES_PER_WRITER = rounds(20_000, 400_000)
+MESSAGES_PER_WRITER = rounds(12_000, 400_000)
 CUTS = rounds(50, 2000)
 
 

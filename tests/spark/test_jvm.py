@@ -138,7 +138,7 @@ def test_every_golden_store_has_the_same_rows(
         roots = [str(golden_cases.copy(release, name, into=tmp_path).root) for name in NAMES]
         options = {"columns": columns, "onCorrupt": "skip", "upTo": "max"}
         expected = [row for each in roots for row in read(each, **options)]
-        found = rows_of(load(spark, roots, maxPartitionBytes=60_000, **options).toArrow())
+        found = rows_of(load(spark, roots, maxPartitionBytes=300_000, **options).toArrow())
         assert len(expected) > 1000
         assert sorted(found, key=by_place) == sorted(expected, key=by_place)
 
@@ -260,7 +260,7 @@ def test_pushed_conditions_leave_the_rows_that_spark_would(
     root = request.getfixturevalue("root" if kind == "usual" else "odd")
     everything = request.getfixturevalue("everything" if kind == "usual" else "everything_odd")
     texts = [" AND ".join(f"({' OR '.join(any_)})" for any_ in each) for each in many]
-    frame = load(spark, root, maxPartitionBytes=20_000)
+    frame = load(spark, root, maxPartitionBytes=60_000)
     places = []
     for source in (frame, everything):
         parts = [
