@@ -6,6 +6,8 @@ tests name the thread of its tracker.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rmqstore.controller.commands import RemoveBrokers, SetAddress
 from rmqstore.controller.leader import Election
 from rmqstore.controller.liveness import Liveness
@@ -269,6 +271,17 @@ def test_living_java_master_that_was_never_heard_is_not_replaced(cluster: Cluste
     cluster.now_ms += 1000
     cluster.java(2)
     cluster.review()
+    assert cluster.group.master_id == 2
+
+
+def test_master_of_this_library_is_replaced_without_a_query(cluster: Cluster) -> None:
+    # It waits for a slave that it lost until the controller agrees, so it acknowledges nothing.
+    terms = replace(ALL_ACK, lease_ms=0)
+    cluster.our_group(1, 2, terms=terms)
+    cluster.serves = True
+    cluster.close(1)
+    cluster.now_ms += 1
+    cluster.ours(2, 100, epoch=1, terms=terms)
     assert cluster.group.master_id == 2
 
 
