@@ -163,7 +163,7 @@ class Copy:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(tree.ROOT / name, target)
         for library in _libraries(tree.ROOT):
-            shutil.copy2(library, root / "rmqstore" / "_native")
+            shutil.copy2(library, root / library.relative_to(tree.ROOT))
         if (tree.ROOT / "build" / "cython").is_dir():
             shutil.copytree(tree.ROOT / "build" / "cython", root / "build" / "cython")
 
@@ -183,6 +183,9 @@ class Copy:
         finally:
             path.write_bytes(before)
             if mutation.is_native:
+                for library in _libraries(self.root):
+                    if library not in libraries:
+                        library.unlink()
                 for library, content in libraries.items():
                     library.write_bytes(content)
 
@@ -241,7 +244,9 @@ class Copy:
 
 
 def _libraries(root: Path) -> list[Path]:
-    return sorted((root / "rmqstore" / "_native").glob("*.so"))
+    """Return what a build makes of C: the extensions, and the jar with its own library."""
+    package = root / "rmqstore"
+    return sorted([*package.glob("_native/*.so"), *package.glob("spark/jvm/*.jar")])
 
 
 def main(arguments: list[str] | None = None) -> int:
