@@ -572,6 +572,8 @@ def test_master_of_a_far_epoch_is_followed_by_order_only() -> None:
     reply = HandshakeReply(400, far, entries((1, 0), (far, 300)))
 
     play = switch_slave(slave).hears("slave", reply)
+    assert "unless a bit turned on the way" in play.lines[-1]
+    play.connect().hears("slave", reply)
     assert "allow_epoch_jump=True" in play.lines[-1]
     assert known_epoch(slave) == 1
 
@@ -590,9 +592,21 @@ def test_master_of_a_far_epoch_is_followed_by_order_only() -> None:
     assert known_epoch(empty) == far
 
 
-def test_label_of_a_far_epoch_halts_the_slave() -> None:
+def test_label_of_a_far_epoch_halts_the_slave_when_it_comes_again() -> None:
     slave = log("abc")
-    play = switch_slave(slave, LIKE_JAVA).hears("slave", HandshakeReply(300, 1, entries((1, 0))))
-    play.hears("slave", Transfer(300, 2**31 - 1, 300, 300, b"d" * 100))
+    reply = HandshakeReply(300, 1, entries((1, 0)))
+    label = Transfer(300, 2**31 - 1, 300, 300, b"d" * 100)
+    play = switch_slave(slave, LIKE_JAVA).hears("slave", reply, label)
+    assert "unless a bit turned on the way" in play.lines[-1]
+    play.connect().hears("slave", reply, label)
     assert "allow_epoch_jump=True" in play.lines[-1]
     assert slave.answer() == "0-300 abc 1@0"
+
+
+def test_far_epoch_that_was_a_turned_bit_delays_a_slave_by_one_connection() -> None:
+    slave = log("abc")
+    reply = HandshakeReply(300, 1, entries((1, 0)))
+    play = switch_slave(slave, LIKE_JAVA)
+    play.hears("slave", reply, Transfer(300, 1 + 2**27, 0, 300, b"d" * 100))
+    play.connect().hears("slave", reply, Transfer(300, 1, 0, 300, b"d" * 100))
+    assert slave.answer() == "0-400 abcd 1@0"

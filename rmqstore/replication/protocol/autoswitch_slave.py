@@ -100,6 +100,8 @@ class AutoSwitchSlave(SlaveMachine):
 
         self._master_epoch: int | None = None
         """The last epoch of the connected master, None before it is followed."""
+        self._far_epoch: int | None = None
+        """The last epoch that was named and so high that it must be a mistake."""
         self._clash: tuple[EpochEntry, EpochEntry] | None = None
         """The epoch that this log and the master's begin at different offsets, ours first."""
 
@@ -179,13 +181,23 @@ class AutoSwitchSlave(SlaveMachine):
         )
 
     def _far_ahead(self, epoch: int) -> list[Effect]:
-        """Halt at an epoch so high that it must be a mistake; no effects for any other."""
+        """Leave a master of an epoch so high that it must be a mistake, and halt when it is named
+        again; no effects for any other.
+
+        Without checks one such number may be a bit that turned on the way.
+        """
         known = known_epoch(self._log)
         if known < 0 or epoch - known <= EPOCH_JUMP_MAX:
             return []
-        return self._halt(
+        reason = (
             f"the master is of epoch {epoch}, more than {EPOCH_JUMP_MAX} above epoch {known}, the "
-            "highest known here: a mistake, or the master of another group. Nothing was touched; "
+            "highest known here"
+        )
+        if epoch != self._far_epoch:
+            self._far_epoch = epoch
+            return self._close(f"{reason}: a mistake, unless a bit turned on the way")
+        return self._halt(
+            f"{reason}: a mistake, or the master of another group. Nothing was touched; "
             f"if it is right, call become_slave with epoch={epoch} and allow_epoch_jump=True"
         )
 
@@ -211,8 +223,8 @@ class AutoSwitchSlave(SlaveMachine):
 
         if reply.epoch < known_epoch(log) and not self._is_unlisted(reply.epoch):
             return self._close(self._replaced(reply.epoch))
-        if halt := self._far_ahead(reply.epoch):
-            return halt
+        if refusal := self._far_ahead(reply.epoch):
+            return refusal
 
         ours = EpochList(tuple(log.epochs)).restored(log_end=log.end_offset)
         self._theirs = theirs.restored(log_end=reply.end_offset)
