@@ -11,7 +11,7 @@ from tests.c import library
 from tests.support.effort import rounds
 
 MESSAGES_PER_WRITER = rounds(2_000, 100_000)
-CONNECTIONS = rounds(20, 2000)
+CONNECTIONS = rounds(30, 2000)
 
 
 @pytest.fixture(params=library.SANITIZED_PROGRAMS)

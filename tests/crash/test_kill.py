@@ -23,7 +23,7 @@ from tests.support.effort import rounds
 
 SEED = int(os.environ.get("RMQ_SEED", "20240229"))
 PARTS = 4
-ROUNDS = rounds(40, 1000) // PARTS
+ROUNDS = rounds(60, 1000) // PARTS
 NUMBERS_A_ROUND = writer.NUMBERS * writer.THREADS
 # The act a kill is aimed at, with None for any; the writer tells when it begins.
 AIMS = (None, None, "opening", "closing", "cutting", "expiring")

@@ -11,7 +11,7 @@ from rmqstore import sim
 from rmqstore.sim.sweep import Workers, cores
 from tests.support.effort import is_long, rounds
 
-SEEDS = rounds(150, 20_000)
+SEEDS = rounds(200, 20_000)
 AT_ONCE = 50
 FAILED = (
     636,
