@@ -34,9 +34,9 @@ enum rmq_column_type {
  * Hosts are "address:port", IPv6 as "[2001:db8:0:0:0:0:0:1]:port" without shortening, as Java
  * prints it. keys is the raw text, keys separated by spaces. properties has each name once, with
  * the value a reader sees. body is as stored, maybe compressed. body_crc is the CRC of body: the
- * stored one, or, of a message of an inner batch, which has none, what the body sums up to.
+ * stored one, or, of a message of an inner batch, which has none, the CRC that the reader computes.
  * body_crc_ok says whether the whole stored body has the stored CRC; where it is true, every body
- * but an empty one sums up to its body_crc. message_id is the offset message id of record.h.
+ * but an empty one has its body_crc. message_id is the offset message id of record.h.
  * tags_code is what the queue's unit holds while the delay levels are RocketMQ's own. record is the
  * whole record as stored. */
 #define RMQ_COLUMN_TABLE(X)                                                     \

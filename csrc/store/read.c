@@ -15,8 +15,6 @@
  * records of a queue are not neighbours in the log, so that the processor guesses wrong. */
 #define RMQ_UNIT_PREFETCH 4
 #define RMQ_UNIT_PREFETCH_SIZE 2048
-/* Offsets asked of the index in one query, whatever the caller wants. */
-#define RMQ_QUERY_MAX 65536
 
 /* ---- one record ---- */
 
@@ -374,6 +372,9 @@ static int get(struct rmq_store *store, const struct rmq_get_request *request,
                struct rmq_found *found, struct rmq_get_result *result, struct rmq_error *err)
 {
     memset(result, 0, sizeof *result);
+    int status = rmq_store_check(store, err);
+    if (status != RMQ_OK)
+        return status;
 
     struct rmq_queue *queue = rmq_queue_table_find(&store->queues, request->topic,
                                                    request->topic_size, request->queue_id);
@@ -392,7 +393,7 @@ static int get(struct rmq_store *store, const struct rmq_get_request *request,
 
     struct getting getting = {
         .store = store, .queue = queue, .request = request, .found = found, .result = result};
-    int status = take_units(&getting, err);
+    status = take_units(&getting, err);
     leave_file(&getting);
 
     assert(result->count <= request->max_count);
@@ -406,10 +407,7 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
 {
     assert(request->topic && result && (found || request->max_count == 0));
 
-    memset(result, 0, sizeof *result);
-    int status = rmq_store_check(store, err);
-    if (status == RMQ_OK)
-        status = get(store, request, found, result, err);
+    int status = get(store, request, found, result, err);
 
     /* The queue's file was removed since its bounds were known, perhaps by another process. */
     for (int tries = 0; status == RMQ_OK && result->status == RMQ_GET_OFFSET_FOUND_NULL &&
@@ -512,126 +510,5 @@ int rmq_store_offset_by_time(struct rmq_store *store, const char *topic, size_t 
         if (status != RMQ_OK || !is_gone)
             break;
     }
-    return status;
-}
-
-/* ---- by key ---- */
-
-static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
-{
-    assert(key.data || key.size == 0);
-
-    for (size_t at = 0; keys.data && at <= keys.size;) {
-        const char *space = memchr(keys.data + at, ' ', keys.size - at);
-        size_t end = space ? (size_t)(space - keys.data) : keys.size;
-        if (end - at == key.size && memcmp(keys.data + at, key.data, key.size) == 0)
-            return true;
-        at = end + 1;
-    }
-    return false;
-}
-
-static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, struct rmq_slice key,
-                     bool tag)
-{
-    assert((topic.data || topic.size == 0) && (key.data || key.size == 0));
-
-    struct rmq_dispatch_properties properties;
-    if ((size_t)record->topic_size != topic.size ||
-        memcmp(record->topic, topic.data, topic.size) != 0)
-        return false;
-
-    rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
-    struct rmq_slice single = tag ? properties.tags : properties.unique_key;
-    if (single.size == key.size && single.size && memcmp(single.data, key.data, key.size) == 0)
-        return true;
-
-    return !tag && holds_key(properties.keys, key);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = ((const struct rmq_found *)a)->record.physical_offset,
-            y = ((const struct rmq_found *)b)->record.physical_offset;
-    return (x > y) - (x < y);
-}
-
-/* Keeps those of the offsets (newest first) that are meant, each once. An offset that leads to no
- * record is an entry whose record expired or was cut, or one of a damaged index. */
-static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
-                      struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
-                      struct rmq_found *found, size_t *count, struct rmq_error *err)
-{
-    assert(offsets || offset_count == 0);
-
-    size_t kept = 0;
-    for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
-        bool seen = false;
-        for (size_t j = kept; j-- > 0 && !seen;)
-            seen = found[j].record.physical_offset == offsets[i];
-        if (seen)
-            continue;
-
-        int status = rmq_store_at(store, offsets[i], true, &found[kept], err);
-        if (status == RMQ_OUT_OF_RANGE || status == RMQ_NOT_FOUND || status == RMQ_CORRUPT)
-            continue;
-        if (status != RMQ_OK) {
-            rmq_found_release(found, kept);
-            return status;
-        }
-
-        if (is_meant(&found[kept].record, topic, key, tag))
-            ++kept;
-        else
-            rmq_found_release(&found[kept], 1);
-    }
-
-    assert(kept <= max_count);
-    *count = kept;
-    return RMQ_OK;
-}
-
-int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag,
-                    int64_t begin_ms, int64_t end_ms, size_t max_count, struct rmq_found *found,
-                    size_t *count, struct rmq_error *err)
-{
-    assert(found && count);
-
-    *count = 0;
-    int status = rmq_store_check(store, err);
-    if (status != RMQ_OK)
-        return status;
-
-    if (!store->has_index)
-        return rmq_fail(err, RMQ_UNSUPPORTED, -1, "%s keeps no index (messageIndexEnable is false)",
-                        store->root);
-
-    char tag_key[2 + 32767];
-    if (tag) {
-        if (key.size > sizeof tag_key - 2)
-            return rmq_fail(err, RMQ_INVALID, -1, "a tag of %zu bytes; the limit is 32767",
-                            key.size);
-        memcpy(tag_key, "T#", 2);
-        memcpy(tag_key + 2, key.data, key.size);
-    }
-
-    struct rmq_slice asked = {tag ? tag_key : key.data, tag ? key.size + 2 : key.size};
-    /* Room for collisions, so that they do not crowd out what is meant. */
-    size_t capacity = max_count < RMQ_QUERY_MAX / 4 ? max_count * 4 + 16 : RMQ_QUERY_MAX;
-    int64_t *offsets = malloc(capacity * sizeof *offsets);
-
-    size_t offset_count = 0;
-    if (!offsets)
-        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
-
-    status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity,
-                             &offset_count, err);
-    if (status == RMQ_OK)
-        status =
-            keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found, count, err);
-    if (status == RMQ_OK)
-        qsort(found, *count, sizeof *found, ascending);
-
-    free(offsets);
     return status;
 }

@@ -39,11 +39,11 @@ class Host(Protocol):
 
 
 class ServerAddresses:
-    """Names are looked up where `fetchNameSrvAddrByDnsLookup` or `fetchControllerAddrByDnsLookup`
-    says so: when the broker starts, when its configuration changes, and every two minutes.
+    """Looks up names with `fetchNameSrvAddrByDnsLookup` and `fetchControllerAddrByDnsLookup`: when
+    the broker starts, when its configuration changes, and every two minutes.
 
-    A name that cannot be looked up keeps the addresses it had; before it had any, it stands for
-    itself. *on_change* is called after each look-up that found other addresses.
+    A name whose look-up fails keeps its previous addresses; before the first successful look-up,
+    the name itself is used. *on_change* is called after each look-up that found other addresses.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class Node:
         """Propose the command that is due."""
         due = self.due()
         if isinstance(due, Election) and due.doubted is not None and self.leader is not None:
-            # Only a master of this library that was never heard; it does not serve alone.
+            # Only a master of this library that sent no heartbeat yet; it does not serve alone.
             self.leader.answered(self.group, due.doubted, serves=False, now_ms=self.now_ms())
             due = self.due()
         command = due.command if isinstance(due, Election) else due

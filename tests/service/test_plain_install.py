@@ -35,8 +35,9 @@ async def run():
             controllers=(format_address(controller.address),),
         )
         async with Broker(broker_config) as broker:
-            while broker.role.name != "master":
-                await asyncio.sleep(0.01)
+            async for role in broker.role_changes():
+                if role.name == "master":
+                    break
         print("elected")
     peers = ";".join(f"n{n}-127.0.0.1:{9000 + n}" for n in range(3))
     config = ControllerConfig.from_properties(

@@ -3,9 +3,6 @@ cluster that Spark starts itself."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,9 +13,8 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 
 import rmqstore
 from rmqstore.spark.jvm import jar_path
-from tests.spark.daemons import TIMEOUT_S, daemon, environment
+from tests.spark.daemons import answer_of, daemon
 from tests.support.effort import is_long
-from tests.support.spark_session import REPOSITORY
 
 pytestmark = [
     pytest.mark.skipif(jar_path() is None, reason="the jar was not built: needs a JDK and pyspark"),
@@ -44,17 +40,7 @@ def test_both_readers_answer_on_a_cluster(kind: str, root: Path, tmp_path: Path)
         master = f"local-cluster[{WORKERS},1,512]"
         if kind == "stand-alone":
             master = stack.enter_context(_stand_alone(tmp_path))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.cluster_query", master, str(root)],
-            cwd=REPOSITORY,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-4000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
+        answers = answer_of("tests.spark.cluster_query", master, str(root))
     # Every second message has the tag, and those are in the even queues.
     expected = [
         [queue, (b"%04d" % (392 + queue) * 40).hex().upper(), sum(range(50))]

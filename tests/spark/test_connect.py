@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +13,8 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 
 import rmqstore
 from rmqstore.spark.jvm import jar_path
-from tests.spark.daemons import TIMEOUT_S, daemon, environment
+from tests.spark.daemons import answer_of, daemon
 from tests.support.effort import is_long
-from tests.support.spark_session import REPOSITORY
 
 pytestmark = [
     pytest.mark.skipif(not is_long(), reason="a long form: each server is a start of Java"),
@@ -58,17 +55,10 @@ def _answers(root: Path, folder: Path, **config: str) -> dict[str, Any]:
     # It takes the place of spark.driver.memory for servers.
     with daemon("SparkSubmit", arguments, log, SPARK_DAEMON_MEMORY="600m") as logged:
         port = logged(r"Spark Connect server started at: \S+:(\d+)")
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_query", f"sc://127.0.0.1:{port}", root],
-            cwd=REPOSITORY,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
+        answers: dict[str, Any] = answer_of(
+            "tests.spark.connect_query", f"sc://127.0.0.1:{port}", str(root)
         )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return answers
 
 
 @pytest.mark.skipif(jar_path() is None, reason="the jar was not built: needs a JDK and pyspark")

@@ -484,8 +484,10 @@ def test_a_library_of_another_release_is_refused_where_it_is_loaded(
     # It finds nothing of the session's, and needs nothing of Spark.
     loader = java.net.URLClassLoader(path, None)
     release = metadata.version("rmqstore")
-    told = f"the jar of rmqstore is of release 0.0.1, its library of {release}; install"
-    with pytest.raises(Exception, match=f"UnsatisfiedLinkError: {re.escape(told)} rmqstore again"):
+    reason = f"the jar of rmqstore is of release 0.0.1, its library of {release}; install"
+    with pytest.raises(
+        Exception, match=f"UnsatisfiedLinkError: {re.escape(reason)} rmqstore again"
+    ):
         java.lang.Class.forName("org.rmqstore.spark.NativeSegment", True, loader)
 
 
