@@ -1,4 +1,4 @@
-"""Many queues: the dispatcher's time for each new one, and a store that holds ten thousand."""
+"""Many queues: the dispatcher's time for each new one, and a store that holds 200,000 of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from benchmarks.workloads import bodies
 from rmqstore import Store
 
 QUEUES_PER_TOPIC = 8
+MANY = [10_000, 200_000]
+"""More than a process has mappings, the latter."""
 
 
 def _fill(store: Store, first: int, count: int) -> None:
@@ -36,7 +38,15 @@ def bench_new_queues(bounded: Measure, empty: Store) -> None:
     assert empty.queue(f"topic{topic}", queue).end == 1
 
 
-@pytest.mark.parametrize("count", [10_000])
+@pytest.mark.parametrize("count", MANY)
+def bench_fill_many_queues(bounded: Measure, tmp_path: Path, count: int) -> None:
+    """A store with a message in each of *count* queues, until all can be read."""
+    with rmqstore.open(tmp_path / "store") as store:
+        bounded(_fill, store, 0, count, rounds=1)
+        assert len(store.queues()) == count
+
+
+@pytest.mark.parametrize("count", MANY)
 def bench_open_many_queues(bounded: Measure, tmp_path: Path, count: int) -> None:
     with rmqstore.open(tmp_path / "store") as store:
         _fill(store, 0, count)
@@ -47,6 +57,10 @@ def bench_open_many_queues(bounded: Measure, tmp_path: Path, count: int) -> None
             opened.pop().close()
 
     bounded(lambda: opened.append(rmqstore.open(tmp_path / "store")), setup=close, rounds=5)
-    topic, queue = divmod(count - 1, QUEUES_PER_TOPIC)
-    assert opened[0].get(f"topic{topic}", queue=queue, offset=0).body == bodies(100)[0]
+    [store] = opened
+    body = bodies(100)[0]
+    for number in range(0, count, count // 1000):
+        topic, queue = divmod(number, QUEUES_PER_TOPIC)
+        assert store.get(f"topic{topic}", queue=queue, offset=0).body == body
+        assert store.put(f"topic{topic}", body, queue=queue).queue_offset == 1
     close()

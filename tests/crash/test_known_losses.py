@@ -217,7 +217,7 @@ def test_issue_7539_opening_on_a_full_disk_over_and_over_makes_no_files(tmp_path
 
 
 def test_issue_5091_store_of_many_queues_holds_no_descriptor_for_each(tmp_path: Path) -> None:
-    """200,000 queue files took minutes to load; here a queue costs a mapping and no descriptor."""
+    """200,000 queue files took minutes to load; here a queue costs no descriptor."""
     count = rounds(60, 5000)
     directory = tmp_path / "store"
     before = len(os.listdir("/proc/self/fd"))
