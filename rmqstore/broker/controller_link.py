@@ -214,17 +214,34 @@ class ControllerLink:
 
     async def _ask_leader(self, code: int, fields: dict[str, str]) -> Frame | None:
         """Returns the answer of the leader; None where there is none, or no leader."""
-        controllers = self._host.controller_addresses
-        found = await asyncio.gather(*(self._leader_by(each) for each in controllers))
-        named = Counter(each for each in found if each)
-        if not named:
-            self._report(f"none of the controllers {';'.join(controllers)} names a leader")
+        leader = await self._find_leader()
+        if leader is None:
+            places = ";".join(self._host.controller_addresses)
+            self._report(f"none of the controllers {places} names a leader")
             return None
-        (leader, _), *_ = named.most_common(1)
         answer = await self._ask(leader, Frame.request(code, fields))
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             self._report(answer.remark or f"{leader} answered {answer.code}")
         return answer
+
+    async def _find_leader(self) -> str | None:
+        """Returns the leader that most controllers name; a silent one is not waited for once a
+        majority agrees."""
+        asking = [
+            asyncio.ensure_future(self._leader_by(each)) for each in self._host.controller_addresses
+        ]
+        named: Counter[str] = Counter()
+        try:
+            for answered in asyncio.as_completed(asking):
+                if leader := await answered:
+                    named[leader] += 1
+                    if 2 * named[leader] > len(asking):
+                        break
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        return named.most_common(1)[0][0] if named else None
 
     async def _leader_by(self, controller: str) -> str | None:
         request = Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO)

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
+from rmqstore.broker import controller_link
 from rmqstore.broker.node import Broker
 from rmqstore.message import Durability
 from rmqstore.net.addresses import format_address
@@ -61,6 +65,28 @@ async def test_brokers_get_ids_roles_and_a_full_set(tmp_path: Path) -> None:
         beat = rules.beats[-1]
         assert {"clusterName", "brokerName", "brokerId", "epoch", "maxOffset"} <= set(beat)
         assert beat["heartbeatTimeoutMills"] == "3000"
+
+
+@on_loop
+async def test_silent_controller_does_not_delay_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_link, "_CALL_S", 10 * WAIT_S)
+    rules, deaf = JavaRules(), JavaRules()
+    deaf.is_silent = True
+    async with AsyncExitStack() as stack:
+        places = []
+        for each in (deaf, rules, rules):
+            server = RemotingServer(("127.0.0.1", 0), each.handlers())
+            server.start()
+            stack.push_async_callback(server.close)
+            places.append(format_address(server.address))
+        rules.leader = places[1]
+        group = Group(tmp_path, *places)
+        await group.start("a")
+        stack.push_async_callback(group.stop, "a")
+        await until(lambda: 1 in rules.addresses, "the broker has an id")
+        assert RequestCode.CONTROLLER_GET_METADATA_INFO in deaf.asked
 
 
 @on_loop
