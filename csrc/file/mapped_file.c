@@ -319,21 +319,42 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
     return status;
 }
 
+/* Of memory, or the greatest block of a file system. */
+static int64_t page_size(void)
+{
+    int64_t size = sysconf(_SC_PAGESIZE);
+    assert(size > 0);
+    return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
+}
+
 /* A failure is not reported: what is needed may still fit. */
 static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
 {
     assert(goal > file->allocated && goal <= file->size);
 
-    int64_t ahead = goal < RMQ_ALLOCATED_AHEAD ? goal : RMQ_ALLOCATED_AHEAD;
-    if (ahead > file->size - goal)
-        ahead = file->size - goal;
-
     struct rmq_disk_usage usage;
-    if (file->vfs->disk_usage(file->vfs, file->path, &usage, NULL) != RMQ_OK ||
-        usage.free_bytes / RMQ_FREE_TIMES_ALLOCATED < ahead)
+    if (file->vfs->disk_usage(file->vfs, file->path, &usage, NULL) != RMQ_OK)
+        return;
+
+    int64_t spare = usage.free_bytes / RMQ_FREE_TIMES_ALLOCATED;
+    int64_t ahead = goal < file->size - goal ? goal : file->size - goal;
+    ahead = ahead < spare ? ahead : spare;
+    ahead -= ahead % page_size();
+    if (ahead <= 0)
         return;
     if (reserve_locked(file, file->allocated, goal + ahead - file->allocated, NULL) == RMQ_OK)
         file->allocated = goal + ahead;
+}
+
+int64_t rmq_mapped_file_allocated_ahead(struct rmq_mapped_file *file)
+{
+    assert(file->writable);
+
+    pthread_mutex_lock(&file->lock);
+    int64_t allocated = file->allocated;
+    bool is_ahead = allocated > atomic_load_explicit(&file->reserved, memory_order_relaxed);
+    pthread_mutex_unlock(&file->lock);
+    return is_ahead && allocated < file->size ? allocated : -1;
 }
 
 /* Blocks below `goal`, with `ahead` some more where the disk has room. */
@@ -371,14 +392,6 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
     if (status == RMQ_OK)
         atomic_store_explicit(&file->reserved, goal, memory_order_release);
     return status;
-}
-
-/* Of memory, or the greatest block of a file system. */
-static int64_t page_size(void)
-{
-    int64_t size = sysconf(_SC_PAGESIZE);
-    assert(size > 0);
-    return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
 }
 
 /* A store through the mapping needs every block of its page, and a page may have several. */

@@ -105,12 +105,14 @@ int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64
 
 /* The largest piece. */
 #define RMQ_ZEROS_SIZE 262144
-/* Blocks are allocated further ahead than zeros are written, by as much as the file has already and
- * at most by this: an allocation is a transaction of the file system's journal, and may wait for a
- * commit that is in progress. */
-#define RMQ_ALLOCATED_AHEAD (64 << 20)
-/* Only while the disk has this many times as much free. */
+/* Blocks are allocated further ahead than zeros are written, by as much as the file has already: an
+ * allocation waits for a busy disk, or for a commit of the file system's journal, and all writes to
+ * the file wait for it. The disk has at least this many times as much free. */
 #define RMQ_FREE_TIMES_ALLOCATED 16
+/* The end of the blocks that are allocated ahead of `reserved`; -1 where there are none, or where
+ * they reach the end of the file. */
+int64_t rmq_mapped_file_allocated_ahead(struct rmq_mapped_file *file);
+
 /* As rmq_mapped_file_reserve, and writes zeros over what it allocates, `piece` bytes at a time. The
  * page cache keeps what was written at once as one: large pieces take several times less than page
  * faults do, but a sync writes each whole, however little of it was stored to. Once zeros are

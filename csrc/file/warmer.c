@@ -229,6 +229,25 @@ static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t
     warmth->waits = waits;
 }
 
+/* Up to where pages are to be warm. Where the allocated blocks end soon, all of their pages are, and
+ * then the first ones of the next allocation. */
+static int64_t goal_of(const struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t wrote,
+                       bool makes_next)
+{
+    assert(wrote >= 0 && wrote <= file->size);
+
+    int64_t ahead = makes_next ? RMQ_WARM_BEFORE_A_WAIT : RMQ_WARM_AHEAD;
+    int64_t goal = smaller(file->size, wrote + ahead);
+    if (atomic_load_explicit(&warmer->syncs_ahead, memory_order_relaxed))
+        return goal;
+
+    int64_t allocated = rmq_mapped_file_allocated_ahead(file);
+    bool is_near = allocated >= 0 && allocated - wrote < smaller(wrote, RMQ_WARM_BEFORE_A_WAIT);
+    if (!is_near || allocated + RMQ_WRITTEN_WINDOW <= goal)
+        return goal;
+    return smaller(file->size, allocated + RMQ_WRITTEN_WINDOW);
+}
+
 /* One round: pages ahead of `end`, then the next file. */
 static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
 {
@@ -246,8 +265,7 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     int64_t next = last->start + last->size;
     bool makes_next = (wrote > last->size / PREPARE_PART || last->size <= 2 * RMQ_WARM_AHEAD) &&
                       !is_made(warmer, next);
-    int64_t ahead = makes_next ? RMQ_WARM_BEFORE_A_FILE : RMQ_WARM_AHEAD;
-    int64_t goal = smaller(last->size, wrote + ahead);
+    int64_t goal = goal_of(warmer, last, wrote, makes_next);
     int64_t from = warmth->upto > end && warmth->upto < last->start + last->size
                        ? warmth->upto - last->start
                        : wrote;

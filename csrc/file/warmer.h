@@ -18,8 +18,9 @@
 /* How far pages are kept ready ahead of the end, and how much is written at a time; a writer that
  * has caught up waits for one such piece. */
 #define RMQ_WARM_AHEAD (8 << 20)
-/* The same before the next file is made: the writer then does not reach cold pages meanwhile. */
-#define RMQ_WARM_BEFORE_A_FILE (64 << 20)
+/* The same before the thread itself may wait for the disk, which makes the next file or allocates
+ * blocks: the writer then does not reach cold pages meanwhile. */
+#define RMQ_WARM_BEFORE_A_WAIT (64 << 20)
 #define RMQ_WRITTEN_WINDOW (256 << 10)
 _Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
 /* So many bytes that are appended together are written. */

@@ -16,6 +16,7 @@ from tests.support.waiting import spin_until
 MIB = 1 << 20
 FILE_SIZE = 256 * MIB
 AHEAD = 8 * MIB
+WINDOW = MIB // 4
 
 
 class Warmed:
@@ -104,7 +105,7 @@ def test_blocks_are_allocated_in_larger_ranges_than_zeros_are_written(
     warmed.lib.rmq_warmer_wake(warmed.warmer)
     spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
     assert 0 < door.count(ALLOCATE) <= 10
-    assert door.count(WRITE) >= (20 * MIB + AHEAD) // (256 << 10)
+    assert door.count(WRITE) >= (20 * MIB + AHEAD) // WINDOW
 
 
 def test_disk_without_room_for_larger_ranges_gives_what_is_needed(
@@ -123,6 +124,26 @@ def test_writer_has_pages_for_the_time_in_which_the_next_file_is_made(warmed: Wa
     warmed.lib.rmq_warmer_wake(warmed.warmer)
     spin_until(lambda: warmed.warmer.prepared != warmed.ffi.NULL, "the next file")
     assert warmed.reserved >= 40 * MIB + 8 * AHEAD
+
+
+def test_writer_has_pages_for_the_time_in_which_blocks_are_allocated(
+    warmed: Warmed, door: FaultyDoor
+) -> None:
+    warmed.move_end(10 * MIB)
+    warmed.lib.rmq_warmer_wake(warmed.warmer)
+    spin_until(lambda: warmed.reserved >= 10 * MIB + AHEAD, "pages ahead of the writer")
+    allocated = int(warmed.files.last.allocated)
+    end = allocated * 2 // 3
+    assert end + AHEAD < allocated
+
+    door.hold(ALLOCATE)
+    try:
+        warmed.move_end(end)
+        warmed.lib.rmq_warmer_wake(warmed.warmer)
+        spin_until(lambda: door.held == 1, "an allocation before its blocks are needed")
+        assert warmed.reserved > allocated - WINDOW, "all pages that have blocks are ready"
+    finally:
+        door.release()
 
 
 # -- large appends
