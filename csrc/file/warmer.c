@@ -242,7 +242,7 @@ static int64_t goal_of(const struct rmq_warmer *warmer, struct rmq_mapped_file *
         return goal;
 
     int64_t allocated = rmq_mapped_file_allocated_ahead(file);
-    bool is_near = allocated >= 0 && allocated - wrote < smaller(wrote, RMQ_WARM_BEFORE_A_WAIT);
+    bool is_near = allocated >= 0 && allocated - wrote < smaller(wrote / 2, RMQ_WARM_BEFORE_A_WAIT);
     if (!is_near || allocated + RMQ_WRITTEN_WINDOW <= goal)
         return goal;
     return smaller(file->size, allocated + RMQ_WRITTEN_WINDOW);
