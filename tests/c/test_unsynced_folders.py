@@ -29,6 +29,13 @@ class Folders:
         added = self.lib.rmq_unsynced_folders_add(self.folders, bytes(path), self.error)
         assert added == self.lib.RMQ_OK
 
+    def add_made(self, parent: Path, count: int) -> None:
+        """Make folders and add them."""
+        for number in range(count):
+            path = parent / f"{number}"
+            path.mkdir()
+            self.add(path)
+
     def sync(self, vfs: Any) -> int:
         return int(self.lib.rmq_unsynced_folders_sync(self.folders, vfs, self.error))
 
@@ -98,11 +105,7 @@ FEW = 10
 def test_many_folders_are_synced_by_several_threads(
     folders: Folders, door: FaultyDoor, tmp_path: Path
 ) -> None:
-    for number in range(MANY):
-        path = tmp_path / f"{number}"
-        path.mkdir()
-        folders.add(path)
-
+    folders.add_made(tmp_path, MANY)
     door.hold(DIRECTORY)
     with ThreadPoolExecutor(1) as pool:
         synced = pool.submit(folders.sync, door.vfs)
@@ -116,11 +119,7 @@ def test_many_folders_are_synced_by_several_threads(
 def test_failing_sync_among_many_is_reported_and_all_are_listed_again(
     first: int, folders: Folders, door: FaultyDoor, tmp_path: Path
 ) -> None:
-    for number in range(MANY):
-        path = tmp_path / f"{number}"
-        path.mkdir()
-        folders.add(path)
-
+    folders.add_made(tmp_path, MANY)
     door.arm(DIRECTORY, first, errno.EIO)
     assert folders.sync(door.vfs) == folders.lib.RMQ_IO
     # The other threads go on until the failing one is heard.
@@ -134,11 +133,7 @@ def test_failing_sync_among_many_is_reported_and_all_are_listed_again(
 def test_failing_sync_among_few_is_the_last_one(
     first: int, folders: Folders, door: FaultyDoor, tmp_path: Path
 ) -> None:
-    for number in range(FEW):
-        path = tmp_path / f"{number}"
-        path.mkdir()
-        folders.add(path)
-
+    folders.add_made(tmp_path, FEW)
     door.arm(DIRECTORY, first, errno.EIO)
     assert folders.sync(door.vfs) == folders.lib.RMQ_IO
     assert door.count(DIRECTORY) == first + 1

@@ -45,6 +45,12 @@ class Warmed:
     def move_end(self, end: int) -> None:
         self.files.last.wrote = self.files.end_offset = end
 
+    def follow(self, end: int) -> None:
+        """Move the end, and return once pages ahead of it are ready."""
+        self.move_end(end)
+        self.lib.rmq_warmer_wake(self.warmer)
+        spin_until(lambda: self.reserved >= end + AHEAD, "pages ahead of the writer")
+
     def store(self, at: int, data: bytes) -> int:
         arguments = self.files.last, at, data, len(data), self.error
         return int(self.lib.rmq_warmer_store(self.warmer, *arguments))
@@ -101,9 +107,7 @@ def test_every_call_of_a_writer_is_followed(warmed: Warmed) -> None:
 def test_blocks_are_allocated_in_larger_ranges_than_zeros_are_written(
     warmed: Warmed, door: FaultyDoor
 ) -> None:
-    warmed.move_end(20 * MIB)
-    warmed.lib.rmq_warmer_wake(warmed.warmer)
-    spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
+    warmed.follow(20 * MIB)
     assert 0 < door.count(ALLOCATE) <= 10
     assert door.count(WRITE) >= (20 * MIB + AHEAD) // WINDOW
 
@@ -113,9 +117,7 @@ def test_disk_without_room_for_larger_ranges_gives_what_is_needed(
 ) -> None:
     spin_until(lambda: warmed.reserved >= AHEAD, "the first round")
     door.arm(ALLOCATE, 0, errno.ENOSPC)
-    warmed.move_end(20 * MIB)
-    warmed.lib.rmq_warmer_wake(warmed.warmer)
-    spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
+    warmed.follow(20 * MIB)
     assert door.count(ALLOCATE) >= 2, "the larger range was not refused"
 
 
@@ -129,9 +131,7 @@ def test_writer_has_pages_for_the_time_in_which_the_next_file_is_made(warmed: Wa
 def test_writer_has_pages_for_the_time_in_which_blocks_are_allocated(
     warmed: Warmed, door: FaultyDoor
 ) -> None:
-    warmed.move_end(10 * MIB)
-    warmed.lib.rmq_warmer_wake(warmed.warmer)
-    spin_until(lambda: warmed.reserved >= 10 * MIB + AHEAD, "pages ahead of the writer")
+    warmed.follow(10 * MIB)
     assert warmed.reserved + AHEAD < warmed.files.last.allocated
     allocated = int(warmed.files.last.allocated)
     end = allocated * 3 // 4
