@@ -88,11 +88,13 @@ def test_writer_that_passes_the_mark_before_the_thread_sleeps_is_not_waited_for(
     warmed.lib.rmq_warmer_wake(warmed.warmer)
     spin_until(lambda: door.held == 1, "a round with this end")
     threads.pthread_mutex_lock(lock)
-    door.release()
-    spin_until(lambda: warmed.warmer.wake_at == 5 * MIB + AHEAD // 2, "the mark of the round")
-    warmed.move_end(20 * MIB)
-    warmed.lib.rmq_warmer_wake(warmed.warmer)
-    threads.pthread_mutex_unlock(lock)
+    try:
+        door.release()
+        spin_until(lambda: warmed.warmer.wake_at == 5 * MIB + AHEAD // 2, "the mark of the round")
+        warmed.move_end(20 * MIB)
+        warmed.lib.rmq_warmer_wake(warmed.warmer)
+    finally:
+        threads.pthread_mutex_unlock(lock)
     spin_until(lambda: warmed.reserved >= 20 * MIB + AHEAD, "pages ahead of the writer")
 
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CALL_KINDS (RMQ_CALL_DIRECTORY + 1)
 
@@ -35,16 +36,28 @@ static struct rmq_vfs *inner_of(struct rmq_vfs *vfs)
     return fault_of(vfs)->inner;
 }
 
+/* Waits while the calls of this kind are held. The caller holds the lock. */
+static void wait_while_held(struct fault *fault, enum rmq_vfs_call call)
+{
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += RMQ_VFS_HELD_S;
+
+    int status = 0;
+    ++fault->held;
+    while (fault->is_holding && status == 0 &&
+           (fault->held_call == RMQ_CALL_ANY || fault->held_call == call))
+        status = pthread_cond_timedwait(&fault->released, &fault->lock, &limit);
+    --fault->held;
+}
+
 /* Counts a call and returns the errno it fails with, 0 when it goes through. *stored is what of a
  * failing write is stored nevertheless. */
 static int count_call(struct rmq_vfs *vfs, enum rmq_vfs_call call, size_t *stored)
 {
     struct fault *fault = fault_of(vfs);
     pthread_mutex_lock(&fault->lock);
-    ++fault->held;
-    while (fault->is_holding && (fault->held_call == RMQ_CALL_ANY || fault->held_call == call))
-        pthread_cond_wait(&fault->released, &fault->lock);
-    --fault->held;
+    wait_while_held(fault, call);
     ++fault->counts[RMQ_CALL_ANY];
     if (call != RMQ_CALL_ANY)
         ++fault->counts[call];

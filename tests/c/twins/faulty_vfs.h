@@ -34,7 +34,10 @@ void rmq_vfs_fault_arm(struct rmq_vfs *vfs, enum rmq_vfs_call call, int64_t firs
                        int os_errno, size_t short_bytes);
 /* How many calls of this kind were made since arming. */
 int64_t rmq_vfs_fault_count(struct rmq_vfs *vfs, enum rmq_vfs_call call);
-/* From now on calls of this kind wait, as those of a disk that does not answer. */
+/* Longer than any test holds a call. */
+#define RMQ_VFS_HELD_S 200
+/* From now on calls of this kind wait, as those of a disk that does not answer, each for at most
+ * RMQ_VFS_HELD_S: a test that fails meanwhile ends. */
 void rmq_vfs_fault_hold(struct rmq_vfs *vfs, enum rmq_vfs_call call);
 /* Those that wait go on, each as the plan says by then; none waits any more. */
 void rmq_vfs_fault_release(struct rmq_vfs *vfs);
