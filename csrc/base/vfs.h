@@ -72,6 +72,9 @@ struct rmq_vfs {
      * store through a mapping cannot fail for want of space. Where the file system has no such
      * call, blocks are reserved by writing zeros, so the range must not hold data yet. */
     int (*allocate)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
+    /* As allocate, but RMQ_UNSUPPORTED where zeros would have to be written. */
+    int (*allocate_unwritten)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                              struct rmq_error *err);
     /* Makes [at, at + size) read as zeros, by freeing the blocks where that is possible. */
     int (*zero)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
     /* First offset >= at that may hold data; the file's size when only holes follow. */

@@ -205,9 +205,9 @@ static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, st
     return status;
 }
 
-/* fallocate, or zeros where the file system has no such call. */
-static int change_blocks(struct rmq_vfs *vfs, int fd, int mode, int64_t at, int64_t size,
-                         const char *act, struct rmq_error *err)
+/* RMQ_UNSUPPORTED where the file system has no such call. */
+static int change_blocks(int fd, int mode, int64_t at, int64_t size, const char *act,
+                         struct rmq_error *err)
 {
     assert(at >= 0 && size >= 0);
 
@@ -220,20 +220,22 @@ static int change_blocks(struct rmq_vfs *vfs, int fd, int mode, int64_t at, int6
         return RMQ_OK;
 
     if (errno == EOPNOTSUPP || errno == ENOSYS)
-        return write_zeros(vfs, fd, at, size, err);
+        return rmq_fail(err, RMQ_UNSUPPORTED, at, "the file system has no fallocate");
     return fail_range(err, act, fd, at, size);
+}
+
+static int allocate_unwritten_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                                    struct rmq_error *err)
+{
+    (void)vfs;
+    return change_blocks(fd, FALLOC_FL_KEEP_SIZE, at, size, "allocate", err);
 }
 
 static int allocate_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
                           struct rmq_error *err)
 {
-    return change_blocks(vfs, fd, FALLOC_FL_KEEP_SIZE, at, size, "allocate", err);
-}
-
-static int zero_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
-{
-    return change_blocks(vfs, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, size, "zero",
-                         err);
+    int status = allocate_unwritten_range(vfs, fd, at, size, err);
+    return status == RMQ_UNSUPPORTED ? write_zeros(vfs, fd, at, size, err) : status;
 }
 
 /* SEEK_DATA or SEEK_HOLE. Where the file system knows neither, everything is data. */
@@ -265,6 +267,37 @@ static int next_hole(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, st
 {
     (void)vfs;
     return seek(fd, SEEK_HOLE, at, found, err);
+}
+
+/* Holes stay holes. */
+static int write_zeros_over_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                                 struct rmq_error *err)
+{
+    assert(at >= 0 && size >= 0);
+
+    int64_t end = 0, data = 0, hole = 0;
+    int status = file_size(fd, &end, err);
+    if (status == RMQ_OK && at < end && size < end - at)
+        end = at + size;
+
+    while (status == RMQ_OK && at < end) {
+        status = next_data(vfs, fd, at, &data, err);
+        if (status == RMQ_OK && data < end)
+            status = next_hole(vfs, fd, data, &hole, err);
+        if (status != RMQ_OK || data >= end)
+            break;
+
+        at = hole < end ? hole : end;
+        status = write_zeros(vfs, fd, data, at - data, err);
+    }
+    return status;
+}
+
+static int zero_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
+{
+    int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    int status = change_blocks(fd, mode, at, size, "zero", err);
+    return status == RMQ_UNSUPPORTED ? write_zeros_over_data(vfs, fd, at, size, err) : status;
 }
 
 static int sync_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
@@ -565,6 +598,7 @@ struct rmq_vfs *rmq_vfs_posix(void)
         .write = write_at,
         .resize = resize_file,
         .allocate = allocate_range,
+        .allocate_unwritten = allocate_unwritten_range,
         .zero = zero_range,
         .next_data = next_data,
         .next_hole = next_hole,

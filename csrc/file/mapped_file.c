@@ -327,7 +327,8 @@ static int64_t page_size(void)
     return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
 }
 
-/* A failure is not reported: what is needed may still fit. */
+/* A failure is not reported: what is needed may still fit. Zeros that are written so far ahead would
+ * be written twice. */
 static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
 {
     assert(goal > file->allocated && goal <= file->size);
@@ -342,8 +343,12 @@ static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
     ahead -= ahead % page_size();
     if (ahead <= 0)
         return;
-    if (reserve_locked(file, file->allocated, goal + ahead - file->allocated, NULL) == RMQ_OK)
-        file->allocated = goal + ahead;
+
+    int64_t at = file->allocated, upto = goal + ahead;
+    if (rmq_mapped_file_open_descriptor(file, NULL) == RMQ_OK &&
+        file->vfs->allocate_unwritten(file->vfs, file->fd, at, upto - at, NULL) == RMQ_OK)
+        file->allocated = upto;
+    rmq_mapped_file_close_unless_kept(file);
 }
 
 int64_t rmq_mapped_file_allocated_ahead(struct rmq_mapped_file *file)

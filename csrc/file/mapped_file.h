@@ -107,7 +107,8 @@ int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64
 #define RMQ_ZEROS_SIZE 262144
 /* Blocks are allocated further ahead than zeros are written, by as much as the file has already: an
  * allocation waits for a busy disk, or for a commit of the file system's journal, and all writes to
- * the file wait for it. The disk has at least this many times as much free. */
+ * the file wait for it. The disk has at least this many times as much free, and its file system
+ * allocates without writing. */
 #define RMQ_FREE_TIMES_ALLOCATED 16
 /* The end of the blocks that are allocated ahead of `reserved`; -1 where there are none, or where
  * they reach the end of the file. */

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import cffi
 
+from tests.support.effort import rounds
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "csrc"
 TWINS = Path(__file__).with_name("twins")
@@ -36,6 +38,9 @@ SANITIZED_PROGRAMS = {
     "threads": ("-O1", "-fsanitize=thread", "-Wno-tsan", "-fno-sanitize-recover=all"),
     "memory": SANITIZERS,
 }
+
+PROGRAM_S = rounds(300, 3600)
+"""The limit of a sanitized program; each gives up by itself what takes longer than it should."""
 
 _SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _CONSTANT = re.compile(

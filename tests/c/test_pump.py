@@ -23,9 +23,8 @@ def pump(request: pytest.FixtureRequest) -> Path:
 
 def test_connections_that_break_leave_no_race_and_equal_logs(pump: Path, tmp_path: Path) -> None:
     """The program gives up by itself what takes longer than any load can make it take."""
-    command = [str(pump), str(tmp_path / "master"), str(tmp_path / "slave")]
-    done = subprocess.run(
-        [*command, str(MESSAGES_PER_WRITER), str(CONNECTIONS)], capture_output=True, text=True
-    )
+    stores = [str(tmp_path / "master"), str(tmp_path / "slave")]
+    command = [str(pump), *stores, str(MESSAGES_PER_WRITER), str(CONNECTIONS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=library.PROGRAM_S)
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr[-8000:]}"
     assert int(done.stdout) > 3 * MESSAGES_PER_WRITER * 300

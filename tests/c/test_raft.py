@@ -30,7 +30,8 @@ def run(source: str, kind: str, *words: str, has_raft: bool = True) -> None:
     # Writes that were under way at the end are not freed: see raft_guard.c.
     options = f"suppressions={HERE / 'raft_leaks.txt'}:print_suppressions=0"
     environment = {**os.environ, "LSAN_OPTIONS": options}
-    done = subprocess.run([str(made), *words], capture_output=True, text=True, env=environment)
+    command, limit_s = [str(made), *words], library.PROGRAM_S
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=limit_s)
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr[-8000:]}"
 
 

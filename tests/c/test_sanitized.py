@@ -38,6 +38,6 @@ def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=500,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

@@ -23,7 +23,7 @@ def stress(request: pytest.FixtureRequest) -> Path:
 def test_every_verb_at_once_leaves_no_race_and_no_gap(stress: Path, tmp_path: Path) -> None:
     """The program gives up by itself what takes longer than any load can make it take."""
     command = [str(stress), str(tmp_path / "store"), str(MESSAGES_PER_WRITER), str(CUTS)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=library.PROGRAM_S)
     assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr[-8000:]}"
     read, walked, read_beside, acknowledged = map(int, done.stdout.split())
     assert min(read, walked, read_beside, acknowledged) > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,10 +14,11 @@ import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.message import Boundary
 from rmqstore.store.retention import CommitLogFile, DiskUse, RetentionPolicy, decide
-from tests.c.library import COMPILER, SOURCES, WARNINGS
+from tests.c.library import SOURCES
 from tests.support.agreement import FILES, check_agreement
 from tests.support.effort import rounds
 from tests.support.native_store import set_clock
+from tests.support.preloaded import preloaded
 
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
@@ -228,19 +228,10 @@ with rmqstore.open(directory) as store:
 
 
 def test_waits_and_flushing_go_on_while_the_clock_of_the_process_jumps(tmp_path: Path) -> None:
-    library, jump = tmp_path / "jumping_clock.so", tmp_path / "jump"
-    source = Path(__file__).with_name("jumping_clock.c")
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
-    subprocess.run([*COMPILER, *flags, "-o", str(library), str(source)], check=True)
+    jump = tmp_path / "jump"
     jump.write_bytes(bytes(8))
-
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "LD_PRELOAD": str(library),
-        "JUMPING_CLOCK": str(jump),
-    }
-
+    source = Path(__file__).with_name("jumping_clock.c")
+    environment = preloaded(source, tmp_path, JUMPING_CLOCK=jump)
     count = str(rounds(50, 3000))
     done = subprocess.run(
         [

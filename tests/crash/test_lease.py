@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.c.library import COMPILER, WARNINGS
 from tests.house import tree
+from tests.support.preloaded import preloaded
 
 REFUSED = ["NotWritable", False, "SERVICE_NOT_AVAILABLE"]
 UNACKNOWLEDGED = ["ReplicaTimeout", True, "FLUSH_SLAVE_TIMEOUT"]
@@ -25,27 +24,19 @@ KINDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("stopped") / "stopped_process.so"
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
-    source = Path(__file__).with_name("stopped_process.c")
-    subprocess.run([*COMPILER, *flags, "-o", str(made), str(source)], check=True)
-    return made
-
-
 @pytest.mark.parametrize(("verb", "durability"), KINDS)
 def test_no_put_is_acknowledged_by_a_process_that_was_stopped_beyond_its_lease(
-    verb: str, durability: str, library: Path, tmp_path: Path
+    verb: str, durability: str, tmp_path: Path
 ) -> None:
     control = tmp_path / "control"
     control.write_bytes(bytes(16))
+    source = Path(__file__).with_name("stopped_process.c")
     arguments = [str(tmp_path / "store"), str(control), verb, durability]
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.stopped_putter", *arguments],
         cwd=tree.ROOT,
-        env={**os.environ, "LD_PRELOAD": str(library), "STOPPED_PROCESS": str(control)},
+        env=preloaded(source, tmp_path, STOPPED_PROCESS=control),
         stdout=subprocess.PIPE,
         timeout=300,
         check=True,

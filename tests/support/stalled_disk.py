@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import struct
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.c.library import COMPILER, WARNINGS
+from tests.support.preloaded import preloaded
 
 
 class StalledDisk:
@@ -18,21 +15,11 @@ class StalledDisk:
     a file."""
 
     def __init__(self, root: Path) -> None:
-        self._library, self._path = root / "stalled_disk.so", root / "stalled_disk"
-        source = Path(__file__).with_name("stalled_disk.c")
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", *WARNINGS]
-        subprocess.run([*COMPILER, *flags, "-o", str(self._library), str(source)], check=True)
+        self._path = root / "stalled_disk"
         self._path.write_bytes(bytes(8))
+        source = Path(__file__).with_name("stalled_disk.c")
+        self.environment = preloaded(source, root, STALLED_DISK=self._path)
         self._lock = ExitStack()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "LD_PRELOAD": str(self._library),
-            "STALLED_DISK": str(self._path),
-        }
 
     @property
     def waiting(self) -> int:

@@ -140,6 +140,12 @@ static int fault_allocate(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
     COUNTED(RMQ_CALL_ALLOCATE, allocate, fd, at, size);
 }
 
+static int fault_allocate_unwritten(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                                    struct rmq_error *err)
+{
+    COUNTED(RMQ_CALL_ALLOCATE, allocate_unwritten, fd, at, size);
+}
+
 static int fault_zero(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
 {
     COUNTED(RMQ_CALL_ZERO, zero, fd, at, size);
@@ -252,6 +258,7 @@ struct rmq_vfs *rmq_vfs_fault_new(void)
         .write = fault_write,
         .resize = fault_resize,
         .allocate = fault_allocate,
+        .allocate_unwritten = fault_allocate_unwritten,
         .zero = fault_zero,
         .next_data = fault_next_data,
         .next_hole = fault_next_hole,

@@ -443,6 +443,12 @@ static int record_allocate(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size
     return inner_of(vfs)->allocate(inner_of(vfs), fd, at, size, err);
 }
 
+static int record_allocate_unwritten(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
+                                     struct rmq_error *err)
+{
+    return inner_of(vfs)->allocate_unwritten(inner_of(vfs), fd, at, size, err);
+}
+
 static int record_next_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
                             struct rmq_error *err)
 {
@@ -494,6 +500,7 @@ struct rmq_vfs *rmq_vfs_record_new(struct rmq_vfs *inner)
         .write = record_write,
         .resize = record_resize,
         .allocate = record_allocate,
+        .allocate_unwritten = record_allocate_unwritten,
         .zero = record_zero,
         .next_data = record_next_data,
         .next_hole = record_next_hole,
