@@ -275,6 +275,8 @@ class JavaMaster:
 
     def __init__(self, count: int) -> None:
         self.names = [f"T{number}" for number in range(count)]
+        self.members: dict[str, object] = {}
+        """What each topic has besides its name."""
         self.counter = 1
         self.pages = 0
 
@@ -301,7 +303,7 @@ class JavaMaster:
             self.counter += 1  # The table changes between two pages.
         if known and json.loads(known)["counter"] != self.counter:
             start = 0
-        page = {name: {"topicName": name} for name in self.names[start : start + 2]}
+        page = {name: {"topicName": name, **self.members} for name in self.names[start : start + 2]}
         body = json.dumps(
             {"dataVersion": {"counter": self.counter}, "topicConfigTable": page}
         ).encode()
@@ -331,3 +333,43 @@ def test_master_with_one_table_that_cannot_be_read_changes_nothing() -> None:
 
     with pytest.raises(RemotingFrameError, match=r"messageRequestMode\.json"):
         asyncio.run(take_tables(call, with_timer=False))
+
+
+class JavaHost:
+    """A slave, as it follows a master that answers as RocketMQ's do."""
+
+    def __init__(self, slave: Broker, master: JavaMaster) -> None:
+        self.log = slave.log
+        self._master = master
+        self.pauses = 0
+
+    async def call(self, frame: Frame, timeout_ms: int) -> Frame:
+        return await self._master.call(frame)
+
+    async def sleep(self, ms: int) -> None:
+        self.pauses += 1
+        await asyncio.sleep(0.001)
+
+
+@on_loop
+async def test_topic_with_more_queues_than_a_store_has_is_said_and_asked_for_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = JavaMaster(1)
+    kind = {"attributes": {"queue.type": "BatchCQ"}}
+    master.members = {**kind, "readQueueNums": 4, "writeQueueNums": 70_000}
+    async with Broker(broker_config(tmp_path)) as slave:
+        host = JavaHost(slave, master)
+        follower = Follower(host, slave.metadata, master="java", broker_id=1)
+        following = asyncio.ensure_future(follower.run())
+        await until(lambda: host.pauses == 3 or following.done(), "three tries")
+        assert not following.done()
+        assert not follower.rounds
+        assert "T0" not in slave.metadata.tables.topics
+        assert "T0 has 70000 batch queues; the limit is 65536" in caplog.text
+
+        master.members = {**kind, "readQueueNums": 4, "writeQueueNums": 4}
+        await until(lambda: follower.rounds, "the tables are taken")
+        assert slave.metadata.tables.topics["T0"].write_queue_count == 4
+        following.cancel()
+        await asyncio.wait([following])

@@ -12,7 +12,7 @@ from typing import Protocol
 from rmqstore.broker.metadata.change_body import ChangeBody
 from rmqstore.broker.metadata.shared import SharedTables
 from rmqstore.broker.metadata.takeover import first_page_of_topics, take_tables
-from rmqstore.errors import DiskError, RemotingError
+from rmqstore.errors import DiskError, RemotingError, UnsupportedStoreError
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
@@ -68,7 +68,7 @@ class Follower:
                     await self._take_changes(answer.body)
                 else:
                     await self._take_all(with_timer=False)
-            except (RemotingError, DiskError, OSError) as error:
+            except (RemotingError, UnsupportedStoreError, DiskError, OSError) as error:
                 self._report(error)
                 changes_id = ""
                 await self._host.sleep(pause_ms)

@@ -27,6 +27,7 @@ from rmqstore.store.metadata import (
     GroupTable,
     RequestModes,
     TopicTable,
+    batch_queue_count,
 )
 from rmqstore.store.metadata.version import version_members
 
@@ -87,8 +88,11 @@ def first_page_of_topics() -> GetAllTopicsRequestHeader:
 
 async def take_tables(call: Call, *, with_timer: bool) -> TakenTables:
     """Return all tables of the master that *call* reaches, and the state of its timer if
-    *with_timer*. Raises RemotingError."""
+    *with_timer*. Raises RemotingError, and UnsupportedStoreError where a topic has more queues than
+    a store of this library."""
     topics = await _all_topics(call)
+    for each in topics.topics.values():
+        batch_queue_count(each)
     groups, has_forbidden = await _all_groups(call)
     offsets = await _read(call, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets)
     light = {key: each for key, each in offsets.others.items() if key == "lmqOffsetTable"}
