@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import java
+from tests.support.waiting import WAIT_S
 
 PROGRAM = "peer.store.Main"
 COMMAND_TIMEOUT_S = 300.0
@@ -282,8 +283,8 @@ class _Service:
     def close(self) -> None:
         """End the process, at once and with its children."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
+        self._process.wait(WAIT_S)
+        self._reader.join(WAIT_S)
         with self._process:  # closes the pipes
             self._stack.close()
 

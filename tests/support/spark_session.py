@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STOP_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -41,4 +44,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             pytest.skip(str(error))
         started = builder.getOrCreate()
         yield started
-        started.stop()
+        _stop(started)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session, for which Spark has no limit; end its process where that takes long."""
+
+    def stop() -> None:
+        with suppress(Exception):
+            session.stop()
+
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    stopping = threading.Thread(target=stop, name="end of Spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP_S)
+    if stopping.is_alive():
+        gateway.proc.kill()
+        stopping.join(STOP_S)
