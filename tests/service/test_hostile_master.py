@@ -40,7 +40,7 @@ from tests.support.waiting import WAIT_S, wait_until
 
 BOTH = pytest.mark.parametrize("protocol", PROTOCOLS)
 QUICK = HaOptions(heartbeat_ms=50, housekeeping_ms=400, handshake_ms=400, reconnect_ms=20)
-PATIENT = HaOptions(heartbeat_ms=50, reconnect_ms=20)
+PATIENT = HaOptions(heartbeat_ms=50, handshake_ms=int(WAIT_S * 1000), reconnect_ms=20)
 COUNT = 8
 _STALE_MAX = 100
 EPOCHS = (EpochEntry(2, 0),)
