@@ -149,25 +149,31 @@ def _plan(spark: SparkSession, store: Path, *, reader: str = "python", **options
 
 
 def _read_late(spark: SparkSession, store: Path, messages: int) -> Figures:
-    """Count the last twentieth by time; how much of the log is read, and lies in its files."""
+    """Count the last twentieth by time; how much of the log is read, and lies in the files that may
+    hold it."""
     from pyspark.sql import functions as F
 
     with rmqstore.open(store, read_only=True) as opened:
         queue = opened.queue(TOPIC, 0)
         first = opened.get(TOPIC, queue=0, offset=queue.end - (queue.end - queue.start) // 20)
         assert first is not None
-        held = opened.end_offset - first.physical_offset // FILE_BYTES * FILE_BYTES
+        # The clock may have stepped back between two records that are so far apart.
+        before = queue.offset_at(first.store_timestamp - CLOCK_STEP_MS)
+        early = opened.get(TOPIC, queue=0, offset=before)
+        assert early is not None
+        held = opened.end_offset - early.physical_offset // FILE_BYTES * FILE_BYTES
     frame = spark.read.format("rmqstore").load(str(store), maxClockStepMs=CLOCK_STEP_MS)
     late = frame.where(f"storeTimestamp >= timestamp_millis({first.store_timestamp})")
     answer: list[int] = []
     pid = _jvm(spark)
-    before = read_bytes(pid)
+    read_before = read_bytes(pid)
     figures = timed(lambda: answer.append(late.agg(F.sum(F.length("body"))).collect()[0][0]), held)
     found, wanted = (answer[0] or 0) / BODY, messages / 20
     # All of a call have one time.
     if not 0.9 * wanted < found < 1.1 * wanted + 2 * BATCH:
         raise WrongRows(f"{found} messages instead of about {wanted}")
-    return {**figures, "MiB_read": (read_bytes(pid) - before) / 2**20, "MiB_held": held / 2**20}
+    read = read_bytes(pid) - read_before
+    return {**figures, "MiB_read": read / 2**20, "MiB_held": held / 2**20}
 
 
 def _jvm(spark: SparkSession) -> int:
