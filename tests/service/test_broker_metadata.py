@@ -362,7 +362,7 @@ async def test_topic_with_more_queues_than_a_store_has_is_said_and_asked_for_aga
         host = JavaHost(slave, master)
         follower = Follower(host, slave.metadata, master="java", broker_id=1)
         following = asyncio.ensure_future(follower.run())
-        await until(lambda: host.pauses == 3 or following.done(), "three tries")
+        await until(lambda: host.pauses >= 3 or following.done(), "three tries")
         assert not following.done()
         assert not follower.rounds
         assert "T0" not in slave.metadata.tables.topics
