@@ -64,7 +64,7 @@ async def test_client_goes_on_by_its_last_route_while_no_nameserver_answers() ->
             await until(lambda: client.acknowledged, "a message by the route")
         try:
             refusals += [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
-            await until(lambda: client.repeated == 2, "the broker refuses")
+            await until(lambda: client.repeated >= 2, "the broker refuses")
             wanted = len(client.acknowledged) + 1
             await until(lambda: len(client.acknowledged) >= wanted, "a message by the last route")
         finally:
