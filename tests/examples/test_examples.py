@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rmqstore.errors import MissingExtraError
 from rmqstore.spark import java_home
 from tests.golden import GoldenCases
 from tests.house import tree
+from tests.support.programs import run_program
 
 EXAMPLES = sorted((tree.ROOT / "examples").glob("*.py"))
 TIMEOUT_S = 400.0
@@ -75,14 +75,11 @@ for cell in notebook.cells:
 
 
 def _run(example: Path, cwd: Path, *arguments: str) -> str:
-    answer = subprocess.run(
+    answer = run_program(
         [sys.executable, "-W", "error", "-W", EXPECTED_WARNING, str(example), *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(tree.ROOT), "TMPDIR": str(cwd)},
-        capture_output=True,
-        text=True,
         timeout=TIMEOUT_S,
-        check=False,
     )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
@@ -118,7 +115,7 @@ def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
     kept = [name for cell in cells for name in ("outputs", "execution_count") if cell.get(name)]
     assert kept == []
 
-    answer = subprocess.run(
+    answer = run_program(
         [sys.executable, "-c", RUN_NOTEBOOK, str(NOTEBOOK)],
         cwd=tmp_path,
         env={
@@ -128,10 +125,7 @@ def test_the_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
             **{name: str(tmp_path) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "TMPDIR")},
             **{name: str(tmp_path) for name in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")},
         },
-        capture_output=True,
-        text=True,
         timeout=TIMEOUT_S,
-        check=False,
     )
 
     assert answer.returncode == 0, answer.stderr

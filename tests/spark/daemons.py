@@ -15,6 +15,7 @@ from typing import Any
 import pyspark
 
 from rmqstore.spark import java_home
+from tests.support.programs import run_program
 from tests.support.spark_session import REPOSITORY
 from tests.support.waiting import spin_until
 
@@ -38,14 +39,11 @@ def environment() -> dict[str, str]:
 
 def answer_of(module: str, *arguments: str) -> Any:
     """Run *module* of the tests, and return the JSON of its last line."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", module, *arguments],
         cwd=REPOSITORY,
         env=environment(),
-        capture_output=True,
-        text=True,
         timeout=TIMEOUT_S,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])

