@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import time
+from contextlib import closing
 
 from benchmarks.remoting_link import Link, Server
 from rmqstore.remoting.codes import RequestCode
@@ -23,19 +24,27 @@ from rmqstore.remoting.headers.pull import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
 )
+from rmqstore.remoting.headers.queries import GetMaxOffsetRequestHeader, OffsetResponseHeader
 from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = ["main", "measure"]
 
 _PIPELINED = 256
+_READABLE_S = 30.0
 _BODY = bytes(1024)
 _PROPERTIES = "UNIQ_KEY\x01C000020267764E0E2F2A67BCF9970000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 
 
 def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[str, float]:
     """Return the figures of *server* with *count* messages, by name."""
+    with closing(Link(server)) as link:
+        return _measured(server, link, topic=topic, count=count, idle_s=idle_s)
+
+
+def _measured(
+    server: Server, link: Link, *, topic: str, count: int, idle_s: float
+) -> dict[str, float]:
     rss_before_mib = server.rss_mib()
-    link = Link(server)
     header = SendMessageRequestHeaderV2(
         producer_group="bench",
         topic=topic,
@@ -70,6 +79,7 @@ def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[st
         waits.append(time.perf_counter() - began)
     figures["sync_send_p50_us"] = statistics.median(waits) * 1e6
 
+    _wait_for_messages(link, topic, 1 + sent + len(waits))
     figures |= _pulls(server, link, topic, sent)
     time.sleep(1.0)
     began, cpu_s = time.perf_counter(), server.cpu_s()
@@ -78,8 +88,19 @@ def measure(server: Server, *, topic: str, count: int, idle_s: float) -> dict[st
     figures["rss_before_mib"] = rss_before_mib
     figures["rss_mib"] = server.rss_mib()
     figures["rss_without_files_mib"] = server.rss_mib() - server.rss_mib("RssFile")
-    link.close()
     return figures
+
+
+def _wait_for_messages(link: Link, topic: str, count: int) -> None:
+    """Return once *count* messages can be pulled. Raises RuntimeError for sends that were refused,
+    which take no time and are no figure."""
+    header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
+    request = Frame.request(RequestCode.GET_MAX_OFFSET, header.to_fields())
+    deadline = time.monotonic() + _READABLE_S
+    while (found := OffsetResponseHeader.from_fields(link.call(request).ext_fields).offset) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the broker refused {count - found} of {count} sends; see its log")
+        time.sleep(0.001)
 
 
 def _pulls(server: Server, link: Link, topic: str, count: int) -> dict[str, float]:
