@@ -89,6 +89,7 @@ def classic(
     java.need(release)
     root = tmp_path_factory.mktemp("classic")
     made = ClassicGroup(release, root, master_role=master_role)
+    made.wait_known()
     yield made
     made.close()
 

@@ -45,6 +45,24 @@ class ClassicGroup(MixedCluster):
         """The other broker."""
         return self.members[1]
 
+    def wait_known(self) -> None:
+        """Return once the nameserver knows the master.
+
+        A Java client that finds the slave alone first never sends to a new topic: it does not ask
+        for the route of the default topic again.
+        """
+
+        async def masters() -> list[str]:
+            async with BrokerAdmin(self.namesrv) as admin:
+                return list(await admin.masters(CLUSTER))
+
+        def is_known() -> bool:
+            with suppress(RemotingError, NotFoundError):
+                return asyncio.run(masters()) == [self.master.address]
+            return False
+
+        spin_until(is_known, "the master at the nameserver", timeout=LIMIT_S, pause=_PAUSE_S)
+
     def wait_caught_up(self) -> None:
         """Return once the nameserver knows the master, which reports a slave that holds its whole
         log; no client sends."""
