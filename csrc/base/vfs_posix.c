@@ -185,16 +185,23 @@ static int file_size(int fd, int64_t *size, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* Writes zeros over the part of the range that lies inside the file. */
-static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
+/* Where the range ends, or the file if that is earlier. */
+static int end_inside(int fd, int64_t at, int64_t size, int64_t *end, struct rmq_error *err)
 {
     assert(at >= 0 && size >= 0);
 
+    int status = file_size(fd, end, err);
+    if (status == RMQ_OK && at < *end && size < *end - at)
+        *end = at + size;
+    return status;
+}
+
+/* Writes zeros over the part of the range that lies inside the file. */
+static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
+{
     static const uint8_t zeros[ZEROS_SIZE];
     int64_t end = 0;
-    int status = file_size(fd, &end, err);
-    if (status == RMQ_OK && at < end && size < end - at)
-        end = at + size;
+    int status = end_inside(fd, at, size, &end, err);
 
     while (status == RMQ_OK && at < end) {
         int64_t chunk = end - at < ZEROS_SIZE ? end - at : ZEROS_SIZE;
@@ -273,12 +280,8 @@ static int next_hole(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found, st
 static int write_zeros_over_data(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
                                  struct rmq_error *err)
 {
-    assert(at >= 0 && size >= 0);
-
     int64_t end = 0, data = 0, hole = 0;
-    int status = file_size(fd, &end, err);
-    if (status == RMQ_OK && at < end && size < end - at)
-        end = at + size;
+    int status = end_inside(fd, at, size, &end, err);
 
     while (status == RMQ_OK && at < end) {
         status = next_data(vfs, fd, at, &data, err);
