@@ -20,10 +20,10 @@ import asyncio
 import json
 import sys
 import threading
-import time
 import rmqstore
 from rmqstore import Durability, StoreError, aio
 from tests.support.agreement import FILES
+from tests.support.waiting import spin_until
 
 directory, way, puts = sys.argv[1], sys.argv[2], int(sys.argv[3])
 found = []
@@ -55,8 +55,8 @@ def threads(store):
     started = [threading.Thread(target=put, args=(n,)) for n in range(puts)]
     for thread in started:
         thread.start()
-    while store.end_offset < first.end_offset + puts * first.size:
-        time.sleep(0.001)
+    end = first.end_offset + puts * first.size
+    spin_until(lambda: store.end_offset >= end, "all are appended")
     print("appended", flush=True)
     for thread in started:
         thread.join()

@@ -24,19 +24,25 @@ KINDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment of a process that can be stopped, but for STOPPED_PROCESS."""
+    source = Path(__file__).with_name("stopped_process.c")
+    return preloaded(source, tmp_path_factory.mktemp("stopped"))
+
+
 @pytest.mark.parametrize(("verb", "durability"), KINDS)
 def test_no_put_is_acknowledged_by_a_process_that_was_stopped_beyond_its_lease(
-    verb: str, durability: str, tmp_path: Path
+    verb: str, durability: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     control = tmp_path / "control"
     control.write_bytes(bytes(16))
-    source = Path(__file__).with_name("stopped_process.c")
     arguments = [str(tmp_path / "store"), str(control), verb, durability]
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.stopped_putter", *arguments],
         cwd=tree.ROOT,
-        env=preloaded(source, tmp_path, STOPPED_PROCESS=control),
+        env={**environment, "STOPPED_PROCESS": str(control)},
         stdout=subprocess.PIPE,
         timeout=300,
         check=True,

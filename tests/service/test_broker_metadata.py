@@ -348,7 +348,7 @@ class JavaHost:
 
     async def sleep(self, ms: int) -> None:
         self.pauses += 1
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
 
 @on_loop

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,16 +48,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _stop(session: SparkSession) -> None:
     """Stop the session, for which Spark has no limit; end its process where that takes long."""
-
-    def stop() -> None:
-        with suppress(Exception):
-            session.stop()
-
     gateway = session.sparkContext._gateway
     assert gateway is not None
-    stopping = threading.Thread(target=stop, name="end of Spark", daemon=True)
-    stopping.start()
-    stopping.join(STOP_S)
-    if stopping.is_alive():
-        gateway.proc.kill()
-        stopping.join(STOP_S)
+    limit = threading.Timer(STOP_S, gateway.proc.kill)
+    limit.start()
+    try:
+        session.stop()
+    finally:
+        limit.cancel()

@@ -146,7 +146,7 @@ def batch_queue_count(topic: TopicConfig) -> int:
     count = max(topic.write_queue_count, topic.read_queue_count)
     if count > _BATCH_QUEUES_MAX:
         raise UnsupportedStoreError(
-            f"topic {topic.name} has {count} batch queues; the limit is {_BATCH_QUEUES_MAX}, "
+            f"topic {topic.name} has {count} batch queues; the limit is {_BATCH_QUEUES_MAX}; "
             "change the number of its queues or delete it"
         )
     return count
