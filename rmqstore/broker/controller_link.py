@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rmqstore.aio import AsyncStore
 from rmqstore.broker import role_keeper
 from rmqstore.broker.controller_calls import Call, ControllerCalls, Displaced, SetAnswer, notified
 from rmqstore.broker.identity import (
@@ -22,6 +23,7 @@ from rmqstore.broker.identity import (
     DropApplication,
     GroupName,
     Kept,
+    Life,
     RequestNextId,
     SaveApplication,
     SaveIdentity,
@@ -39,6 +41,7 @@ from rmqstore.errors import (
     StoreClosedError,
 )
 from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.boot import boot_id
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -50,6 +53,7 @@ from rmqstore.remoting.headers.controller import (
     GetNextBrokerIdResponseHeader,
 )
 from rmqstore.replication.group.quorum import Lease
+from rmqstore.replication.group.status import Status
 from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.runtime.replica import Replica
 
@@ -58,6 +62,7 @@ __all__ = ["ControllerLink", "Host"]
 _CALL_S = 3.0
 _PAUSE_S = 0.1
 _PAUSE_S_MAX = 1.0
+_TROUBLE_LENGTH_MAX = 300
 
 
 class Host(role_keeper.Host, Protocol):
@@ -78,6 +83,10 @@ class Host(role_keeper.Host, Protocol):
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""
 
+    @property
+    def store(self) -> AsyncStore:
+        """The open store."""
+
     async def open_replica(self, broker_id: int, **options: Any) -> Replica:
         """Open the replica of the store under its id."""
 
@@ -97,6 +106,9 @@ class ControllerLink:
         self._keeper: RoleKeeper | None = None
         self._replica: Replica | None = None
         self._beat_due = asyncio.Event()
+        self._synced_epoch = -1
+        self._life = Life(0, 0)
+        self._boot = ""
         self._trouble = ""
 
     async def start(self) -> None:
@@ -134,6 +146,7 @@ class ControllerLink:
             broker_id = await self._obtain_id(kept.application)
         elif kept.restored:
             await asyncio.to_thread(self._files.save_identity, broker_id)
+        self._boot = await asyncio.to_thread(boot_id)
         life = await asyncio.to_thread(
             partial(
                 self._files.begin_life,
@@ -271,25 +284,26 @@ class ControllerLink:
 
     # ---- heartbeats, and what follows from their answers
 
-    async def _join(self, broker_id: int, life: int) -> None:
+    async def _join(self, broker_id: int, life: Life) -> None:
         config = self._host.config
         self._replica = await self._host.open_replica(
             broker_id,
             lease=Lease(config.granted_ms),
             waits_for_admission=True,
             on_proposal=self._propose,
-            on_change=lambda status: self._changed(),
+            on_change=self._changed,
         )
         self._keeper = RoleKeeper(
-            self._host, self._replica, broker_id, life=life, on_change=self._beat_due.set
+            self._host, self._replica, broker_id, life=life.number, on_change=self._beat_due.set
         )
+        self._life = life
         beat_ms = config.heartbeat_interval_ms
         self._calls = ControllerCalls(
             cluster=self._group.cluster,
             broker_name=self._group.name,
             broker_id=broker_id,
             address=format_address(self._host.address),
-            life=life,
+            life=life.number,
             controllers=self._host.controller_addresses,
             is_learner=config.replica.async_learner,
             poll_every=max(1, config.group_poll_interval_ms // beat_ms),
@@ -297,9 +311,13 @@ class ControllerLink:
         )
         self._keeper.start()
 
-    def _changed(self) -> None:
+    def _changed(self, status: Status) -> None:
         if self._keeper is not None:
             self._keeper.check()
+        if status.synced_epoch > self._synced_epoch:
+            # The master proposes this replica as a member when it learns the same.
+            self._synced_epoch = status.synced_epoch
+            self._beat_due.set()
 
     def _beat(self) -> None:
         assert self._calls is not None, "the broker has an id"
@@ -313,9 +331,10 @@ class ControllerLink:
         """Returns what makes a heartbeat of the fields that differ between controllers."""
         assert self._replica is not None, "the broker has an id"
         assert self._keeper is not None, "the broker has an id"
-        config, status = self._host.config, self._replica.status()
-        role_epoch = self._keeper.role_epoch
-        replica = config.replica
+        config, status, keeper = self._host.config, self._replica.status(), self._keeper
+        role_epoch, life = keeper.role_epoch, self._life
+        acks_flushed, replica = self._replica.acknowledges_flushed, config.replica
+        flushed_end = min(status.whole_end, status.flushed_offset)
         return partial(
             ControllerHeartbeatRequestHeader,
             epoch=status.epochs[-1].epoch if status.epochs else -1,
@@ -324,13 +343,23 @@ class ControllerLink:
             heartbeat_timeout_ms=config.controller_heartbeat_timeout_ms,
             election_priority=config.election_priority,
             role_epoch=role_epoch,
-            refused_epoch=self._keeper.refused_epoch,
+            refused_epoch=keeper.refused_epoch,
             sync_state_set_epoch=status.sync_state_set_epoch if role_epoch >= 0 else -1,
             is_learner=replica.async_learner,
             in_sync=replica.in_sync_replicas,
             min_in_sync=replica.min_in_sync_replicas,
             all_ack=replica.all_ack_in_sync_state_set,
-            lease_ms=config.granted_ms,
+            # A changed setting has an effect from the next start on.
+            lease_ms=self._replica.lease_ms,
+            former_lives=";".join(map(str, life.former)) or None,
+            boot=self._boot,
+            acks_flushed=acks_flushed,
+            was_closed=self._host.store.store.recovery.was_closed,
+            synced_epoch=status.synced_epoch,
+            start_offset=status.start_offset,
+            vouched_offset=flushed_end if acks_flushed else status.whole_end,
+            cannot_lead=keeper.cannot_lead,
+            trouble=keeper.trouble[:_TROUBLE_LENGTH_MAX] or None,
         )
 
     def _propose(self, proposal: Proposal) -> None:

@@ -2,7 +2,8 @@
 
     brokerIdentity        cluster#name#ID
     brokerIdentity-temp   cluster#name#ID#address;milliseconds
-    brokerIdentity-life   properties: the same names and id, the life of the process, a CRC
+    brokerIdentity-life   properties: the same names and id, the life of the process, the lives of
+                          the processes before it that used the directory, a CRC
 
 The first two are RocketMQ's. Their texts have no checksum, so a cut text may name another id; the
 third file, which RocketMQ ignores, shows that.
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _INT64_MAX = 2**63 - 1
+_FORMER_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,15 @@ class Life:
     broker_id: int
     number: int
     """Number of the broker's process, ascending."""
+    former: tuple[int, ...] = ()
+    """The last processes that used the directory before, ascending. A copy of a directory does not
+    name the processes that used the original after it."""
+
+    def next(self, broker_id: int, wall_ms: int) -> Life:
+        """Return the life of the next process. It is above this one, and above those of files that
+        were lost as long as the clock did not go back."""
+        past = (*self.former, self.number)[-_FORMER_MAX:] if self.number else ()
+        return Life(broker_id, max(self.number + 1, wall_ms), past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +93,8 @@ class Kept:
 
     broker_id: int | None = None
     application: Application | None = None
-    life: int = 0
-    """The life of the last process, 0 where none is known."""
+    life: Life = Life(0, 0)
+    """The life of the last process; its number is 0 where none is known."""
     restored: str = ""
     """The reason why the file of the identity must be written again; else empty."""
 
@@ -109,6 +120,7 @@ def format_life(group: GroupName, life: Life) -> str:
             "brokerName": group.name,
             "brokerId": str(life.broker_id),
             "life": str(life.number),
+            **({"formerLives": ";".join(map(str, life.former))} if life.former else {}),
         }
     )
     return text + format_properties({"crc": str(zlib.crc32(text.encode()))})
@@ -119,7 +131,8 @@ def parse_life(text: str) -> tuple[GroupName, Life] | None:
     try:
         fields = parse_properties(text)
         group = GroupName(fields["brokerClusterName"], fields["brokerName"])
-        life = Life(int(fields["brokerId"]), int(fields["life"]))
+        former = tuple(int(each) for each in fields.get("formerLives", "").split(";") if each)
+        life = Life(int(fields["brokerId"]), int(fields["life"]), former)
     except (KeyError, ValueError):
         return None
     return (group, life) if text == format_life(group, life) else None
@@ -135,7 +148,7 @@ def settle(
     """
     about = None if life is None else parse_life(life)
     past = None if about is None or about[0] != group else about[1]
-    number = 0 if past is None else past.number
+    last = past or Life(0, 0)
 
     if identity is not None:
         found = _identity_of(identity.rstrip("\r\n"))
@@ -145,18 +158,18 @@ def settle(
                 raise _unreadable(
                     path, f"it names {identity[:80]!r} where {expected!r} was written"
                 )
-            return Kept(past.broker_id, life=number, restored=f"it was cut to {identity!r}")
+            return Kept(past.broker_id, life=last, restored=f"it was cut to {identity!r}")
         if found is not None:
             _check_group(group, found[0], path)
-            return Kept(found[1], life=number)
+            return Kept(found[1], life=last)
 
     applied = None if application is None else _application_of(application.rstrip("\r\n"))
     if applied is not None:
         _check_group(group, applied[0], path)
-        return Kept(application=applied[1], life=number)
+        return Kept(application=applied[1], life=last)
     if identity is not None:
         raise _unreadable(path, f"it holds {identity[:80]!r}")
-    return Kept(life=number)
+    return Kept(life=last)
 
 
 def _identity_of(text: str) -> tuple[GroupName, int] | None:

@@ -63,11 +63,10 @@ class IdentityFiles:
         self._replace(self.path, format_identity(self.group, broker_id))
         self.drop_application()
 
-    def begin_life(self, broker_id: int, *, former: int, wall_ms: int) -> int:
-        """Return the life of this process, once it is kept. It is above the *former* one, and
-        above those of files that were lost as long as the clock did not go back."""
-        life = max(former + 1, wall_ms)
-        self._replace(self._life, format_life(self.group, Life(broker_id, life)))
+    def begin_life(self, broker_id: int, *, former: Life, wall_ms: int) -> Life:
+        """Return the life of this process, once it is kept."""
+        life = former.next(broker_id, wall_ms)
+        self._replace(self._life, format_life(self.group, life))
         return life
 
     @staticmethod

@@ -16,6 +16,10 @@ __all__ = ["Decision", "RoleOrder", "Orders"]
 
 _RETRY_MS = 500
 _RETRY_MS_MAX = 8000
+_GIVE_UP_MS = 1500
+"""After this time of failures the elected broker refuses its epoch, so that another is elected."""
+_TROUBLE_MS = 10_000
+"""For this time after that, the broker reports that it cannot lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,9 @@ class Orders:
         """The order that was carried out last; None when its role has ended."""
         self._retry_at_ms: int | None = None
         self._failures = 0
+        self._failing_since_ms = 0
+        self._trouble = ""
+        self._cannot_lead_until_ms = -1
         self.refused_epoch = -1
         """The highest epoch in which this broker was elected and will not be master."""
 
@@ -91,10 +98,11 @@ class Orders:
         is_of_other_life = decision.master_life not in (None, self._life)
         is_lost = is_of_other_life and order.epoch > known_epoch
         if is_own and (order.epoch < known_epoch or is_lost):
-            self.refused_epoch = max(self.refused_epoch, order.epoch)
+            self._refuse(order)
         if order.epoch < known_epoch:
             return
-        if is_own and not self._may_lead(order):
+        if is_own and (is_of_other_life or not self._may_lead(order)):
+            # In its own epoch this process continues once the controller has named it.
             return
         latest = self.latest
         if latest is None or self._replaces(order, latest):
@@ -124,23 +132,52 @@ class Orders:
     def done(self, order: RoleOrder) -> None:
         """Record that *order* was carried out."""
         self._kept = order
+        self._trouble, self._cannot_lead_until_ms = "", -1
         if self._due == order:
             self._due, self._retry_at_ms, self._failures = None, None, 0
 
-    def failed(self, order: RoleOrder, now_ms: int) -> None:
-        """Record that *order* was not carried out, and left no role; it stays due."""
+    def failed(self, order: RoleOrder, now_ms: int, reason: str) -> None:
+        """Record that *order* was not carried out for *reason*, and left no role.
+
+        It stays due, unless it is to lead and has failed for some time.
+        """
         self._kept = None
-        if self._due == order:
+        if self.is_own(order) and order.epoch <= self.refused_epoch:
+            return
+        self._trouble = reason
+        if self._failures == 0:
+            self._failing_since_ms = now_ms
+        if self.is_own(order) and now_ms - self._failing_since_ms >= _GIVE_UP_MS:
+            self.give_up(order, now_ms, reason)
+        elif self._due == order:
             self._failures += 1
             pause_ms = min(_RETRY_MS << min(self._failures - 1, 8), _RETRY_MS_MAX)
             self._retry_at_ms = now_ms + pause_ms
 
+    def give_up(self, order: RoleOrder, now_ms: int, reason: str) -> None:
+        """Refuse the epoch of *order*, in which this broker cannot take the role of master."""
+        assert self.is_own(order), "an order to follow is repeated"
+        self._trouble, self._cannot_lead_until_ms = reason, now_ms + _TROUBLE_MS
+        self.refused(order)
+
     def refused(self, order: RoleOrder) -> None:
         """Record that the replica refused *order*, because the replica knows a later epoch."""
         if self.is_own(order):
-            self.refused_epoch = max(self.refused_epoch, order.epoch)
+            self._refuse(order)
         if self._due == order:
             self._due = None
+
+    def _refuse(self, order: RoleOrder) -> None:
+        self.refused_epoch = max(self.refused_epoch, order.epoch)
+
+    def cannot_lead(self, now_ms: int) -> bool:
+        """Return whether this broker failed to lead, a short time ago."""
+        return now_ms < self._cannot_lead_until_ms
+
+    @property
+    def trouble(self) -> str:
+        """Why the last order was not carried out; empty once one was."""
+        return self._trouble
 
     def ended(self, now_ms: int) -> None:
         """Record that the role ended without an order; its order is due again."""

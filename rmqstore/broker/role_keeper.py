@@ -24,6 +24,8 @@ from rmqstore.replication.runtime.replica import Replica
 
 __all__ = ["Host", "RoleKeeper"]
 
+_LEAD_S = 10.0
+"""How long an elected broker takes the role of master, before it refuses the epoch."""
 _HA_TIMEOUT_S = 3.0
 _HA_PAUSE_S = 0.1
 _HA_PAUSE_S_MAX = 1.0
@@ -108,6 +110,16 @@ class RoleKeeper:
     def refused_epoch(self) -> int:
         """The highest epoch in which this broker was elected and will not be master."""
         return self._orders.refused_epoch
+
+    @property
+    def cannot_lead(self) -> bool:
+        """Whether this broker was elected and failed to take the role a short time ago."""
+        return self._orders.cannot_lead(self._host.now_ms())
+
+    @property
+    def trouble(self) -> str:
+        """Why the last order was not carried out; empty once one was."""
+        return self._orders.trouble
 
     @property
     def _holds_lease(self) -> bool:
@@ -214,20 +226,31 @@ class RoleKeeper:
         """Carry *order* out, unless a later one comes."""
         self._present = order
         work = self._tasks.start(self._do(order), name=f"order of epoch {order.epoch}")
+        end_ms = self._host.now_ms() + int(_LEAD_S * 1000)
         try:
             while not work.done():
                 news = self._tasks.start(self._news.wait(), name="news")
-                await asyncio.wait([work, news], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [work, news], timeout=_LEAD_S, return_when=asyncio.FIRST_COMPLETED
+                )
                 news.cancel()
                 self._news.clear()
+                if not work.done() and self._is_late(order, end_ms):
+                    self._orders.give_up(
+                        order, self._host.now_ms(), f"no role of master after {_LEAD_S:.0f} s"
+                    )
+                    self._on_change()
                 if not work.done() and self._orders.latest != order:
                     work.cancel()
                     await asyncio.wait([work])
         finally:
             self._present = None
         if work.cancelled() or work.exception() is not None:
-            self._orders.failed(order, self._host.now_ms())
+            self._orders.failed(order, self._host.now_ms(), "it was interrupted")
         self._on_change()
+
+    def _is_late(self, order: RoleOrder, end_ms: int) -> bool:
+        return self._orders.is_own(order) and self._host.now_ms() >= end_ms
 
     async def _do(self, order: RoleOrder) -> None:
         log = self._host.log
@@ -239,11 +262,11 @@ class RoleKeeper:
         except Fenced as error:
             log.error("refuses the order of epoch %d: %s", order.epoch, error)
             self._orders.refused(order)
-        except StoreClosedError:
-            self._orders.failed(order, self._host.now_ms())
+        except StoreClosedError as error:
+            self._orders.failed(order, self._host.now_ms(), str(error))
         except StoreError as error:
             log.warning("order of epoch %d failed, and is tried again: %s", order.epoch, error)
-            self._orders.failed(order, self._host.now_ms())
+            self._orders.failed(order, self._host.now_ms(), str(error))
         else:
             self._orders.done(order)
             self._host.set_role(role)

@@ -392,4 +392,13 @@ def _cross_violations(config: BrokerConfig) -> list[str]:
             "controllerAddr (controllers) is empty, but enableControllerMode is true; name the "
             "controllers, as in 10.0.0.1:9878;10.0.0.2:9878"
         )
+    replica = config.replica
+    needs_lease = replica.in_sync_replicas > 1 and not replica.all_ack_in_sync_state_set
+    if config.is_controlled and config.granted_ms == 0 and needs_lease:
+        violations.append(
+            f"masterLeaseMillis (lease_ms) is 0, but puts wait for {replica.in_sync_replicas} "
+            "copies (inSyncReplicas): without a lease a former master gets copies of slaves that "
+            "have already reported for an election, and these messages are lost; leave the lease "
+            "on, or set allAckInSyncStateSet=true"
+        )
     return violations

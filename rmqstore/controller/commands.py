@@ -3,15 +3,15 @@
 A command names the state that it expects, and changes nothing where the state differs. Therefore a
 repeated command changes nothing. A command contains no clock reading and no random value. The bytes
 are JSON in UTF-8 with sorted keys: `type`, then the fields of the class by name; sets are ascending
-lists.
+lists, and fields that have their default value are left out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from rmqstore.errors import CorruptionError
 
@@ -20,14 +20,18 @@ __all__ = [
     "AssignBrokerId",
     "Command",
     "ElectMaster",
+    "Incarnation",
+    "RecordIncarnation",
     "RecordTerms",
     "RemoveBrokers",
     "SetAddress",
     "SettleDeparted",
     "Terms",
     "decode_command",
+    "decode_incarnation",
     "decode_terms",
     "encode_command",
+    "encode_incarnation",
     "encode_terms",
 ]
 
@@ -52,6 +56,18 @@ class Terms:
             self.all_ack and other.all_ack,
             max(self.lease_ms, other.lease_ms),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A process of a broker, and the boot of its machine. Messages that the process acknowledged
+    are in the memory of that boot, or on the disk."""
+
+    life: int
+    """Number of the broker's process, which grows with each start."""
+    boot: str
+    acks_flushed: bool
+    """Whether the process acknowledges only messages on its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,14 @@ class ElectMaster:
     master_life: int | None = None
     """The process of the master that reported the log which was compared; None if it is not known,
     as for a Java broker."""
+    master_boot: str | None = None
+    """The boot of the machine of that process; None if it is not known."""
+    acks_flushed: bool = False
+    """Whether that process acknowledges only messages on its disk."""
+    awaits_lease: bool = False
+    """Whether the master confirms and acknowledges nothing before its first lease."""
+    voids_last: bool = False
+    """The last epoch never began, so the replicas of the epoch before were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +139,23 @@ class RecordTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleDeparted:
-    """Remove the record of replicas that left the set before version *set_epoch*.
+class RecordIncarnation:
+    """Store the process with which a broker caught up with the master of *master_epoch*, or the
+    process that continues as that master."""
 
-    The members of the set hold everything that these replicas hold.
+    group: str
+    master_epoch: int
+    broker_id: int
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class SettleDeparted:
+    """Record that the members of the set hold everything that the replicas hold which left the set
+    before version *set_epoch*.
+
+    The record of these replicas is removed once the set has as many members as puts wait for
+    copies: a single member may lose the end of its log.
     """
 
     group: str
@@ -140,6 +177,7 @@ Command = (
     | AlterSet
     | ElectMaster
     | RecordTerms
+    | RecordIncarnation
     | SettleDeparted
     | RemoveBrokers
 )
@@ -150,11 +188,14 @@ _TYPES: Mapping[str, type[Command]] = {
     "alter-set": AlterSet,
     "elect-master": ElectMaster,
     "record-terms": RecordTerms,
+    "record-incarnation": RecordIncarnation,
     "settle-departed": SettleDeparted,
     "remove-brokers": RemoveBrokers,
 }
+P = TypeVar("P", "Terms", "Incarnation")
+
 _NAMES = {kind: name for name, kind in _TYPES.items()}
-_MAY_BE_NULL = {"terms", "master_id", "master_life", "broker_ids"}
+_MAY_BE_NULL = {"terms", "master_id", "master_life", "master_boot", "broker_ids"}
 _SETS = {"members", "broker_ids"}
 
 
@@ -163,10 +204,14 @@ def encode_command(command: Command) -> bytes:
     written: dict[str, Any] = {"type": _NAMES[type(command)]}
     for each in fields(command):
         value = getattr(command, each.name)
+        if value == each.default:
+            continue
         if isinstance(value, frozenset):
             value = sorted(value)
         elif isinstance(value, Terms):
             value = encode_terms(value)
+        elif isinstance(value, Incarnation):
+            value = encode_incarnation(value)
         written[each.name] = value
     return json.dumps(written, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -194,19 +239,36 @@ def decode_command(data: bytes) -> Command:
 
 def encode_terms(terms: Terms | None) -> dict[str, Any] | None:
     """Return *terms* as a JSON value."""
-    return None if terms is None else {each.name: getattr(terms, each.name) for each in _TERMS}
+    return _encode_plain(terms)
 
 
 def decode_terms(value: Any) -> Terms | None:
     """Return the terms of a JSON value. Raises ValueError or TypeError."""
+    return _decode_plain(Terms, value)
+
+
+def encode_incarnation(incarnation: Incarnation | None) -> dict[str, Any] | None:
+    """Return *incarnation* as a JSON value."""
+    return _encode_plain(incarnation)
+
+
+def decode_incarnation(value: Any) -> Incarnation | None:
+    """Return the incarnation of a JSON value. Raises ValueError or TypeError."""
+    return _decode_plain(Incarnation, value)
+
+
+def _encode_plain(value: Terms | Incarnation | None) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
+
+
+def _decode_plain(kind: type[P], value: Any) -> P | None:
+    """Returns an object of *kind*, whose fields are texts, flags and whole numbers."""
     if value is None:
         return None
-    if sorted(value) != sorted(each.name for each in _TERMS):
-        raise ValueError(f"terms have the fields {', '.join(sorted(value))}")
-    return Terms(**{each.name: _plain(Terms, each.name, value[each.name]) for each in _TERMS})
-
-
-_TERMS = fields(Terms)
+    names = [each.name for each in fields(kind)]
+    if sorted(value) != sorted(names):
+        raise ValueError(f"{kind.__name__} has the fields {', '.join(sorted(value))}")
+    return kind(**{name: _plain(kind, name, value[name]) for name in names})
 
 
 def _field(kind: type, name: str, value: Any) -> Any:
@@ -216,13 +278,15 @@ def _field(kind: type, name: str, value: Any) -> Any:
         return frozenset(_integer(name, each) for each in value)
     if name == "terms":
         return decode_terms(value)
+    if name == "incarnation":
+        return decode_incarnation(value)
     return _plain(kind, name, value)
 
 
 def _plain(kind: type, name: str, value: Any) -> Any:
     """Returns a text, a flag or a whole number. Raises ValueError for another type."""
     wanted = {each.name: each.type for each in fields(kind)}[name]
-    if wanted == "str" and isinstance(value, str):
+    if "str" in str(wanted) and isinstance(value, str):
         return value
     if wanted == "bool" and isinstance(value, bool):
         return value

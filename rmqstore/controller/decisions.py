@@ -10,16 +10,21 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from rmqstore.controller.commands import Command
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader
-from rmqstore.controller.state import Group, Result, Verdict
+from rmqstore.controller.state import Result, Verdict
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 
-__all__ = ["Decisions", "Host", "not_leader"]
+__all__ = ["Decisions", "Host", "NotWritten", "not_leader"]
 
 _DESIGNATE_WAIT_MS = 2500
 """Java's administration tool waits 3 s for an answer."""
 _POLL_MS = 20
+
+
+class NotWritten(RequestRefused):
+    """A command certainly was not written, and never will be."""
 
 
 class Host(Protocol):
@@ -42,7 +47,8 @@ class Host(Protocol):
         """Wait for the end of the work with this handle."""
 
     async def commit(self, command: Command) -> Result:
-        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
+        """Commit *command*. Raises NotWritten if it never takes effect, RequestRefused if the
+        outcome is not certain."""
 
     async def serves(self, group: str, broker_id: int) -> bool:
         """Query a broker whether it is the master of *group*; return False without an answer."""
@@ -66,7 +72,7 @@ class Host(Protocol):
 
 def not_leader() -> RequestRefused:
     """Return the refusal of a node that does not lead."""
-    return RequestRefused("this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER)
+    return NotWritten("this controller does not lead", code=ResponseCode.CONTROLLER_NOT_LEADER)
 
 
 class Decisions:
@@ -161,13 +167,20 @@ class Decisions:
         """Writes an election; returns the group afterwards, None if it had no effect."""
         command = election.command
         assert command is not None, "the caller checked it"
-        result: Result | None = None
         self._host.holds(election)
-        leader.begin(command)
+        leader.begin(election)
+        failure, is_unknown = "the controller ended", True
+        result: Result | None = None
         try:
             result = await self._host.commit(command)
+        except RequestRefused as error:
+            failure, is_unknown = str(error), not isinstance(error, NotWritten)
+            raise
         finally:
-            leader.end(command, result)
+            if result is None:
+                leader.fail(election, failure, is_unknown=is_unknown)
+            else:
+                leader.end(election, result)
         if result.group is None or not result.is_applied:
             return None
         self._host.held(election, result.group)

@@ -7,11 +7,15 @@ ordered by epoch, then offset, then priority.
 The replicas that must have reported depend on the number of copies that puts of the last epoch
 waited for:
 
-    all members (allAckInSyncStateSet)    any member may become master
+    all members (allAckInSyncStateSet)    one member; any may become master
     a number of copies (inSyncReplicas)   all voters except `inSyncReplicas - 1`, among them a
                                           member; voters are the members and the replicas that
                                           left the set and may hold messages that a member lacks
     unknown, the master was a Java broker any member, as in RocketMQ
+
+A replica whose log may have lost its end (`rmqstore.controller.doubt`) may become master, but is
+not counted among them. If all voters have reported and too few are counted, no further report can
+show more: the best log of all replicas is chosen, and the choice names the risk.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from rmqstore.arguments import INT32_MAX
-from rmqstore.controller.state import Group
+from rmqstore.controller.group import Electorate, Group
 from rmqstore.replication.group.log_rank import LogRank, reports_needed
 
 __all__ = ["EPOCH_JUMP_MAX", "Candidate", "Choice", "choose", "epoch_above"]
@@ -41,6 +45,12 @@ class Candidate:
     is_learner: bool = False
     is_fresh: bool = True
     """Whether its report was sent after the former master was fenced."""
+    doubt: str = ""
+    """Why its log may lack messages that it acknowledged; empty for a whole log."""
+    partial_from: int = -1
+    """Where its log begins, if earlier messages are on other replicas only; else -1."""
+    trouble: str = ""
+    """Why it cannot take the role of master; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +74,24 @@ def choose(
     group: Group,
     living: Collection[Candidate],
     *,
+    electorate: Electorate | None = None,
     designated: int | None = None,
     allows_unclean: bool = False,
     is_hasty: bool = False,
 ) -> Choice:
     """Return the next master of *group*.
 
-    *designated* is the replica that an operator named. With *allows_unclean*
-    (enableElectUncleanMaster) a replica outside the set is chosen if no safe choice exists.
-    *is_hasty*: do not wait for further reports of living replicas once enough have arrived.
+    *electorate* is that of the last epoch that began, by default of the present epoch. *designated*
+    is the replica that an operator named. With *allows_unclean* (enableElectUncleanMaster) a
+    replica outside the set is chosen if no safe choice exists. *is_hasty*: do not wait for further
+    reports of living replicas once enough have arrived.
     """
     able = {each.broker_id: each for each in living if not each.is_learner}
     able = {number: each for number, each in able.items() if number in group.brokers}
+    ballot = _Ballot(group, electorate or group.electorate, able)
     if designated is not None:
-        return _designated(group, able, designated, allows_unclean, is_hasty)
-
-    fresh = {number: each for number, each in able.items() if each.is_fresh}
-    stale = _electorate(group) & (able.keys() - fresh.keys())
-    fit = _fit(group, fresh)
-    if fit and (is_hasty or not stale):
-        return Choice(_best(group, fit), asked=frozenset(fit))
-    if stale:
-        return _pending(stale)
-    waits_for = _waits_for(group, fresh)
-    reason = _shortage(group, waits_for)
-    if allows_unclean and able:
-        return Choice(_best(group, able), risk=f"an unclean election: {reason}")
-    return Choice(None, waits_for, reason=reason)
+        return _designated(ballot, designated, allows_unclean, is_hasty)
+    return _elected(ballot, allows_unclean, is_hasty)
 
 
 def epoch_above(group: Group, living: Collection[Candidate]) -> int | None:
@@ -106,20 +107,89 @@ def epoch_above(group: Group, living: Collection[Candidate]) -> int | None:
     return epoch if epoch <= INT32_MAX else None
 
 
-def _fit(group: Group, fresh: Mapping[int, Candidate]) -> Mapping[int, Candidate]:
-    """Returns the replicas of which the best may become master; empty if too few reported."""
-    counted = {number: each for number, each in fresh.items() if number in _electorate(group)}
-    if group.terms is None or group.terms.all_ack or not counted:
-        return counted
-    needed = reports_needed(len(group.voters), copies=group.terms.in_sync)
-    has_member = not group.sync_state_set.isdisjoint(counted)
-    return counted if has_member and len(counted) >= needed else {}
+@dataclass(frozen=True, slots=True)
+class _Ballot:
+    """An election of *group*: the replicas that may hold messages, and those that are *able*."""
+
+    group: Group
+    electorate: Electorate
+    able: Mapping[int, Candidate]
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every member holds all acknowledged messages."""
+        terms = self.electorate.terms
+        return terms is None or terms.all_ack
+
+    @property
+    def voters(self) -> frozenset[int]:
+        """The replicas whose reports count."""
+        return self.electorate.members if self.is_any else self.electorate.voters
+
+    @property
+    def fresh(self) -> Mapping[int, Candidate]:
+        """The replicas that reported after the former master was fenced."""
+        return {number: each for number, each in self.able.items() if each.is_fresh}
+
+    @property
+    def stale(self) -> frozenset[int]:
+        """Living voters that have yet to report."""
+        return self.voters & (self.able.keys() - self.fresh.keys())
+
+    @property
+    def needed(self) -> int:
+        """How many voters with whole logs must have reported."""
+        terms = self.electorate.terms
+        if terms is None or terms.all_ack:
+            return 1
+        return reports_needed(len(self.voters), copies=terms.in_sync)
+
+    def suffices(self, numbers: Collection[int]) -> bool:
+        """Return whether the best log of *numbers* has all acknowledged messages."""
+        electorate, terms = self.electorate, self.electorate.terms
+        whole = {n for n in numbers if n in self.voters and not self.able[n].doubt}
+        members = whole & electorate.members
+        if terms is None or terms.all_ack:
+            return bool(members)
+        if electorate.is_settled and members:
+            # Whole logs of members have all that the departed replicas have.
+            needed = reports_needed(len(electorate.members), copies=terms.in_sync)
+            if len(members) >= needed:
+                return True
+        # With fewer members than copies nothing was acknowledged since, but messages may have been
+        # read: a member must have reported what is left of them.
+        return len(whole) >= self.needed and not electorate.members.isdisjoint(numbers)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all replicas that may hold acknowledged messages have reported."""
+        return bool(self.electorate.voters) and self.electorate.voters <= self.fresh.keys()
+
+    @property
+    def doubts(self) -> str:
+        """The replicas whose logs may have lost their end, as a text."""
+        found = [f"broker {n}: {each.doubt}" for n, each in sorted(self.able.items()) if each.doubt]
+        return "; ".join(found)
 
 
-def _electorate(group: Group) -> frozenset[int]:
-    """Returns the replicas whose reports count."""
-    is_any = group.terms is None or group.terms.all_ack
-    return group.sync_state_set if is_any else group.voters
+def _elected(ballot: _Ballot, allows_unclean: bool, is_hasty: bool) -> Choice:
+    counted = {n: each for n, each in ballot.fresh.items() if n in ballot.voters}
+    leading = {n: each for n, each in counted.items() if not each.trouble}
+    if ballot.suffices(leading) and (is_hasty or not ballot.stale):
+        return Choice(_best(ballot.group, leading), asked=frozenset(leading))
+    if ballot.stale:
+        return _pending(ballot.stale)
+    reason = _shortage(ballot)
+    if ballot.has_all and not ballot.suffices(counted):
+        # No report is missing that could show more.
+        every = {n: each for n, each in ballot.fresh.items() if not each.trouble}
+        if every:
+            best = _best(ballot.group, every, start_first=True)
+            return Choice(best, asked=frozenset(every), risk=_loss(ballot, every[best]))
+    if allows_unclean and ballot.able:
+        best = _best(ballot.group, ballot.able)
+        return Choice(best, risk=f"an unclean election: {reason}")
+    return Choice(None, ballot.voters - ballot.fresh.keys(), reason=reason)
 
 
 def _pending(stale: frozenset[int]) -> Choice:
@@ -127,79 +197,105 @@ def _pending(stale: frozenset[int]) -> Choice:
     return Choice(None, stale, is_pending=True, reason=text)
 
 
-def _best(group: Group, fit: Mapping[int, Candidate]) -> int:
-    """Returns the replica with the best log; of equal logs the former master, then the lowest
-    id."""
+def _best(group: Group, fit: Mapping[int, Candidate], *, start_first: bool = False) -> int:
+    """Returns the replica with the best log; of equal logs the former master, then the lowest id.
 
-    def order(each: Candidate) -> tuple[LogRank, int, bool, int]:
-        return each.rank, -each.priority, each.broker_id == group.master_id, -each.broker_id
+    *start_first*: a log with the first messages is better than one with the last.
+    """
+
+    def order(each: Candidate) -> tuple[bool, LogRank, bool, int, bool, int]:
+        has_start = each.partial_from < 0
+        is_master = each.broker_id == group.master_id
+        is_first = has_start or not start_first
+        return is_first, each.rank, has_start, -each.priority, is_master, -each.broker_id
 
     return max(fit.values(), key=order).broker_id
 
 
-def _waits_for(group: Group, fresh: Collection[int]) -> frozenset[int]:
-    return _electorate(group) - frozenset(fresh)
-
-
-def _shortage(group: Group, waits_for: Collection[int]) -> str:
-    terms = group.terms
-    if not group.voters:
+def _shortage(ballot: _Ballot) -> str:
+    terms, members = ballot.electorate.terms, sorted(ballot.electorate.members)
+    if not ballot.electorate.voters:
         return "no replica is known to hold the messages; designate one"
+    absent = sorted(ballot.voters - ballot.fresh.keys())
     if terms is None or terms.all_ack:
-        return f"no member of the sync-state set {sorted(group.sync_state_set)} is alive"
-    needed = reports_needed(len(group.voters), copies=terms.in_sync)
-    return (
-        f"puts waited for {terms.in_sync} copies, so {needed} of the replicas "
-        f"{sorted(group.voters)} must report, a member of {sorted(group.sync_state_set)} among "
-        f"them; no report of {sorted(waits_for)}"
-    )
+        parts = [f"no member of the sync-state set {members} is alive"]
+        if ballot.fresh.keys() & ballot.electorate.members:
+            parts = [f"no member of the sync-state set {members} has a whole log and can lead"]
+    else:
+        parts = [
+            f"puts waited for {terms.in_sync} copies, so {ballot.needed} of the replicas "
+            f"{sorted(ballot.voters)} must report, a member of {members} among them; no report of "
+            f"{absent or 'further replicas'}"
+        ]
+    troubles = [f"broker {n}: {each.trouble}" for n, each in sorted(ballot.able.items())]
+    troubles = [each for each in troubles if not each.endswith(": ")]
+    if ballot.doubts:
+        parts.append(f"not counted, because the log may have lost its end: {ballot.doubts}")
+    if troubles:
+        parts.append(f"cannot lead: {'; '.join(troubles)}")
+    return "; ".join(parts)
 
 
-def _designated(
-    group: Group,
-    able: Mapping[int, Candidate],
-    designated: int,
-    allows_unclean: bool,
-    is_hasty: bool,
-) -> Choice:
+def _loss(ballot: _Ballot, chosen: Candidate) -> str:
+    parts = [
+        f"acknowledged messages may be lost: broker {chosen.broker_id} has the best log, up to "
+        f"{chosen.rank.end_offset} of epoch {chosen.rank.last_epoch}"
+    ]
+    if ballot.doubts:
+        parts.append(f"logs that may have lost their end: {ballot.doubts}")
+    return "; ".join([*parts, *_missing_start(chosen)])
+
+
+def _missing_start(chosen: Candidate) -> list[str]:
+    if chosen.partial_from < 0:
+        return []
+    return [
+        f"the log of broker {chosen.broker_id} begins at {chosen.partial_from}: consumers do not "
+        "get earlier messages"
+    ]
+
+
+def _designated(ballot: _Ballot, designated: int, allows_unclean: bool, is_hasty: bool) -> Choice:
     """Returns the operator's choice, with the messages that it may lose."""
-    if designated not in able:
+    chosen = ballot.able.get(designated)
+    if chosen is None:
         return Choice(
             None, reason=f"broker {designated} is not alive, not registered, or a learner"
         )
-    fresh = {number: each for number, each in able.items() if each.is_fresh}
-    fit = _fit(group, fresh)
-    is_any = group.terms is None or group.terms.all_ack
-    if not group.was_elected or (is_any and designated in group.sync_state_set):
-        return Choice(designated)
-    if designated in fit and fit[designated].rank == max(each.rank for each in fit.values()):
-        return Choice(designated, asked=frozenset(fit))
-    if group.terms is None and group.sync_state_set and not allows_unclean:
+    group, electorate, fresh = ballot.group, ballot.electorate, ballot.fresh
+    counted = {n: each for n, each in fresh.items() if n in ballot.voters}
+    start = "; ".join(_missing_start(chosen))
+    is_whole = ballot.is_any and designated in electorate.members and not chosen.doubt
+    if not group.was_elected or is_whole:
+        return Choice(designated, risk=start)
+    has_enough = ballot.suffices(counted)
+    if has_enough and designated in counted:
+        if chosen.rank == max(each.rank for each in counted.values()):
+            return Choice(designated, asked=frozenset(counted), risk=start)
+    is_outside = designated not in electorate.members
+    if electorate.terms is None and electorate.members and is_outside and not allows_unclean:
         return Choice(
             None,
             reason=f"broker {designated} is not a member of the sync-state set "
-            f"{sorted(group.sync_state_set)}; set enableElectUncleanMaster to elect it anyway",
+            f"{sorted(electorate.members)}; set enableElectUncleanMaster to elect it anyway",
         )
-    stale = _electorate(group) & (able.keys() - fresh.keys())
-    if stale and not is_hasty:
-        return _pending(stale)
-    return Choice(designated, risk=_risk(group, fresh, able[designated], has_quorum=bool(fit)))
+    if ballot.stale and not is_hasty:
+        return _pending(ballot.stale)
+    return Choice(designated, risk=_risk(ballot, chosen, has_enough=has_enough))
 
 
-def _risk(
-    group: Group, fresh: Mapping[int, Candidate], designated: Candidate, *, has_quorum: bool
-) -> str:
+def _risk(ballot: _Ballot, chosen: Candidate, *, has_enough: bool) -> str:
     better = [
         f"broker {each.broker_id} up to {each.rank.end_offset} of epoch {each.rank.last_epoch}"
-        for number, each in sorted(fresh.items())
-        if number in group.voters and each.rank > designated.rank
+        for number, each in sorted(ballot.fresh.items())
+        if number in ballot.electorate.voters and each.rank > chosen.rank
     ]
     parts = [
-        f"acknowledged messages may be lost: broker {designated.broker_id} has the log up to "
-        f"{designated.rank.end_offset} of epoch {designated.rank.last_epoch}"
+        f"acknowledged messages may be lost: broker {chosen.broker_id} has the log up to "
+        f"{chosen.rank.end_offset} of epoch {chosen.rank.last_epoch}"
     ]
     if better:
         parts.append(f"longer logs: {', '.join(better)}")
-    if not has_quorum:
-        parts.append(_shortage(group, _waits_for(group, fresh)))
-    return "; ".join(parts)
+    if not has_enough:
+        parts.append(_shortage(ballot))
+    return "; ".join([*parts, *_missing_start(chosen)])

@@ -18,16 +18,24 @@ from rmqstore.controller.commands import (
     AssignBrokerId,
     Command,
     ElectMaster,
+    RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
     SetAddress,
     SettleDeparted,
 )
+from rmqstore.controller.doubt import NO_LOG, doubt_of, incarnation_of, is_successor
 from rmqstore.controller.elect import Candidate, Choice, choose, epoch_above
-from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Leases, Liveness
+from rmqstore.controller.group import Electorate, Group
+from rmqstore.controller.liveness import (
+    HEARTBEAT_TIMEOUT_MS,
+    Heartbeat,
+    Leases,
+    Liveness,
+    Report,
+)
 from rmqstore.controller.state import (
     ControllerState,
-    Group,
     Result,
     Verdict,
     alteration_fault,
@@ -103,7 +111,10 @@ class Leader:
         self.allows_unclean = allows_unclean
         self._patience_ms = patience_ms
         """Duration after the fence for which an election waits for more reports than it needs."""
-        self._electing: set[str] = set()
+        self._electing: dict[str, Election] = {}
+        """Groups with an election that is being written, or whose outcome is not known."""
+        self._unsettled: set[str] = set()
+        """Groups with an election whose outcome is not known."""
         self._withheld: dict[str, int] = {}
         """Groups whose master gets no lease, and the end of that time, after an operator requested
         an election."""
@@ -112,6 +123,8 @@ class Leader:
         self._answers: dict[str, _Answer] = {}
         self.waiting: dict[str, Waiting] = {}
         """Groups without a master that cannot be elected yet, by name."""
+        self._risks: dict[str, tuple[int, str]] = {}
+        """Groups whose last election may have lost messages: the epoch, and the risk."""
 
     # Registration.
 
@@ -186,11 +199,69 @@ class Leader:
             terms=beat.terms if beat is not None else None,
         )
 
-        def is_alive(broker_id: int) -> bool:
-            # The request shows that its sender is alive.
-            return broker_id == master_id or self._liveness.is_alive(group, broker_id, now_ms)
+        def unfit(broker_id: int) -> str:
+            return self._unfit(found, broker_id, beat, now_ms)
 
-        return alteration_fault(found, command, is_alive=is_alive) or command
+        return alteration_fault(found, command, unfit=unfit) or command
+
+    def _unfit(self, group: Group, joining: int, master: Heartbeat | None, now_ms: int) -> str:
+        """Returns why a broker cannot join the set yet; empty if it can."""
+        report = self._liveness.report(group.name, joining)
+        if report is None or not self._liveness.is_alive(group.name, joining, now_ms):
+            return "is not alive"
+        if master is None or master.life is None or report.beat.boot is None:
+            return ""
+        beat, known = report.beat, group.brokers[joining].incarnation
+        if beat.is_partial and beat.start_offset > master.start_offset:
+            return (
+                f"has no messages before {beat.start_offset}; the master has them from "
+                f"{master.start_offset} on"
+            )
+        if known is None and beat.synced_epoch < group.master_epoch:
+            return "has not reported yet that it caught up with the master"
+        doubt = self._doubt(group, report)
+        return f"has not caught up with the master yet: {doubt}" if doubt else ""
+
+    def is_joining_soon(self, group: str, members: frozenset[int], now_ms: int) -> bool:
+        """Return whether the next heartbeats of living replicas may make *members* acceptable."""
+        found = self._state.group(group)
+        if found is None:
+            return False
+        return all(
+            self._liveness.is_alive(group, each, now_ms) and not self._is_partial(found, each)
+            for each in members - found.sync_state_set
+        )
+
+    def _is_partial(self, group: Group, broker_id: int) -> bool:
+        report = self._liveness.report(group.name, broker_id)
+        return report is not None and report.beat.is_partial
+
+    def _doubt(self, group: Group, report: Report) -> str:
+        """Returns why the log of a replica may have lost its end; empty if it has not."""
+        beat, confirmed = report.beat, NO_LOG
+        if self._electorate(group).terms is None:
+            return ""
+        if beat.broker_id in group.sync_state_set - {group.master_id}:
+            confirmed = self._confirmed(group)
+        return doubt_of(
+            beat,
+            group.brokers[beat.broker_id].incarnation,
+            master_epoch=group.master_epoch,
+            peak=report.peak,
+            confirmed=confirmed,
+        )
+
+    def _confirmed(self, group: Group) -> LogRank:
+        """Returns what every member of the set held when the master last reported."""
+        if group.master_id is None:
+            return NO_LOG
+        report = self._liveness.report(group.name, group.master_id)
+        if report is None or report.beat.confirm_offset < 0:
+            return NO_LOG
+        beat = report.beat
+        if (beat.role_epoch, beat.set_epoch) != (group.master_epoch, group.set_epoch):
+            return NO_LOG
+        return LogRank(beat.rank.last_epoch, beat.confirm_offset)
 
     # Elections.
 
@@ -219,6 +290,9 @@ class Leader:
             text = f"broker {broker_id} is not registered in {group}"
             return Election(None, Verdict.UNKNOWN_BROKER, text)
 
+        if group in self._electing:
+            text = f"an election of {group} is being written"
+            return Election(None, Verdict.STALE, text, retry_at_ms=now_ms)
         if not found.was_elected and broker_id is not None and not is_designated:
             return self._first_election(found, broker_id, now_ms)
         designated = broker_id if is_designated else None
@@ -267,11 +341,26 @@ class Leader:
         choice = choose(
             group,
             living,
+            electorate=self._electorate(group),
             designated=designated,
             allows_unclean=self.allows_unclean,
             is_hasty=now_ms - fence_ms > self._patience_ms,
         )
         return self._election(group, living, choice)
+
+    def _electorate(self, group: Group) -> Electorate:
+        """Returns the electorate of the last epoch that began."""
+        former = group.former
+        return group.electorate if former is None or self._may_begin(group) else former
+
+    def _may_begin(self, group: Group) -> bool:
+        """Returns whether the master elected last may confirm or acknowledge messages in its epoch
+        before the controller knows that it has begun."""
+        if group.awaits_lease or group.master_id is None:
+            return False
+        report = self._liveness.report(group.name, group.master_id)
+        is_same = report is not None and report.beat.life == group.master_life
+        return not (is_same and self._has_refused(group))
 
     def _election(self, group: Group, living: Collection[Candidate], choice: Choice) -> Election:
         """Returns the command for *choice*, or the reason why no command is possible."""
@@ -286,15 +375,23 @@ class Leader:
             )
             if choice.is_pending or group.master_id is None:
                 return Election(None, Verdict.STALE, choice.reason)
-        is_override = chosen is not None and chosen not in group.voters
+        electorate = self._electorate(group)
+        beats = {each.broker_id: self._liveness.report(name, each.broker_id) for each in living}
+        report = None if chosen is None else beats.get(chosen)
+        beat = None if report is None else report.beat
+        terms = None if beat is None else beat.terms
         command = ElectMaster(
             name,
             group.master_epoch,
             group.set_epoch,
             chosen,
             epoch,
-            is_override,
-            master_life=next((each.life for each in living if each.broker_id == chosen), None),
+            is_override=chosen is not None and chosen not in electorate.voters,
+            master_life=None if beat is None else beat.life,
+            master_boot=None if beat is None or beat.life is None else beat.boot,
+            acks_flushed=beat is not None and beat.acks_flushed,
+            awaits_lease=terms is not None and terms.lease_ms > 0,
+            voids_last=electorate is group.former,
         )
         return Election(command, Verdict.APPLIED, choice.reason, choice.risk, asked=choice.asked)
 
@@ -338,10 +435,22 @@ class Leader:
             self._answers[group] = _Answer((broker_id, found.master_epoch), serves, now_ms)
 
     def _has_refused(self, group: Group) -> bool:
-        """Returns whether the master has refused the role in its epoch."""
+        """Returns whether the master has refused the role in its epoch, or has lost it with its
+        process."""
         assert group.master_id is not None
         report = self._liveness.report(group.name, group.master_id)
-        return report is not None and report.beat.refused_epoch >= group.master_epoch
+        if report is None:
+            return False
+        return report.beat.refused_epoch >= group.master_epoch or self._is_stranger(group, report)
+
+    def _is_stranger(self, group: Group, report: Report) -> bool:
+        """Returns whether another process of the master's broker than the elected one reports, and
+        cannot continue in its epoch."""
+        beat, life = report.beat, group.master_life
+        if life is None or beat.boot is None or beat.life == life:
+            return False
+        is_less = beat.synced_epoch < group.master_epoch and beat.vouched < report.peak
+        return is_less or not is_successor(beat, life) or group.former is not None
 
     def _fence_ms(self, group: Group, now_ms: int) -> int:
         """Returns the time from which the former master acknowledges nothing."""
@@ -374,6 +483,10 @@ class Leader:
 
     def _candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
         """Returns the living brokers. Reports from *fence_ms* on are fresh; with None all are."""
+        reports = list(self._liveness.living(group.name, group.brokers, now_ms))
+        is_java = self._electorate(group).terms is None
+        starts = [each.beat.start_offset for each in reports if not each.beat.is_partial]
+        first = min(starts, default=-1)
         return [
             Candidate(
                 each.beat.broker_id,
@@ -382,24 +495,51 @@ class Leader:
                 each.beat.priority,
                 each.beat.is_learner,
                 fence_ms is None or each.as_of_ms >= fence_ms,
+                doubt="" if is_java else self._doubt(group, each),
+                partial_from=_partial_from(each.beat, first),
+                trouble=each.beat.trouble if each.beat.cannot_lead else "",
             )
-            for each in self._liveness.living(group.name, group.brokers, now_ms)
+            for each in reports
         ]
 
-    def begin(self, command: ElectMaster) -> None:
-        """Record that an election is being written: no lease for its group until `end`."""
-        self._electing.add(command.group)
+    def begin(self, election: Election) -> None:
+        """Record that an election is being written: no lease for its group until its outcome is
+        known."""
+        assert election.command is not None, "an election without a command is not written"
+        self._electing[election.command.group] = election
+        self._unsettled.discard(election.command.group)
 
-    def end(self, command: ElectMaster, result: Result | None) -> None:
-        """Record the outcome of an election. None is an unknown outcome, which stays unknown until
-        the end of this term."""
-        if result is None:
-            return
-        self._electing.discard(command.group)
+    def end(self, election: Election, result: Result) -> None:
+        """Record the outcome of an election."""
+        command = election.command
+        assert command is not None, "an election without a command is not written"
+        self._discard(command.group)
         if result.is_applied and command.master_id is not None:
-            self._withheld.pop(command.group, None)
-            self._settle_at.pop(command.group, None)
-            self.waiting.pop(command.group, None)
+            for each in (self._withheld, self._settle_at, self.waiting):
+                each.pop(command.group, None)
+            self._risks[command.group] = (command.new_epoch, election.risk)
+
+    def fail(self, election: Election, reason: str, *, is_unknown: bool) -> None:
+        """Record that an election was not written, or, with *is_unknown*, that it may take effect
+        later. Then `review` returns it again until its outcome is known."""
+        command = election.command
+        assert command is not None, "an election without a command is not written"
+        name = command.group
+        if is_unknown:
+            self._unsettled.add(name)
+        else:
+            self._discard(name)
+        self.waiting[name] = Waiting(frozenset(), f"the election cannot be written: {reason}")
+
+    def _discard(self, group: str) -> None:
+        self._electing.pop(group, None)
+        self._unsettled.discard(group)
+
+    def risk(self, group: str) -> str:
+        """Return the messages that the election of the present master may have lost."""
+        found = self._state.group(group)
+        epoch, text = self._risks.get(group, (-1, ""))
+        return text if found is not None and found.master_epoch == epoch else ""
 
     # Heartbeats and time.
 
@@ -418,13 +558,15 @@ class Leader:
             return 0
         beat = report.beat
         is_master = found.master_id == broker_id and beat.role_epoch == found.master_epoch
+        is_master = is_master and (beat.boot is None or found.master_life in (None, beat.life))
         has_terms = beat.terms is not None and found.terms.weaker(beat.terms) == found.terms
         is_held_back = group in self._electing or now_ms < self._withheld.get(group, now_ms)
         if not is_master or not has_terms or is_held_back or self._has_refused(found):
             return 0
         assert beat.terms is not None
         if beat.terms.lease_ms:
-            self._leases.grant(group, beat.terms.lease_ms, now_ms)
+            # A lease granted earlier in the epoch may be longer.
+            self._leases.grant(group, found.terms.lease_ms, now_ms)
         return beat.terms.lease_ms
 
     def review(self, group: str, now_ms: int) -> Command | Election | None:
@@ -433,8 +575,11 @@ class Leader:
         An `Election` without a command is returned too: it names what the group waits for.
         """
         found = self._state.group(group)
-        if found is None or group in self._electing:
+        if found is None:
             return None
+        written = self._electing.get(group)
+        if written is not None:
+            return self._written_again(found, written)
         if not found.was_elected:
             return None
         if found.master_id is None or not self._master_remains(found, None, now_ms):
@@ -448,9 +593,35 @@ class Leader:
             return Election(None, Verdict.UNCHANGED, text, retry_at_ms=retry_at_ms)
         report = self._liveness.report(group, found.master_id)
         assert report is not None, "the master is alive"
-        if report.beat.role_epoch != found.master_epoch:
-            return None
+        due = self._incarnation_due(found, now_ms)
+        if due is not None or report.beat.role_epoch != found.master_epoch:
+            return due
         return self._terms_due(found, report.beat) or self._settlement_due(found, report.beat)
+
+    def _written_again(self, group: Group, written: Election) -> Election | None:
+        """Returns an election whose outcome is not known, to be written again: once the repetition
+        has an outcome, the first attempt has taken effect or never will."""
+        assert written.command is not None, "an election without a command is not written"
+        if group.name not in self._unsettled:
+            return None
+        expected = (written.command.master_epoch, written.command.set_epoch)
+        if (group.master_epoch, group.set_epoch) != expected:
+            self._discard(group.name)
+            return None
+        return written
+
+    def _incarnation_due(self, group: Group, now_ms: int) -> Command | None:
+        """Returns the command that records a process that is in sync, or that continues as the
+        master."""
+        for each in self._liveness.living(group.name, group.brokers, now_ms):
+            beat, found = each.beat, incarnation_of(each.beat)
+            known = group.brokers[beat.broker_id].incarnation
+            if found is None or found == known:
+                continue
+            is_next = beat.broker_id == group.master_id and beat.life != group.master_life
+            if beat.synced_epoch >= group.master_epoch or is_next:
+                return RecordIncarnation(group.name, group.master_epoch, beat.broker_id, found)
+        return None
 
     def _has_voters_alive(self, group: Group, now_ms: int) -> bool:
         voters = group.brokers if self.allows_unclean else group.voters
@@ -468,6 +639,8 @@ class Leader:
         """Returns the command that removes the departed replicas, once the members hold the
         master's log up to its end at the time when the master took the set."""
         if not group.departed or beat.set_epoch != group.set_epoch:
+            return None
+        if group.is_settled and not group.has_copies:
             return None
         now = (group.master_epoch, group.set_epoch)
         known = self._settle_at.get(group.name)
@@ -511,6 +684,12 @@ class Leader:
 
     def _is_alive(self, group: Group, broker_id: int, now_ms: int) -> bool:
         return self._liveness.is_alive(group.name, broker_id, now_ms)
+
+
+def _partial_from(beat: Heartbeat, first: int) -> int:
+    """Returns where the log of *beat* begins, if others begin earlier, at *first*; else -1."""
+    is_later = beat.is_partial and (first < 0 or beat.start_offset > first)
+    return beat.start_offset if is_later else -1
 
 
 def _lease_ms(group: Group) -> int:

@@ -55,12 +55,39 @@ class Heartbeat:
     role_epoch: int = -1
     """The epoch in which the broker is master; -1 while it is not."""
     refused_epoch: int = -1
-    """An epoch in which the broker was elected but refuses the role, because it was restarted."""
+    """An epoch in which the broker was elected but will not be master: it was restarted, or it
+    failed to take the role."""
     set_epoch: int = -1
     """The version of the sync-state set that the master uses."""
     is_learner: bool = False
     terms: Terms | None = None
     """The number of copies that its puts wait for."""
+    former_lives: tuple[int, ...] = ()
+    """The last processes that used the directory of the broker before, the latest last."""
+    boot: str | None = None
+    """The boot of the broker's machine; None for a broker that does not report it."""
+    acks_flushed: bool = False
+    """Whether the broker acknowledges only messages on its disk."""
+    was_closed: bool = False
+    """Whether the process before this one closed the log, with all of it on the disk."""
+    synced_epoch: int = -1
+    """The epoch of the last master whose log this process held up to the end; -1 for none."""
+    start_offset: int = -1
+    """The first byte of the log."""
+    vouched_offset: int = -1
+    """End of the messages that the broker may have acknowledged."""
+    is_partial: bool = False
+    """Whether the log begins where the broker began to copy it, above the master's first byte."""
+    cannot_lead: bool = False
+    """Whether the broker was elected and failed to take the role a short time ago."""
+    trouble: str = ""
+    """Why the broker could not carry out its last order."""
+
+    @property
+    def vouched(self) -> LogRank:
+        """The messages that the broker may have acknowledged."""
+        end = self.rank.end_offset if self.vouched_offset < 0 else self.vouched_offset
+        return LogRank(self.rank.last_epoch, end)
 
 
 @dataclass(slots=True)
@@ -72,6 +99,8 @@ class Report:
     received_ms: int
     as_of_ms: int
     """The report was sent at this time or later; -1 if not known."""
+    peak: LogRank
+    """The most that the broker may have acknowledged since it was last in sync."""
     ended_ms: int | None = None
     """Time at which the broker was found dead; None while it is alive."""
     refused_ms: int = -1
@@ -118,7 +147,10 @@ class Liveness:
             as_of_ms = min(beat.seen_ms, now_ms)
         is_known_refusal = known is not None and known.beat.refused_epoch == beat.refused_epoch
         refused_ms = known.refused_ms if known is not None and is_known_refusal else now_ms
-        self._reports[key] = Report(beat, connection, now_ms, as_of_ms, refused_ms=refused_ms)
+        peak = beat.vouched
+        if known is not None and beat.synced_epoch < known.peak.last_epoch:
+            peak = max(peak, known.peak)
+        self._reports[key] = Report(beat, connection, now_ms, as_of_ms, peak, refused_ms=refused_ms)
         return True
 
     def later_life(self, beat: Heartbeat, now_ms: int) -> Heartbeat | None:

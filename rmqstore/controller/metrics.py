@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Waiting
 from rmqstore.controller.liveness import Liveness
-from rmqstore.controller.state import Group
 from rmqstore.net.metrics import Family, RequestMetrics, counter, gauge, histogram
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 

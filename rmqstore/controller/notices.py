@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable
 
-from rmqstore.controller.state import Group
+from rmqstore.controller.group import Group
 from rmqstore.errors import StoreError
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.tls import TlsClient

@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 from rmqstore.arguments import INT32_MAX
 from rmqstore.config import ControllerConfig, format_properties, parse_properties
 from rmqstore.controller.commands import Command, Terms
-from rmqstore.controller.leader import Election, Leader
+from rmqstore.controller.group import Group
+from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Liveness
-from rmqstore.controller.state import ControllerState, Group, Result, Verdict
+from rmqstore.controller.state import ControllerState, Result, Verdict
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.remoting.bodies.controller import (
     ReplicasInfo,
@@ -48,6 +49,12 @@ __all__ = ["Host", "Requests"]
 NAME_LENGTH_MAX = 255
 """Largest number of characters in the name of a cluster or a broker."""
 _TIMEOUT_MS_MAX = 3_600_000
+_BOOT_LENGTH_MAX = 64
+_TROUBLE_LENGTH_MAX = 500
+_LIVES_MAX = 32
+_JOIN_WAIT_MS = 400
+"""How long a proposal waits for the heartbeat in which a joining replica reports to be in sync."""
+_JOIN_POLL_MS = 10
 _START_FIELDS = frozenset(
     name
     for name, about in ControllerConfig.options().items()
@@ -102,6 +109,9 @@ class Host(Protocol):
 
     def now_ms(self) -> int:
         """Return the time of the monotonic clock."""
+
+    async def sleep(self, ms: int) -> None:
+        """Wait."""
 
     def metadata(self) -> Mapping[str, str]:
         """Return the extFields of an answer to GET_METADATA_INFO."""
@@ -270,15 +280,7 @@ class Requests:
     async def _alter_set(self, connection: Any, request: Frame) -> Frame:
         header = AlterSyncStateSetRequestHeader.from_fields(request.ext_fields)
         proposed = _read(lambda: SyncStateSetBody.decode(request.body))
-        decided = self._leader.alter_set(
-            header.broker_name,
-            master_id=header.master_broker_id,
-            master_epoch=header.master_epoch,
-            set_epoch=proposed.epoch,
-            members=proposed.members,
-            now_ms=self._host.now_ms(),
-        )
-        result = await self._carry_out(decided)
+        result = await self._carry_out(await self._altered(header, proposed))
         group = result.group
         if result.is_applied and group is not None:
             answer = AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=group.set_epoch)
@@ -294,6 +296,29 @@ class Requests:
             fields=AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=0).to_fields(),
             body=_set_of(group) if is_ours and group is not None else b"",
         )
+
+    async def _altered(
+        self, header: AlterSyncStateSetRequestHeader, proposed: SyncStateSetBody
+    ) -> Command | Result:
+        """Returns the decision on a proposed set. The heartbeat in which a joining replica reports
+        to be in sync may arrive just after the proposal."""
+        host, group = self._host, header.broker_name
+        end_ms = host.now_ms() + _JOIN_WAIT_MS
+        while True:
+            leader, now_ms = self._leader, host.now_ms()
+            decided = leader.alter_set(
+                group,
+                master_id=header.master_broker_id,
+                master_epoch=header.master_epoch,
+                set_epoch=proposed.epoch,
+                members=proposed.members,
+                now_ms=now_ms,
+            )
+            is_early = isinstance(decided, Result) and decided.verdict is Verdict.NOT_ALIVE
+            is_early = is_early and leader.is_joining_soon(group, proposed.members, now_ms)
+            if not is_early or now_ms >= end_ms:
+                return decided
+            await host.sleep(_JOIN_POLL_MS)
 
     async def _replica_info(self, connection: Any, request: Frame) -> Frame:
         header = GetReplicaInfoRequestHeader.from_fields(request.ext_fields)
@@ -341,7 +366,7 @@ class Requests:
             in_sync=tuple(each for each in replicas if each.broker_id in members),
             not_in_sync=tuple(each for each in replicas if each.broker_id not in members),
             waits_for=frozenset() if waiting is None else waiting.waits_for,
-            wait_reason="" if waiting is None else waiting.reason,
+            wait_reason=_wait_reason(leader, group, waiting),
         )
 
     async def _clean(self, connection: Any, request: Frame) -> Frame:
@@ -424,6 +449,16 @@ class Requests:
             set_epoch=header.sync_state_set_epoch,
             is_learner=header.is_learner,
             terms=terms,
+            former_lives=_lives_of(header.former_lives),
+            boot=None if header.boot is None else header.boot[:_BOOT_LENGTH_MAX],
+            acks_flushed=header.acks_flushed,
+            was_closed=header.was_closed,
+            synced_epoch=header.synced_epoch,
+            start_offset=header.start_offset,
+            vouched_offset=header.vouched_offset,
+            is_partial=header.is_partial,
+            cannot_lead=header.cannot_lead,
+            trouble=(header.trouble or "")[:_TROUBLE_LENGTH_MAX],
         )
 
     async def _answer_heartbeat(self, beat: Heartbeat, request: Frame) -> Frame:
@@ -502,6 +537,22 @@ def _master_of(group: Group) -> MasterHeader:
         master_life=group.master_life,
         sync_state_set_epoch=group.set_epoch,
     )
+
+
+def _wait_reason(leader: Leader | None, group: Group, waiting: Waiting | None) -> str:
+    """Returns why *group* has no master, or what its last election may have lost."""
+    if waiting is not None:
+        return waiting.reason
+    return "" if leader is None else leader.risk(group.name)
+
+
+def _lives_of(text: str | None) -> tuple[int, ...]:
+    """Returns the processes of "1;3"; a text of another form names none."""
+    try:
+        lives = tuple(int(each) for each in (text or "").split(";") if each)
+    except ValueError:
+        return ()
+    return lives[-_LIVES_MAX:]
 
 
 def _given(value: int | None, default: int) -> int:

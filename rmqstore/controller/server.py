@@ -20,25 +20,19 @@ from typing import Any, Self
 
 from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, decode_command, encode_command
-from rmqstore.controller.decisions import Decisions, not_leader
+from rmqstore.controller.decisions import Decisions, NotWritten, not_leader
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
 from rmqstore.controller.engines.etcd import EtcdEngine
 from rmqstore.controller.engines.own_file import OwnFileEngine
 from rmqstore.controller.engines.raft import RaftEngine
+from rmqstore.controller.group import Group
 from rmqstore.controller.inquiry import Standing, standing_of
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
 from rmqstore.controller.notices import Notices
 from rmqstore.controller.requests import Requests
-from rmqstore.controller.state import (
-    ControllerState,
-    Group,
-    Result,
-    Verdict,
-    decode_result,
-    encode_result,
-)
+from rmqstore.controller.state import ControllerState, Result, Verdict, decode_result, encode_result
 from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
@@ -294,7 +288,8 @@ class Controller:
         return await engine.read_barrier(timeout=_COMMIT_TIMEOUT_S) is not None
 
     async def commit(self, command: Command) -> Result:
-        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
+        """Commit *command*. Raises NotWritten if it never takes effect, RequestRefused if the
+        outcome is not certain."""
         engine = self._engine
         assert engine is not None, "the controller is started"
         began = time.perf_counter()
@@ -306,7 +301,7 @@ class Controller:
             if outcome is not Outcome.NOT_LEADER:
                 status = "timeout" if applied is None else "success"
         except DiskError as error:
-            raise RequestRefused(str(error), code=ResponseCode.SYSTEM_ERROR) from error
+            raise NotWritten(str(error), code=ResponseCode.SYSTEM_ERROR) from error
         finally:
             self._metrics.committed(status, time.perf_counter() - began)
         if outcome is Outcome.NOT_LEADER:

@@ -11,13 +11,15 @@ docs/defects.md gives the reason for each difference from RocketMQ's ReplicasInf
 - An election without a candidate raises the epoch once.
 - The removal of brokers never leaves a partial group.
 - Replicas that left the set are kept until the members hold all messages of these replicas.
+- The replicas of the previous epoch are kept until the elected master has begun its epoch, so that
+  another can be elected in place of a master that never begins.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -27,21 +29,26 @@ from rmqstore.controller.commands import (
     AssignBrokerId,
     Command,
     ElectMaster,
+    Incarnation,
+    RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
     SetAddress,
     SettleDeparted,
     Terms,
-    decode_terms,
-    encode_terms,
+)
+from rmqstore.controller.group import (
+    BrokerRecord,
+    Electorate,
+    Group,
+    decode_group,
+    encode_group,
 )
 from rmqstore.errors import CorruptionError
 
 __all__ = [
     "BROKER_ID_JUMP_MAX",
-    "BrokerRecord",
     "ControllerState",
-    "Group",
     "Result",
     "Verdict",
     "alteration_fault",
@@ -73,55 +80,6 @@ class Verdict(StrEnum):
     MASTER_NOT_IN_SET = "master not in set"
     STALE = "stale"
     """The state has changed since the command was proposed."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerRecord:
-    """A broker of a group."""
-
-    address: str
-    check_code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The replicas of one log: the brokers of one name."""
-
-    cluster: str
-    name: str
-    brokers: Mapping[int, BrokerRecord] = field(default_factory=lambda: MappingProxyType({}))
-    """Brokers by id; empty for a removed group, which keeps its counters."""
-    next_broker_id: int = 1
-    master_id: int | None = None
-    master_life: int | None = None
-    """The process of the master whose log was compared in the election; another process of the same
-    broker may have lost the end of that log. None if it is not known."""
-    master_epoch: int = 0
-    founded_epoch: int = 0
-    """The master epoch when the group was founded. While it equals the master epoch, no master was
-    elected yet."""
-    sync_state_set: frozenset[int] = frozenset()
-    set_epoch: int = 0
-    departed: frozenset[int] = frozenset()
-    """Replicas that left the set and may hold acknowledged messages that a member lacks."""
-    terms: Terms | None = None
-    """The number of copies that puts of this epoch waited for; None if the master was not a broker
-    of this library."""
-
-    @property
-    def voters(self) -> frozenset[int]:
-        """The replicas that may hold acknowledged messages."""
-        return self.sync_state_set | self.departed
-
-    @property
-    def was_elected(self) -> bool:
-        """Whether the group has had a master, or an attempt to elect one."""
-        return self.master_epoch > self.founded_epoch
-
-    @property
-    def master_address(self) -> str | None:
-        """The address of the master."""
-        return None if self.master_id is None else self.brokers[self.master_id].address
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +136,8 @@ class ControllerState:
                 return self._elect(_given(known), command)
             case RecordTerms():
                 return self._record(_given(known), command)
+            case RecordIncarnation():
+                return self._record_incarnation(_given(known), command)
             case SettleDeparted():
                 return self._settle(_given(known), command)
             case RemoveBrokers():
@@ -186,6 +146,7 @@ class ControllerState:
     def _store(self, group: Group) -> Result:
         assert group.master_id is None or group.master_id in group.brokers
         assert group.voters <= group.brokers.keys()
+        assert group.former is None or group.former.voters <= group.brokers.keys()
         self._groups[group.name] = group
         return Result(Verdict.APPLIED, group=group if group.brokers else None)
 
@@ -226,7 +187,9 @@ class ControllerState:
                 sync_state_set=command.members,
                 set_epoch=group.set_epoch + 1,
                 departed=(group.departed | left) - command.members,
+                is_settled=False,
                 terms=_weakest(group.terms, command.terms),
+                former=None,
             )
         )
 
@@ -245,31 +208,36 @@ class ControllerState:
                 f"epoch {command.new_epoch} is not above the present epoch {group.master_epoch}",
                 group,
             )
+        last = group.electorate
+        if command.voids_last and group.former is not None:
+            last = group.former
         chosen = command.master_id
         if chosen is None:
             if group.master_id is None:
                 return Result(Verdict.UNCHANGED, group=group)
-            without = replace(group, master_id=None, master_life=None)
-            return self._store(replace(without, master_epoch=command.new_epoch))
+            return self._store(_without_master(group, command.new_epoch, last))
         if chosen not in group.brokers:
             return _unknown_broker(group, chosen)
-        if group.was_elected and chosen not in group.voters and not command.is_override:
+        if group.was_elected and chosen not in last.voters and not command.is_override:
             return Result(
                 Verdict.ID_INVALID,
                 f"broker {chosen} may lack acknowledged messages: it is not among "
-                f"{sorted(group.voters)}",
+                f"{sorted(last.voters)}",
                 group,
             )
         return self._store(
             replace(
-                group,
+                _with_incarnation(group, chosen, _elected(command)),
                 master_id=chosen,
                 master_life=command.master_life,
                 master_epoch=command.new_epoch,
                 sync_state_set=frozenset((chosen,)),
                 set_epoch=group.set_epoch + 1,
                 departed=frozenset(),
+                is_settled=False,
                 terms=None,
+                former=None if command.master_life is None or not last.voters else last,
+                awaits_lease=command.awaits_lease,
             )
         )
 
@@ -279,16 +247,31 @@ class ControllerState:
         terms = _weakest(group.terms, command.terms)
         if terms == group.terms:
             return Result(Verdict.UNCHANGED, group=group)
-        return self._store(replace(group, terms=terms))
+        return self._store(replace(group, terms=terms, former=None))
+
+    def _record_incarnation(self, group: Group, command: RecordIncarnation) -> Result:
+        if group.master_id is None or command.master_epoch != group.master_epoch:
+            return _fenced(group, command.master_epoch)
+        record = group.brokers.get(command.broker_id)
+        if record is None:
+            return _unknown_broker(group, command.broker_id)
+        if record.incarnation == command.incarnation:
+            return Result(Verdict.UNCHANGED, group=group)
+        changed = _with_incarnation(group, command.broker_id, command.incarnation)
+        if command.broker_id == group.master_id:
+            changed = replace(changed, master_life=command.incarnation.life)
+        return self._store(changed)
 
     def _settle(self, group: Group, command: SettleDeparted) -> Result:
         if group.master_id is None or command.master_epoch != group.master_epoch:
             return _fenced(group, command.master_epoch)
         if command.set_epoch != group.set_epoch:
             return _fenced_set(group, command.set_epoch)
-        if not group.departed:
+        if not group.departed or (group.is_settled and not group.has_copies):
             return Result(Verdict.UNCHANGED, group=group)
-        return self._store(replace(group, departed=frozenset()))
+        if not group.has_copies:
+            return self._store(replace(group, is_settled=True))
+        return self._store(replace(group, departed=frozenset(), is_settled=False))
 
     def _remove(self, group: Group, command: RemoveBrokers) -> Result:
         ids = command.broker_ids
@@ -307,6 +290,7 @@ class ControllerState:
             set_epoch=group.set_epoch + (members != group.sync_state_set),
             departed=group.departed & kept.keys(),
             terms=group.terms if kept else None,
+            former=_without(group.former, kept.keys()) if kept else None,
         )
         return self._store(removed)
 
@@ -314,7 +298,7 @@ class ControllerState:
         """Return the whole state; equal states have equal bytes."""
         written = {
             "version": _SNAPSHOT_VERSION,
-            "groups": [_encode_group(self._groups[name]) for name in sorted(self._groups)],
+            "groups": [encode_group(self._groups[name]) for name in sorted(self._groups)],
         }
         return _json(written)
 
@@ -324,7 +308,7 @@ class ControllerState:
             written = json.loads(data)
             if written["version"] != _SNAPSHOT_VERSION:
                 raise ValueError(f"its version is {written['version']!r}")
-            groups = [_decode_group(each) for each in written["groups"]]
+            groups = [decode_group(each) for each in written["groups"]]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CorruptionError(
                 f"a snapshot of the controller cannot be read ({error}); start the release that "
@@ -372,10 +356,11 @@ def assignment_fault(past: Group | None, command: AssignBrokerId) -> Result | No
 
 
 def alteration_fault(
-    group: Group, command: AlterSet, *, is_alive: Callable[[int], bool] | None = None
+    group: Group, command: AlterSet, *, unfit: Callable[[int], str] | None = None
 ) -> Result | None:
     """Return why a proposed set is refused, with RocketMQ's order of checks; None if it is
-    accepted. *is_alive* comes from the leader, because liveness is not part of the state."""
+    accepted. *unfit* returns why a joining broker is no member yet, or an empty text. It comes from
+    the leader, because reports are not part of the state."""
     members = command.members
     if members == group.sync_state_set and not command.accepts_same:
         text = f"the sync-state set of {group.name} is {sorted(members)} already"
@@ -395,8 +380,9 @@ def alteration_fault(
     for each in sorted(members):
         if each not in group.brokers:
             return _unknown_broker(group, each)
-        if is_alive is not None and not is_alive(each):
-            return Result(Verdict.NOT_ALIVE, f"broker {each} of {group.name} is not alive", group)
+        reason = unfit(each) if unfit is not None and each not in group.sync_state_set else ""
+        if reason:
+            return Result(Verdict.NOT_ALIVE, f"broker {each} of {group.name} {reason}", group)
     if command.master_id not in members:
         text = f"the set {sorted(members)} lacks the master, {command.master_id}"
         return Result(Verdict.MASTER_NOT_IN_SET, text, group)
@@ -428,6 +414,41 @@ def _weakest(known: Terms | None, other: Terms | None) -> Terms | None:
     return known.weaker(other)
 
 
+def _without_master(group: Group, epoch: int, last: Electorate) -> Group:
+    """Returns *group* in *epoch*, which has no master and the electorate *last*."""
+    return replace(
+        group,
+        master_id=None,
+        master_life=None,
+        master_epoch=epoch,
+        sync_state_set=last.members,
+        set_epoch=group.set_epoch + (last.members != group.sync_state_set),
+        departed=last.departed,
+        is_settled=last.is_settled,
+        terms=last.terms,
+        former=None,
+    )
+
+
+def _elected(command: ElectMaster) -> Incarnation | None:
+    if command.master_life is None or command.master_boot is None:
+        return None
+    return Incarnation(command.master_life, command.master_boot, command.acks_flushed)
+
+
+def _with_incarnation(group: Group, broker_id: int, incarnation: Incarnation | None) -> Group:
+    record = replace(group.brokers[broker_id], incarnation=incarnation)
+    return replace(group, brokers=_with(group.brokers, broker_id, record))
+
+
+def _without(electorate: Electorate | None, kept: Set[int]) -> Electorate | None:
+    """Returns *electorate* with the brokers of *kept* only; None if no broker remains."""
+    if electorate is None:
+        return None
+    members, departed = electorate.members & kept, electorate.departed & kept
+    return replace(electorate, members=members, departed=departed) if members | departed else None
+
+
 def _with(
     brokers: Mapping[int, BrokerRecord], broker_id: int, record: BrokerRecord
 ) -> Mapping[int, BrokerRecord]:
@@ -441,62 +462,16 @@ def _given(group: Group | None) -> Group:
 
 def encode_result(result: Result) -> bytes:
     """Return the bytes of *result*, which the proposer of a command gets."""
-    group = None if result.group is None else _encode_group(result.group)
+    group = None if result.group is None else encode_group(result.group)
     return _json({"verdict": result.verdict.value, "remark": result.remark, "group": group})
 
 
 def decode_result(data: bytes) -> Result:
     """Return the result that `encode_result` wrote."""
     written = json.loads(data)
-    group = None if written["group"] is None else _decode_group(written["group"])
+    group = None if written["group"] is None else decode_group(written["group"])
     return Result(Verdict(written["verdict"]), written["remark"], group)
 
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _encode_group(group: Group) -> dict[str, Any]:
-    return {
-        "cluster": group.cluster,
-        "name": group.name,
-        "brokers": [
-            {"id": number, "address": record.address, "check_code": record.check_code}
-            for number, record in sorted(group.brokers.items())
-        ],
-        "next_broker_id": group.next_broker_id,
-        "master_id": group.master_id,
-        "master_life": group.master_life,
-        "master_epoch": group.master_epoch,
-        "founded_epoch": group.founded_epoch,
-        "sync_state_set": sorted(group.sync_state_set),
-        "set_epoch": group.set_epoch,
-        "departed": sorted(group.departed),
-        "terms": encode_terms(group.terms),
-    }
-
-
-def _decode_group(written: Any) -> Group:
-    group = Group(
-        cluster=written["cluster"],
-        name=written["name"],
-        brokers=MappingProxyType(
-            {
-                each["id"]: BrokerRecord(each["address"], each["check_code"])
-                for each in written["brokers"]
-            }
-        ),
-        next_broker_id=written["next_broker_id"],
-        master_id=written["master_id"],
-        master_life=written.get("master_life"),
-        master_epoch=written["master_epoch"],
-        founded_epoch=written["founded_epoch"],
-        sync_state_set=frozenset(written["sync_state_set"]),
-        set_epoch=written["set_epoch"],
-        departed=frozenset(written["departed"]),
-        terms=decode_terms(written["terms"]),
-    )
-    known = group.voters | ({group.master_id} if group.master_id is not None else set())
-    if not known <= group.brokers.keys():
-        raise ValueError(f"group {group.name} names brokers that it does not have")
-    return group

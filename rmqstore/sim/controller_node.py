@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from rmqstore.config import ControllerConfig
-from rmqstore.controller.commands import Command, ElectMaster, decode_command, encode_command
+from rmqstore.controller.commands import Command, decode_command, encode_command
 from rmqstore.controller.decisions import Decisions, not_leader
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader
 from rmqstore.controller.liveness import Liveness
 from rmqstore.controller.requests import Requests
-from rmqstore.controller.state import ControllerState, Group, Result
+from rmqstore.controller.state import ControllerState, Result
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -117,20 +118,28 @@ class Node:
             # Only a master of this library that sent no heartbeat yet; it does not serve alone.
             self.leader.answered(self.group, due.doubted, serves=False, now_ms=self.now_ms())
             due = self.due()
-        command = due.command if isinstance(due, Election) else due
-        if command is not None:
-            self.propose(command)
+        if isinstance(due, Election):
+            self.hold(due)
+        elif due is not None:
+            self.propose(due)
 
     def propose(self, command: Command) -> None:
         """Commit a command."""
-        leader = self.leader
+        self.send(command, lambda result: None)
+
+    def hold(self, election: Election) -> None:
+        """Commit an election, if it has a command."""
+        leader, command = self.leader, election.command
         assert leader is not None, "a node that leads proposes"
-        if isinstance(command, ElectMaster):
-            leader.begin(command)
+        if command is None:
+            return
+        leader.begin(election)
 
         def done(result: Result | None) -> None:
-            if isinstance(command, ElectMaster):
-                leader.end(command, result)
+            if result is None:
+                leader.fail(election, "it was refused", is_unknown=False)
+            else:
+                leader.end(election, result)
 
         self.send(command, done)
 

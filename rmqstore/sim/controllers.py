@@ -23,8 +23,9 @@ from rmqstore.controller.commands import (
     decode_command,
     encode_command,
 )
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election
-from rmqstore.controller.state import ControllerState, Group, Verdict
+from rmqstore.controller.state import ControllerState, Verdict
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rmqstore.controller.commands import Terms
+from rmqstore.controller.group import Group
 from rmqstore.controller.liveness import Heartbeat
-from rmqstore.controller.state import Group
 from rmqstore.replication.group.log_rank import LogRank
 from rmqstore.sim.clock import MachineClock
 from rmqstore.sim.controller_node import Node

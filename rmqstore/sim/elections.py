@@ -19,7 +19,8 @@ from rmqstore.controller.commands import (
     decode_command,
     encode_command,
 )
-from rmqstore.controller.state import ControllerState, Group, Result
+from rmqstore.controller.group import Group
+from rmqstore.controller.state import ControllerState, Result
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controller_node import Node
 from rmqstore.sim.decision_log import DecisionLog
@@ -267,8 +268,7 @@ class ElectionWorld:
                 continue
             now_ms = node.clock.monotonic_ms()
             election = node.leader.elect(GROUP, broker_id=replica.number, now_ms=now_ms)
-            if election.command is not None:
-                node.propose(election.command)
+            node.hold(election)
 
     # Faults.
 

@@ -14,6 +14,7 @@ from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.message import PutStatus
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
+from rmqstore.replication.group.group import Effect as GroupEffect
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import (
     MasterNode,
@@ -163,8 +164,7 @@ class Replica(Service):
         if isinstance(node, MasterNode) and orders.renews_lease(decision, role_epoch=self.epoch):
             lease = node.group.policy.lease
             was_held = lease.is_held(self.clock.monotonic_ms())
-            lease.renewed(asked_ms=decision.lease_asked_ms)
-            self._change_group(lambda group, now_ms: [])
+            self._change_group(_renewal(decision.lease_asked_ms))
             if not was_held:
                 self._witness.on_lease(self)
 
@@ -188,7 +188,7 @@ class Replica(Service):
             self._witness.on_obeyed(self, order.epoch)
 
         def failed() -> None:
-            orders.failed(order, self.clock.monotonic_ms())
+            orders.failed(order, self.clock.monotonic_ms(), "the disk refused a step")
             self._set_role(Role(broker_id=self.number))
 
         self._change(change, done, failed=failed)
@@ -206,8 +206,7 @@ class Replica(Service):
                 self._obey(view)
         node = process.node
         if isinstance(node, MasterNode) and view.asked_ms >= 0 and view.epoch == self.epoch:
-            node.group.policy.lease.renewed(asked_ms=view.asked_ms)
-            self._change_group(lambda group, now_ms: [])
+            self._change_group(_renewal(view.asked_ms))
 
     def _compare(self, ballot: int, ends_masters: bool) -> None:
         process = self._now
@@ -401,3 +400,11 @@ class Replica(Service):
             self._drop(number)
         process.is_connecting = False
         process.tick_us = None
+
+
+def _renewal(asked_ms: int) -> Callable[[MasterGroup, int], list[GroupEffect]]:
+    def renew(group: MasterGroup, now_ms: int) -> list[GroupEffect]:
+        group.renew_lease(asked_ms)
+        return []
+
+    return renew

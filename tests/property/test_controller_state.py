@@ -21,13 +21,8 @@ from rmqstore.controller.commands import (
     decode_command,
     encode_command,
 )
-from rmqstore.controller.state import (
-    ControllerState,
-    Group,
-    Verdict,
-    decode_result,
-    encode_result,
-)
+from rmqstore.controller.group import Group
+from rmqstore.controller.state import ControllerState, Verdict, decode_result, encode_result
 from tests.reference.controller_state import Model
 
 GROUPS = st.sampled_from(["a", "b"])

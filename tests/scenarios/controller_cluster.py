@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from rmqstore.controller.commands import Command, Terms
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader
 from rmqstore.controller.liveness import Heartbeat, Liveness
-from rmqstore.controller.state import ControllerState, Group, Result
+from rmqstore.controller.state import ControllerState, Result
 from rmqstore.replication.group.log_rank import LogRank
 
 QUORUM = Terms(in_sync=2, min_in_sync=1, all_ack=False, lease_ms=1000)
@@ -108,9 +109,9 @@ class Cluster:
 
     def settle(self, election: Election) -> Group:
         if election.command is not None:
-            self.leader.begin(election.command)
+            self.leader.begin(election)
             result = self.state.apply(election.command)
-            self.leader.end(election.command, result)
+            self.leader.end(election, result)
             assert result.is_applied, result
         return self.group
 

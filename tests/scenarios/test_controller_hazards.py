@@ -193,12 +193,63 @@ def test_defect_12_no_lease_is_granted_while_an_election_is_being_written(
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
     assert due.command is not None
-    cluster.leader.begin(due.command)
+    cluster.leader.begin(due)
     assert cluster.ours(1, 100, epoch=1, terms=ALL_ACK) == 0
 
-    # There is no lease after the election either while its outcome is unknown.
-    cluster.leader.end(due.command, None)
-    assert cluster.ours(1, 100, epoch=1, terms=ALL_ACK) == 0
+    # There is no lease after the attempt either while its outcome is unknown.
+    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+    assert cluster.leader.lease("g", 1, cluster.now_ms) == 0
+
+
+def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> None:
+    cluster.our_group(1, 2, terms=ALL_ACK)
+    cluster.now_ms += 1200
+    cluster.close(1)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    due = cluster.leader.review("g", cluster.now_ms)
+    assert isinstance(due, Election)
+
+    cluster.leader.begin(due)
+    assert cluster.leader.review("g", cluster.now_ms) is None, "it is being written"
+    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+    assert "no answer of the disk" in cluster.leader.waiting["g"].reason
+    asked = cluster.leader.elect("g", broker_id=2, is_designated=True, now_ms=cluster.now_ms)
+    assert asked.command is None, "no other election before the outcome is known"
+
+    again = cluster.leader.review("g", cluster.now_ms)
+    assert again == due
+    assert cluster.settle(again).master_id == 2
+    assert cluster.leader.review("g", cluster.now_ms) is None
+
+
+def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -> None:
+    cluster.our_group(1, 2, terms=ALL_ACK)
+    cluster.now_ms += 1200
+    cluster.close(1)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    due = cluster.leader.review("g", cluster.now_ms)
+    assert isinstance(due, Election)
+    assert due.command is not None
+    cluster.leader.begin(due)
+    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+
+    assert cluster.state.apply(due.command).is_applied
+    cluster.review()
+    assert cluster.ours(2, 100, epoch=2, terms=ALL_ACK) == ALL_ACK.lease_ms
+
+
+def test_election_that_was_refused_is_tried_again(cluster: Cluster) -> None:
+    cluster.our_group(1, 2, terms=ALL_ACK)
+    cluster.now_ms += 1200
+    cluster.close(1)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    due = cluster.leader.review("g", cluster.now_ms)
+    assert isinstance(due, Election)
+    cluster.leader.begin(due)
+    cluster.leader.fail(due, "No space left on device", is_unknown=False)
+    assert "No space left" in cluster.leader.waiting["g"].reason
+    cluster.review()
+    assert cluster.group.master_id == 2
 
 
 def test_defect_13_other_cluster_with_the_same_broker_name_is_refused(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rmqstore.broker.identity import (
     Apply,
     DropApplication,
     GroupName,
+    Life,
     RequestNextId,
     SaveApplication,
     SaveIdentity,
@@ -186,7 +188,7 @@ def test_an_identity_cut_at_each_byte_is_restored_or_refused(tmp_path: Path) -> 
     group = GroupName("DefaultCluster", "broker-a")
     files = IdentityFiles(tmp_path / "id", group)
     files.save_identity(123)
-    files.begin_life(123, former=0, wall_ms=5)
+    files.begin_life(123, former=Life(0, 0), wall_ms=5)
     whole = files.path.read_bytes()
     for size in range(len(whole)):
         files.path.write_bytes(whole[:size])
@@ -229,7 +231,7 @@ def test_an_application_cut_at_each_byte_is_none_or_another_one(tmp_path: Path) 
 
 def test_another_id_than_was_kept_is_refused(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path / "id", GROUP)
-    files.begin_life(12, former=0, wall_ms=5)
+    files.begin_life(12, former=Life(0, 0), wall_ms=5)
     files.path.write_text("c#b#13")
     with pytest.raises(CorruptionError, match="'c#b#12' was written"):
         files.read()
@@ -238,13 +240,13 @@ def test_another_id_than_was_kept_is_refused(tmp_path: Path) -> None:
 def test_the_life_cut_at_each_byte_leaves_the_identity(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path / "id", GROUP)
     files.save_identity(12)
-    files.begin_life(12, former=0, wall_ms=5)
+    files.begin_life(12, former=Life(0, 0), wall_ms=5)
     path = tmp_path / "id-life"
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         kept = files.read()
-        assert (kept.broker_id, kept.life) == (12, 0)
+        assert (kept.broker_id, kept.life) == (12, Life(0, 0))
 
 
 def test_each_life_is_above_the_former_one_whatever_the_clock_does(tmp_path: Path) -> None:
@@ -253,16 +255,34 @@ def test_each_life_is_above_the_former_one_whatever_the_clock_does(tmp_path: Pat
     lives = []
     for wall_ms in (1000, 10, 10, 5000, 4000):
         life = files.begin_life(1, former=files.read().life, wall_ms=wall_ms)
-        lives.append(life)
+        assert life.former == tuple(lives)
+        lives.append(life.number)
         assert files.read().life == life
     assert lives == [1000, 1001, 1002, 5000, 5001]
 
 
+def test_a_life_names_the_last_sixteen_before_it(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path / "id", GROUP)
+    files.save_identity(1)
+    for wall_ms in range(1, 41):
+        files.begin_life(1, former=files.read().life, wall_ms=wall_ms)
+    assert files.read().life == Life(1, 40, tuple(range(24, 40)))
+
+
+def test_a_life_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path / "id", GROUP)
+    files.save_identity(1)
+    text = "brokerClusterName=c\nbrokerName=b\nbrokerId=1\nlife=7\n"
+    (tmp_path / "id-life").write_text(f"{text}crc={zlib.crc32(text.encode())}\n")
+    assert files.read().life == Life(1, 7)
+    assert files.begin_life(1, former=files.read().life, wall_ms=5) == Life(1, 8, (7,))
+
+
 def test_a_missing_identity_means_another_id(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path / "id", GROUP)
-    files.begin_life(12, former=0, wall_ms=5)
+    files.begin_life(12, former=Life(0, 0), wall_ms=5)
     kept = files.read()
-    assert (kept.broker_id, kept.life) == (None, 5)
+    assert (kept.broker_id, kept.life) == (None, Life(12, 5))
 
 
 def test_a_file_of_another_kind_or_size_is_refused(tmp_path: Path) -> None:

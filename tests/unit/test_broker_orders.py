@@ -70,7 +70,7 @@ def test_an_order_that_failed_is_due_again_for_the_same_epoch_after_a_pause() ->
     pauses = []
     now_ms = 0
     for _ in range(10):
-        orders.failed(order, now_ms)
+        orders.failed(order, now_ms, "full")
         assert taken(orders, decision(3, 1)) is None, "the pause is kept though it is said again"
         assert orders.retry_at_ms is not None
         pauses.append(orders.retry_at_ms - now_ms)
@@ -85,11 +85,11 @@ def test_a_later_order_ends_the_pause_of_one_that_failed() -> None:
     orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
     assert order is not None
-    orders.failed(order, 0)
+    orders.failed(order, 0, "full")
     later = taken(orders, decision(4, 2))
     assert later is not None
     assert later.epoch == 4
-    orders.failed(order, 0)
+    orders.failed(order, 0, "full")
     assert orders.next(0) == later, "the failure of the former order does not delay it"
 
 
@@ -224,9 +224,54 @@ def test_an_election_of_an_earlier_process_is_refused_until_the_log_knows_its_ep
     assert order is not None
     assert order.epoch == 4
 
-    # The files of an epoch that was begun say whether its master may go on.
-    begun = taken(Orders(1, LIFE), decision(3, 1, master_life=LIFE - 1), known=3)
-    assert begun is not None
+
+def test_a_master_goes_on_in_its_epoch_once_the_controller_has_named_its_process() -> None:
+    orders = Orders(1, LIFE)
+    assert taken(orders, decision(3, 1, master_life=LIFE - 1), known=3) is None
+    assert orders.refused_epoch == -1, "the files of the epoch say whether its master may go on"
+    assert taken(orders, decision(3, 1, master_life=LIFE), known=3) is not None
+
+
+def test_an_elected_broker_that_cannot_lead_refuses_the_epoch_after_a_time() -> None:
+    orders = Orders(1, LIFE)
+    order = taken(orders, decision(3, 1))
+    assert order is not None
+    orders.failed(order, 0, "the disk is full")
+    assert orders.refused_epoch == -1
+    assert orders.trouble == "the disk is full"
+    orders.failed(order, 500, "the disk is full")
+    assert not orders.cannot_lead(500)
+    orders.failed(order, 1500, "the disk is full")
+    assert orders.refused_epoch == 3
+    assert orders.next(100_000) is None
+    assert orders.cannot_lead(1500)
+    assert not orders.cannot_lead(11_500), "the disk may have room again"
+
+    later = taken(orders, decision(5, 1), known=3)
+    assert later is not None
+    orders.done(later)
+    assert orders.trouble == ""
+
+
+def test_an_order_to_follow_is_repeated_whatever_fails() -> None:
+    orders = Orders(1, LIFE)
+    order = taken(orders, decision(3, 2))
+    assert order is not None
+    for now_ms in (0, 500, 5000, 50_000):
+        orders.failed(order, now_ms, "the disk is full")
+    assert orders.latest == order
+    assert orders.refused_epoch == -1
+    assert not orders.cannot_lead(50_000)
+
+
+def test_an_order_that_is_given_up_stays_so_when_its_work_ends() -> None:
+    orders = Orders(1, LIFE)
+    order = taken(orders, decision(3, 1))
+    assert order is not None
+    orders.give_up(order, 10_000, "no answer of the disk")
+    orders.failed(order, 12_000, "it was interrupted")
+    assert orders.trouble == "no answer of the disk"
+    assert orders.next(100_000) is None
 
 
 def test_the_process_of_another_master_is_of_no_concern() -> None:

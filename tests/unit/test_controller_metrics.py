@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Waiting
 from rmqstore.controller.liveness import Liveness
 from rmqstore.controller.metrics import ControllerMetrics
-from rmqstore.controller.state import Group
 
 
 def test_a_group_that_waits_names_each_replica() -> None:

@@ -173,6 +173,19 @@ class ControllerHeartbeatRequestHeader(BrokerHeartbeatRequestHeader):
     min_in_sync: int = int32("minInSyncReplicas", default=1)
     all_ack: bool = boolean("allAckInSyncStateSet", default=False)
     lease_ms: int = int64("leaseMillis", default=0)
+    """The duration of the lease that this broker holds as a master."""
+    former_lives: str | None = string("formerBrokerLives", default=None)
+    """The last processes that used the directory before, ascending, separated by semicolons."""
+    boot: str | None = string("bootId", default=None)
+    """The boot of the broker's machine."""
+    acks_flushed: bool = boolean("acksFlushed", default=False)
+    was_closed: bool = boolean("logWasClosed", default=False)
+    synced_epoch: int = int32("syncedEpoch", default=-1)
+    start_offset: int = int64("minOffset", default=-1)
+    vouched_offset: int = int64("vouchedOffset", default=-1)
+    is_partial: bool = boolean("partialLog", default=False)
+    cannot_lead: bool = boolean("cannotLead", default=False)
+    trouble: str | None = string("trouble", default=None)
 
 
 @header

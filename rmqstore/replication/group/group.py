@@ -77,6 +77,9 @@ class MasterGroup:
         self.has_set = mode is Mode.SYNC_STATE_SET
         """Whether replicas count as members of a sync-state set, not by their connections."""
         self._is_gated = is_gated
+        self._awaits_lease = False
+        """Whether the first lease of the epoch is missing. Until then another replica may be
+        elected in place of this master by the rule of the epoch before."""
         self._standing: Standing | None = None
 
     @property
@@ -109,13 +112,14 @@ class MasterGroup:
             is_gated=self._is_gated,
             is_flushed=is_flushed,
         )
-        if self.is_master:
+        if self.is_master and not (self._awaits_lease and self.has_set and self._is_gated):
             return rule
         # The master itself is waited for and has no slot: nothing is confirmed.
+        unconfirmed = replace(rule, waited=(self.replicas.self_id,), is_gated=True)
+        if self.is_master:
+            return unconfirmed
         return replace(
-            rule,
-            waited=(self.replicas.self_id,),
-            is_gated=True,
+            unconfirmed,
             status=PutStatus.SERVICE_NOT_AVAILABLE,
             reason="this store is not a master",
         )
@@ -155,9 +159,15 @@ class MasterGroup:
             self.replicas.clear()
         self.epoch, self.end_offset, self.is_master = epoch, end_offset, True
         self.epoch_start_offset = end_offset
+        self._awaits_lease = not self.policy.lease.is_held(now_ms)
 
         self._standing = None
         return self._review(now_ms)
+
+    def renew_lease(self, asked_ms: int) -> None:
+        """Record a renewal of the lease in this epoch; see `Lease.renewed`."""
+        self.policy.lease.renewed(asked_ms=asked_ms)
+        self._awaits_lease = False
 
     def stop(self) -> None:
         """End the role."""

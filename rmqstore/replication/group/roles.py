@@ -161,11 +161,18 @@ class RoleMachine(Generic[A]):
         """The master of a slave."""
         self.failure: str | None = None
         """Why the last role ended, or was not reached; None while there is a role."""
+        self.synced_epoch = -1
+        """The epoch of the last master whose log this process held up to its end, or in which it
+        was master itself; -1 for none."""
 
     @property
     def known_epoch(self) -> int:
         """The highest epoch known from an order, the log or a master, -1 for none."""
         return known_epoch(self._log)
+
+    def note_synced(self, epoch: int) -> None:
+        """Record that the log holds all that the master of *epoch* had."""
+        self.synced_epoch = max(self.synced_epoch, epoch)
 
     # ---- to master
 
@@ -225,6 +232,7 @@ class RoleMachine(Generic[A]):
         if is_new:
             yield AwaitDispatch(log.confirm_offset)
         self.role, self.failure = "master", None
+        self.note_synced(epoch)
         yield AcceptPuts()
 
     def _entries_with(self, epoch: int) -> tuple[EpochEntry, ...]:

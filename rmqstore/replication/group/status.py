@@ -58,6 +58,9 @@ class Status:
     broker_id: int
     epoch: int
     """The highest epoch known from an order, the log or a master, -1 for none."""
+    synced_epoch: int
+    """The epoch of the last master whose log this process held up to its end, or in which it was
+    master itself; -1 for none."""
     epochs: tuple[EpochEntry, ...]
     address: tuple[str, int] | None
     """Where slaves connect, None where none may."""

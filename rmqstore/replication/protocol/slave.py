@@ -122,6 +122,14 @@ class SlaveMachine(ABC):
         """Up to here this log is the master's, as far as the last connection has shown."""
         return min(self._same_until, self._log.end_offset)
 
+    @property
+    def synced_epoch(self) -> int:
+        """The epoch of the master if this replica has acknowledged its log up to the end that the
+        master had when the connection began; -1 otherwise, and in the classic protocol."""
+        is_synced = min(self.reported_offset, self._same_until) >= self._master_end
+        is_synced = is_synced and self.state is HaState.TRANSFER
+        return self.reported_epoch if is_synced else -1
+
     def on(self, event: Event, now_ms: int) -> list[Effect]:
         """Return the effects of *event*, in order. See `protocol.events`."""
         if self.state in (HaState.SUSPEND, HaState.SHUTDOWN):

@@ -115,6 +115,7 @@ class SlaveSide:
         """The machine waits for the disk; the pump reports the end of a sync."""
         self._is_last = True
         self._state = HaState.READY
+        self._synced_epoch = -1
         self._master_end = -1
         self._waiting: deque[Callable[[], list[Event]]] = deque()
         """Functions that return the events not handled yet, in the order of their turns."""
@@ -539,9 +540,13 @@ class SlaveSide:
         self._is_flushing = self._log.flushed_offset < end
 
     def _note_state(self) -> None:
-        state = self.node.machine.state
-        if state is not self._state:
-            self._state = state
+        machine = self.node.machine
+        has_synced = machine.synced_epoch > self._synced_epoch
+        if has_synced:
+            self._synced_epoch = machine.synced_epoch
+            self._owner.synced(self._synced_epoch)
+        if has_synced or machine.state is not self._state:
+            self._state = machine.state
             self._owner.changed()
 
     def _set_timer(self) -> None:

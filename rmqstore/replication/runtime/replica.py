@@ -351,9 +351,7 @@ class Replica:
                 f"time.monotonic is at {now_ms()} ms"
             )
 
-        self._opened().of_master().change(
-            lambda group, now: group.policy.lease.renewed(asked_ms=asked_ms)
-        )
+        self._opened().of_master().change(lambda group, now: group.renew_lease(asked_ms))
 
     def admit(self, broker_ids: Collection[int]) -> None:
         """Let these replicas join the set of this master, and no others, until the next call.
@@ -369,6 +367,16 @@ class Replica:
         """Who may be in the set of this master at this moment: its members, and those that it has
         proposed without an answer. Empty in another role."""
         return self._opened().possible_members
+
+    @property
+    def acknowledges_flushed(self) -> bool:
+        """Whether this replica acknowledges only what is on its disk."""
+        return bool(self._settings.options.ack_flushed)
+
+    @property
+    def lease_ms(self) -> int:
+        """The duration of the lease of a master; 0 for no lease."""
+        return self._settings.lease.duration_ms
 
     @property
     def lease_end_ms(self) -> int | None:

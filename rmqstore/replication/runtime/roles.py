@@ -448,6 +448,7 @@ class Roles:
             role=self.role,
             broker_id=self._settings.broker_id,
             epoch=self.known_epoch,
+            synced_epoch=self._machine.synced_epoch,
             epochs=tuple(self._log.epochs),
             address=self._settings.address,
             start_offset=self._log.start_offset,
@@ -536,6 +537,10 @@ class Roles:
         """Role, set, a connection or its state is another."""
         self._waits.look()
         self._on_change()
+
+    def synced(self, epoch: int) -> None:
+        """The log holds all that the master of *epoch* had."""
+        self._machine.note_synced(epoch)
 
     def proposed(self, proposal: Proposal) -> None:
         """A master wishes another set."""

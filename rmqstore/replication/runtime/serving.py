@@ -73,6 +73,9 @@ class Owner(Protocol):
     def changed(self) -> None:
         """A connection, its state or the set changed."""
 
+    def synced(self, epoch: int) -> None:
+        """A slave has caught up with its master of *epoch*."""
+
     def proposed(self, proposal: Proposal) -> None:
         """The set is to be changed."""
 
