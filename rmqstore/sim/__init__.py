@@ -16,10 +16,11 @@ nothing is written.
 from rmqstore.sim.checker import Violation
 from rmqstore.sim.cluster import Cluster
 from rmqstore.sim.faults import Faults
+from rmqstore.sim.hazards import Hazards
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.world import Outcome, World
 
-__all__ = ["Cluster", "Faults", "Outcome", "Shape", "Violation", "World", "run"]
+__all__ = ["Cluster", "Faults", "Hazards", "Outcome", "Shape", "Violation", "World", "run"]
 
 
 def run(
@@ -29,18 +30,26 @@ def run(
     steps: int = 100,
     faults: Faults | None = None,
     shape: Shape | None = None,
+    hazards: Hazards | None = None,
     is_traced: bool = False,
     cluster: bool = False,
 ) -> Outcome:
     """Run one world to its end and return the outcome.
 
     *steps* is the number of bursts of puts; after them all faults heal, and the group must
-    converge. *faults* and *shape* replace the values that the seed would draw. With *cluster* the
+    converge. *faults*, *shape* and *hazards* replace the values that the seed would draw; with
+    *faults* alone there are no hazards. With *cluster* the
     replicas are brokers with clients, found by nameservers. A violation is not raised:
     `Outcome.violation` names it.
     """
     kind = Cluster if cluster else World
     world = kind(
-        seed, replicas=replicas, steps=steps, faults=faults, shape=shape, is_traced=is_traced
+        seed,
+        replicas=replicas,
+        steps=steps,
+        faults=faults,
+        shape=shape,
+        hazards=hazards,
+        is_traced=is_traced,
     )
     return world.run()

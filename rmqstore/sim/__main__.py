@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 
-from rmqstore.sim import Outcome, run
+from rmqstore.sim import Hazards, Outcome, run
 from rmqstore.sim.sweep import Workers, cores
 
 _FAILURES_MAX = 10
@@ -27,6 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--cluster", action="store_true", help="with brokers and clients, found by nameservers"
     )
+    parser.add_argument(
+        "--hazards",
+        metavar="NAME,NAME",
+        help="in each seed exactly these of: " + ", ".join(Hazards.names()),
+    )
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="bursts of puts in each run")
     parser.add_argument(
@@ -40,6 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
     answer = parser.parse_args(arguments)
+    hazards = None
+    if answer.hazards is not None:
+        names = [each for each in answer.hazards.split(",") if each]
+        if not names or not set(names) <= set(Hazards.names()):
+            parser.error(f"--hazards: give names of {', '.join(Hazards.names())}")
+        hazards = Hazards.named(names)
 
     if answer.seed is not None:
         outcome = run(
@@ -48,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             steps=answer.steps,
             is_traced=True,
             cluster=answer.cluster,
+            hazards=hazards,
         )
         print("\n".join(outcome.trace))
         print(_summary(outcome))
@@ -69,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             replicas=answer.replicas,
             steps=answer.steps,
             cluster=answer.cluster,
+            hazards=answer.hazards,
             failures_max=answer.failures,
         )
 
@@ -82,6 +95,7 @@ def _sweep(
     replicas: int,
     steps: int,
     cluster: bool,
+    hazards: str | None,
     failures_max: int,
 ) -> int:
     started_s = time.monotonic()
@@ -89,7 +103,11 @@ def _sweep(
     runs = virtual_ms = confirmed = 0
     seeds = _seeds(first, number, until_s=None if seconds is None else started_s + seconds)
 
-    for outcome in workers.run(seeds, replicas=replicas, steps=steps, cluster=cluster):
+    named = None if hazards is None else Hazards.named(hazards.split(","))
+
+    for outcome in workers.run(
+        seeds, replicas=replicas, steps=steps, cluster=cluster, hazards=named
+    ):
         runs, virtual_ms = runs + 1, virtual_ms + outcome.virtual_ms
         confirmed += outcome.confirmed
         if not outcome.is_sound:
@@ -97,6 +115,7 @@ def _sweep(
             failed.append(seed)
             print(f"{seed}: {outcome.violation}", flush=True)
             kind = "--cluster " if cluster else ""
+            kind += f"--hazards {hazards} " if hazards is not None else ""
             sizes = f"--replicas {replicas} --steps {steps}"
             print(f"    python -m rmqstore.sim {seed} {kind}{sizes}")
             if len(failed) >= failures_max:

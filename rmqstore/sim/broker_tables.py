@@ -44,6 +44,16 @@ class TableFiles:
         """Replace the content of the file *name* by *table*."""
         self._tables[name] = table
 
+    def copy(self) -> TableFiles:
+        """Return a copy of the files."""
+        copied = TableFiles()
+        copied._tables = dict(self._tables)
+        return copied
+
+    def put_back(self, copied: TableFiles) -> None:
+        """Replace the files by an earlier copy."""
+        self._tables = dict(copied._tables)
+
     def read(self, *, wall_ms: Callable[[], int]) -> Tables:
         """Return the tables in the files, as a new process reads them."""
         found = self._tables

@@ -33,7 +33,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rmqstore.epochs import epoch_at
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.protocol.frames import Ack
-from rmqstore.sim.disk import ModelRecord, Rot, records_of
+from rmqstore.sim.disk import ModelLog, ModelRecord, Rot, records_of
 from rmqstore.sim.losses import Losses
 from rmqstore.sim.promises import Promise, Promises, standing
 from rmqstore.sim.replica import Replica
@@ -82,6 +82,9 @@ class Checker:
         self._trusted: frozenset[int] = frozenset()
         """Replicas that were compared in the last election and had lost nothing."""
 
+        self.is_strict = False
+        """Whether elections alone must protect messages from replicas that lost some: an elected
+        replica holds all messages unless the election named a risk."""
         self._has_twins = False
         """Whether an operator promoted two replicas under one epoch."""
         self.has_lost = False
@@ -232,6 +235,8 @@ class Checker:
             self._compared(view)
         if is_election and self._is_excused(view, former):
             self._forget(self._replicas[view.master], is_risky=view.is_risky)
+        elif is_election and self.is_strict:
+            self._holds_all(self._replicas[view.master])
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
         if not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
@@ -239,13 +244,43 @@ class Checker:
         if is_election:
             self._trusted = view.asked - self._losses.distrusted
             broken = self._promises.elected(
-                view.master, asked=view.asked, is_safe=self._shape.has_set
+                view.master,
+                asked=view.asked,
+                is_safe=self._shape.has_set,
+                is_strict=self.is_strict,
             )
             if broken is not None:
+                holders = [n for n, each in self._replicas.items() if self._has(each, broken)]
                 raise Violation(
                     f"put {broken.number} was acknowledged with {broken.copies} copies; "
-                    f"{view.master} is elected and lacks it"
+                    f"{view.master} is elected and lacks it; it is in the logs of {holders}"
                 )
+
+    def _has(self, replica: Replica, promise: Promise) -> bool:
+        log = replica.log
+        return log.start_offset <= promise.start and promise.is_in(log, self._losses)
+
+    def _holds_all(self, chosen: Replica) -> None:
+        """Check a replica that was elected without a named risk: whatever it lost before, it holds
+        all confirmed messages."""
+        end, number = len(self._truth), chosen.number
+        held = min(self._held_end(chosen), chosen.log.whole_end)
+        if number not in self._rotten and (held < end or not self._is_prefix(chosen, end)):
+            holders = [
+                n
+                for n, each in self._replicas.items()
+                if self._held_end(each) >= end and self._is_prefix(each, end)
+            ]
+            raise Violation(
+                f"{number} is elected without a named risk and holds {held} of {end} confirmed "
+                f"bytes; the logs of {holders} have them"
+            )
+        self._trust(number)
+
+    def _trust(self, number: int) -> None:
+        self._losses.distrusted.discard(number)
+        self._astray.pop(number, None)
+        self._late.pop(number, None)
 
     def _compared(self, view: View) -> None:
         """Check that a master that an operator has chosen is the best of enough replicas."""
@@ -282,6 +317,8 @@ class Checker:
         """Return whether too many replicas had lost something at the election, so that the master
         may lack confirmed messages."""
         lost = self._losses.distrusted
+        if self.is_strict:
+            return view.is_risky
         if self._shape.has_set:
             if view.is_risky or view.master in lost:
                 return True
@@ -296,9 +333,7 @@ class Checker:
         """Remove from the truth the messages that an elected master lacks, if the compared replicas
         lost them, or if an operator ignored replicas that have them and may still show them to
         readers."""
-        self._losses.distrusted.discard(chosen.number)
-        self._astray.pop(chosen.number, None)
-        self._late.pop(chosen.number, None)
+        self._trust(chosen.number)
         end = min(len(self._truth), chosen.log.whole_below(self._held_end(chosen)))
         end = next((at for at in self._ends_down(end) if self._is_prefix(chosen, at)), 0)
         is_less = end < len(self._truth)
@@ -335,6 +370,21 @@ class Checker:
                 self._losses.remove(replica.number, first, tail[first - tail_start :])
                 self._losses.distrusted.add(replica.number)
         self.died(replica)
+
+    def put_back(self, replica: Replica, former: ModelLog) -> None:
+        """Record that an earlier copy has replaced the directory of a replica, whose log was
+        *former*."""
+        log = replica.log
+        start = min(max(log.start_offset, former.start_offset), former.end_offset)
+        end = min(log.end_offset, former.end_offset)
+        same = start
+        for border in (*former.borders(start, end), end):
+            if former.read(start, border - start) != log.read(start, border - start):
+                break
+            same = border
+        data = self._losses.read(former, same, former.end_offset - same)
+        self._losses.remove(replica.number, same, data)
+        self._losses.distrusted.add(replica.number)
 
     def rotted(self, replica: Replica, rot: Rot) -> None:
         """Record a flipped bit on a replica's disk."""
@@ -397,7 +447,7 @@ class Checker:
         record, view = put.record, self._view()
         assert record is not None
 
-        if self._shape.lease_ms and not self._reigns(replica):
+        if replica.shape.lease_ms and not self._reigns(replica):
             raise Violation(
                 f"put {put.number} of epoch {record.epoch} is acknowledged by {replica.number}; "
                 f"{view.master} was elected in epoch {view.epoch}"
@@ -417,7 +467,7 @@ class Checker:
             self._replicated(replica, put, record.physical_offset, end, copies)
 
     def _replicated(self, replica: Replica, put: Put, start: int, end: int, copies: int) -> None:
-        quorum, reigns = self._shape.quorum, self._reigns(replica)
+        quorum, reigns = replica.shape.quorum, self._reigns(replica)
         if not reigns and self._astray.get(replica.number, end) < end:
             # Without a lease: an operator elected another replica in spite of this log.
             return
@@ -433,7 +483,7 @@ class Checker:
 
         voters = [each.number for each in self._replicas.values() if not each.is_learner]
         members = self._view().members if reigns and self._shape.has_set else voters
-        needed = put.copies or self._shape.needed
+        needed = put.copies or replica.shape.needed
         data = self._losses.read(replica.log, start, end - start)
         promise = Promise(put.number, start, data, needed, set(members), is_of_all)
 

@@ -22,6 +22,8 @@ from rmqstore.sim.clients import CLIENTS, Consumer, Operator, Producer
 from rmqstore.sim.cluster_checker import ClusterChecker
 from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Faults
+from rmqstore.sim.hazards import Hazards
+from rmqstore.sim.host import Directory
 from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.registrar import Announcer
 from rmqstore.sim.replica import Replica
@@ -115,11 +117,18 @@ class Cluster(World):
         steps: int = 100,
         faults: Faults | None = None,
         shape: Shape | None = None,
+        hazards: Hazards | None = None,
         is_traced: bool = False,
     ) -> None:
         self.brokers: dict[int, Broker] = {}
         super().__init__(
-            seed, replicas=replicas, steps=steps, faults=faults, shape=shape, is_traced=is_traced
+            seed,
+            replicas=replicas,
+            steps=steps,
+            faults=faults,
+            shape=shape,
+            hazards=hazards,
+            is_traced=is_traced,
         )
         self.clients_checker = ClusterChecker(self.checker, has_all_ack=self.shape.quorum.all_ack)
         self.workload.attach(self)
@@ -165,6 +174,14 @@ class Cluster(World):
         )
         self.brokers[replica.number] = broker
         return broker
+
+    def copy_directory(self, replica: Replica) -> Directory:
+        files = self.brokers[replica.number].files
+        return replace(super().copy_directory(replica), tables=files.copy())
+
+    def put_back(self, replica: Replica, directory: Directory) -> None:
+        super().put_back(replica, directory)
+        self.brokers[replica.number].files.put_back(directory.tables)
 
     def on_decision(self, view: View) -> None:
         super().on_decision(view)

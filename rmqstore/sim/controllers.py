@@ -6,9 +6,9 @@ single frames of the remoting protocol, which are late, lost, and, if a repetiti
 doubled. `Controllers` observes the committed commands, and checks each election by the rule of
 docs/replication.md.
 
-An operator excludes each replica that lost messages that it may have acknowledged
-(`Subject.is_withheld`), while enough other replicas remain for an election. Replicas whose log was
-discarded are not excluded.
+Unless the world is unwarned (`Hazards.is_unwarned`), an operator excludes each replica that lost
+messages that it may have acknowledged (`Subject.is_withheld`), while enough other replicas remain
+for an election. Replicas whose log was discarded are not excluded.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class Controllers:
         """Attempts to remove from the set replicas that lost their log."""
         self._distrusted: frozenset[int] = frozenset()
         self._is_healed = False
+        self.is_unwarned = False
+        """Whether no operator keeps replicas that lost messages out of elections."""
         self.is_careful = False
         """Whether operators never elect a replica that may lack messages."""
         self.view = View(0, 0, frozenset(), 0)
@@ -131,10 +133,24 @@ class Controllers:
     def heal(self) -> None:
         """End all faults of the nodes."""
         self._is_healed = self.log.is_kind = True
+        self.log.is_full = self.log.is_slow = False
         self._late.clear()
         for node in self.nodes:
             self._restart(node)
         self._lead(self._rng.randrange(len(self.nodes)))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether all nodes run, the one that was elected leads, and nothing is delayed."""
+        log, now_us = self.log, self._timeline.now_us
+        leads = [each for each in self.nodes if each.leader is not None]
+        return (
+            all(each.is_alive for each in self.nodes)
+            and leads == [self.nodes[log.leader]]
+            and leads[0].term == log.term
+            and not (log.is_full or log.is_slow)
+            and all(until_us < now_us for until_us in self._late.values())
+        )
 
     def _review(self, node: ServedNode) -> None:
         self._timeline.after(_REVIEW_MS * 1000, self._review, node)
@@ -186,8 +202,8 @@ class Controllers:
             self._apply_soon(node)
 
     def _stuck(self, node: ServedNode) -> None:
-        # An engine whose leader gets no answers elects another leader.
-        if node.number == self.log.leader:
+        # An engine whose leader gets no answers elects another leader, unless all disks are slow.
+        if node.number == self.log.leader and not self.log.is_slow:
             self.depose()
 
     def _apply_soon(self, node: ServedNode) -> None:
@@ -392,4 +408,4 @@ class Controllers:
             needed = reports_needed(len(group.voters), copies=terms.in_sync)
         has_others = len(trusted) >= needed and not trusted.isdisjoint(group.sync_state_set)
         for number, each in self._subjects.items():
-            each.is_withheld = has_others and number in lost
+            each.is_withheld = has_others and number in lost and not self.is_unwarned

@@ -4,7 +4,8 @@ One node leads at a time, and only its proposals are committed. A node notices t
 end of its leadership late, so that two nodes may act as leader at the same time. When a term ends,
 each proposal in transit is either committed before the next term begins, or never. Outcomes arrive
 late or never. Nodes apply entries late, in order. A read barrier of a node that no longer leads is
-never answered.
+never answered. While the disks are full, proposals are refused; while the disks are slow, proposals
+are committed or refused seconds later.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from random import Random
 from rmqstore.sim.clock import Timeline
 
 __all__ = ["DecisionLog"]
+
+_SLOW_US = (500_000, 6_000_000)
 
 Answer = Callable[[int | None], None]
 """Receives the index of a committed entry, None for a refused entry."""
@@ -36,6 +39,10 @@ class DecisionLog:
         self.term = 0
         self.is_kind = False
         """The faults have ended: no outcome is lost or late."""
+        self.is_full = False
+        """Whether the disks are full: all proposals are refused."""
+        self.is_slow = False
+        """Whether the disks are slow: the outcome of a proposal is known seconds later."""
         self._timeline = timeline
         self._rng = rng
         self._committed = committed
@@ -59,17 +66,27 @@ class DecisionLog:
 
     def propose(self, node: int, term: int, command: bytes, answer: Answer) -> None:
         """Propose *command* as the leader of *term*; *answer* may never be called."""
-        if (node, term) != (self.leader, self.term):
+        if (node, term) != (self.leader, self.term) or self.is_full:
             self._answer(answer, None)
             return
         proposal = (command, answer)
         self._on_the_way.append(proposal)
-        self._timeline.after(self._delay_us(), self._commit, proposal)
+        if self.is_slow and not self.is_kind:
+            self._timeline.after(self._rng.randrange(*_SLOW_US), self._commit_late, proposal)
+        else:
+            self._timeline.after(self._delay_us(), self._commit, proposal)
 
     def _commit(self, proposal: tuple[bytes, Answer]) -> None:
         if proposal in self._on_the_way:
             self._on_the_way.remove(proposal)
             self._answer(proposal[1], self.append(proposal[0]))
+
+    def _commit_late(self, proposal: tuple[bytes, Answer]) -> None:
+        if self._rng.random() < 0.7:
+            self._commit(proposal)
+        elif proposal in self._on_the_way:
+            self._on_the_way.remove(proposal)
+            self._answer(proposal[1], None)
 
     def barrier(self, node: int, term: int, answer: Callable[[], None]) -> None:
         """Call *answer* once it is certain that *node* led *term* after this call."""

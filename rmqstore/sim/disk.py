@@ -128,6 +128,8 @@ class ModelLog:
         self.whole_end = 0
         """End of the last complete record; a partial record may follow."""
 
+        self.is_partial = False
+        """Whether the log begins above the first byte that its master had."""
         self.is_full = False
         """Whether the disk is full."""
         self.dies_in = -1

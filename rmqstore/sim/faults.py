@@ -132,6 +132,15 @@ class Faults:
             worst_moments=rng.choice((0.0, 0.002, 0.01)),
         )
 
+    def with_power_losses(self, rng: Random) -> Faults:
+        """Return these faults, and losses of power."""
+        return replace(
+            self,
+            power_loss=3,
+            blackout=self.blackout if rng.random() < 0.7 else 1,
+            restart_master=self.restart_master if rng.random() < 0.5 else 2,
+        )
+
 
 class Scene(Protocol):
     """The world in which faults occur."""
@@ -166,6 +175,9 @@ class Fate:
         self._rng = rng
         self._faults = faults
         self._is_over = False
+        self._is_resting = False
+        self._plans = 0
+        """Number of times that faults ended for some time."""
         self._stops = 0
         """Processes that are to be stopped during their work."""
         self._holds = 0
@@ -182,6 +194,17 @@ class Fate:
         """Start no further faults; present faults end by themselves or with `World.heal`."""
         self._is_over = True
 
+    def rest(self) -> None:
+        """Start no further faults until `go_on`."""
+        self._plans += 1
+        self._stops = self._holds = 0
+        self._is_resting = True
+
+    def go_on(self) -> None:
+        """Start faults again."""
+        self._is_resting = False
+        self.start()
+
     def moment(self, replica: Replica, what: str) -> None:
         """Perhaps cause a fault at a bad moment in a replica's work. May raise Died."""
         if self._stops and what in _STOPPABLE and not self._is_over:
@@ -190,7 +213,7 @@ class Fate:
 
         # Only the master that begins a new epoch knows it yet.
         likely = self._faults.worst_moments * _WEIGHTS.get(what, 1)
-        if self._is_over or self._rng.random() >= likely:
+        if self._is_over or self._is_resting or self._rng.random() >= likely:
             return
 
         world, rng = self._world, self._rng
@@ -222,10 +245,10 @@ class Fate:
 
     def _plan(self) -> None:
         gap_ms = self._rng.expovariate(1 / self._faults.mean_gap_ms)
-        self._world.timeline.after(int(gap_ms * 1000), self._strike)
+        self._world.timeline.after(int(gap_ms * 1000), self._strike, self._plans)
 
-    def _strike(self) -> None:
-        if self._is_over:
+    def _strike(self, plans: int) -> None:
+        if self._is_over or plans != self._plans:
             return
         kind = self._rng.choices(self._kinds, self._weights)[0]
         self._world.say(f"-- {kind.replace('_', ' ')}")

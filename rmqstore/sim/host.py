@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,20 @@ from rmqstore.sim.network import End, Network
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.witness import Put, Witness
 
-__all__ = ["DiskWait", "Host", "Link", "Process"]
+__all__ = ["Directory", "DiskWait", "Host", "Link", "Process"]
+
+_LIVES_MAX = 16
+"""Number of lives that a directory records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A copy of a replica's directory."""
+
+    log: ModelLog
+    lives: tuple[int, ...]
+    tables: Any = None
+    """The files of a broker's tables, where the replica is a broker."""
 
 
 @dataclass(slots=True)
@@ -77,6 +91,9 @@ class Process:
     """With *client*."""
     role: Role = field(default_factory=Role)
     """By which a broker serves clients, with *orders*."""
+    synced_epoch: int = -1
+    """The last epoch in which this process held everything that the master had when the process
+    connected, or was master."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None
@@ -103,6 +120,14 @@ class Host(ABC):
 
         self.life = 0
         """How often the process was started."""
+        self.boots = 1
+        """How often the machine was started; what was only in memory ends with each of them."""
+        self.lives: tuple[int, ...] = ()
+        """The last lives of processes that used the directory, recorded in it."""
+        self.named_lease_ms = shape.lease_ms
+        """The lease that the configuration of the process names; that of the role stays."""
+        self.sync_from_last_file = False
+        """Whether an empty log begins at the last file of the master."""
         self.is_up = False
         self.has_rotten = False
         """Whether recovery refused the log; an operator must act."""
@@ -123,6 +148,7 @@ class Host(ABC):
         self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
 
         self._shape = shape
+        self._next_shape = shape
         self._timeline = timeline
         self._network = network
         self._witness = witness
@@ -178,6 +204,16 @@ class Host(ABC):
             confirm = min(confirm, self.log.flushed_offset)
         return self.log.whole_below(confirm)
 
+    @property
+    def shape(self) -> Shape:
+        """The settings of the process."""
+        return self._shape
+
+    @property
+    def paused(self) -> bool:
+        """Whether the process is stopped."""
+        return self._is_stopped()
+
     def answer(self) -> str:
         """Return a short text about its state."""
         log, node = self.log, self._now.node
@@ -203,6 +239,8 @@ class Host(ABC):
         self.life += 1
         self.paused_until_us = 0
         self._put_off.clear()
+        self._shape = self._next_shape
+        self.named_lease_ms = self._shape.lease_ms
 
         try:
             self.log.recover()
@@ -215,6 +253,7 @@ class Host(ABC):
             return
 
         self.is_up, self.has_rotten = True, False
+        self.lives = (*self.lives, self.life)[-_LIVES_MAX:]
         self._now = self._process()
         self._witness.say(self.answer())
         self._begin()
@@ -231,6 +270,7 @@ class Host(ABC):
                 link.end.close()
         self._now = self._process()
         if loses_power:
+            self.boots += 1
             self.log.power_loss(self._network.rng)
         else:
             self.log.crash()
@@ -242,8 +282,22 @@ class Host(ABC):
     def replace_disk(self) -> None:
         """Replace the log by an empty log, after the process has ended."""
         assert not self.is_up
-        self.log = self._empty_log(self._shape)
+        self.log, self.lives = self._empty_log(self._shape), ()
         self.has_rotten = False
+
+    def copy_directory(self) -> Directory:
+        """Return a copy of the directory, as it is now."""
+        return Directory(deepcopy(self.log), self.lives)
+
+    def put_back(self, directory: Directory) -> None:
+        """Replace the directory by an earlier copy, after the process has ended."""
+        assert not self.is_up
+        self.log, self.lives = deepcopy(directory.log), directory.lives
+        self.log.crash()
+
+    def configure(self, shape: Shape) -> None:
+        """Change the settings of the processes that are started from now on."""
+        self._next_shape = shape
 
     @staticmethod
     def _empty_log(shape: Shape) -> ModelLog:

@@ -68,19 +68,24 @@ class Promises:
             each.electorate.update(members)
 
     def elected(
-        self, number: int, *, asked: Collection[int] = (), is_safe: bool = False
+        self,
+        number: int,
+        *,
+        asked: Collection[int] = (),
+        is_safe: bool = False,
+        is_strict: bool = False,
     ) -> Promise | None:
         """Return a promise that the elected replica should hold but does not.
 
         *asked* are the compared replicas; empty if any member could be chosen. *is_safe*: enough
-        replicas were compared.
+        replicas were compared. *is_strict*: also of replicas that lost messages enough were.
         """
         chosen = self._replicas[number]
         kept = []
         for each in self._open:
             if each.is_in(chosen.log, self._losses):
                 kept.append(each)
-            elif is_safe and self._losses.distrusted.isdisjoint(each.electorate):
+            elif is_safe and (is_strict or self._losses.distrusted.isdisjoint(each.electorate)):
                 return each
             elif asked:
                 if each.binds(set(asked) - self._losses.distrusted):

@@ -6,6 +6,7 @@ It exchanges messages with controllers or an operator, and changes roles; `servi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,7 @@ _SLOW = (
     SaveEpochState,
 )
 """Steps of a role change after which other events may occur before the next step."""
+_HEARTBEAT = frozenset(each.name for each in fields(ControllerHeartbeatRequestHeader))
 
 
 class Replica(Service):
@@ -94,7 +96,7 @@ class Replica(Service):
                 self._send(Heartbeat(self.number, life, self.epoch, now_ms))
         self._timeline.after(self._shape.heartbeat_ms * 1000, self._heartbeat, life)
 
-    def _beat(self, **fields: Any) -> ControllerHeartbeatRequestHeader:
+    def _beat(self, **others: Any) -> ControllerHeartbeatRequestHeader:
         """Return a heartbeat to a controller."""
         log, node, quorum = self.log, self.master_node, self._shape.quorum
         assert self._now.orders is not None, "a client has orders"
@@ -112,9 +114,24 @@ class Replica(Service):
             in_sync=quorum.in_sync,
             min_in_sync=quorum.min_in_sync,
             all_ack=quorum.all_ack,
-            lease_ms=self._shape.lease_ms,
-            **fields,
+            lease_ms=self.named_lease_ms,
+            **self._worth(),
+            **others,
         )
+
+    def _worth(self) -> dict[str, Any]:
+        """Return the fields of a heartbeat that tell what a report is worth."""
+        if isinstance(self._now.node, MasterNode):
+            self._now.synced_epoch = self.epoch
+        worth = {
+            "boot": f"{self.number}.{self.boots}",
+            "former_lives": self.lives[:-1],
+            "synced_epoch": self._now.synced_epoch,
+            "acks_flushed": self._shape.options.ack_flushed,
+            "start_offset": self.log.start_offset,
+            "is_partial": self.log.is_partial,
+        }
+        return {name: value for name, value in worth.items() if name in _HEARTBEAT}
 
     def _send(self, message: Message) -> None:
         self._network.send(self.number, OPERATOR, messages.encode(message))
@@ -230,6 +247,13 @@ class Replica(Service):
         self._send(
             Answer(self.number, self.life, ballot, last_epoch, log.whole_end, is_master=is_master)
         )
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """End the role as a program does that is stopped, then call *done*."""
+        if self._now.change is None:
+            self._change(self._now.roles.end(is_clean=True), done, failed=done)
+        else:
+            done()
 
     # ---- roles
 
@@ -379,6 +403,7 @@ class Replica(Service):
             broker_id=self.number,
             options=self._shape.options,
             is_learner=self.is_learner,
+            sync_from_last_file=self.sync_from_last_file,
             may_begin_anew=may_begin_anew,
         )
         process.node.machine.ordered_epoch = epoch

@@ -16,7 +16,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Self
 
-from rmqstore.sim import Outcome, run
+from rmqstore.sim import Hazards, Outcome, run
 
 __all__ = ["Workers", "cores"]
 
@@ -66,22 +66,24 @@ class Workers:
         replicas: int = 3,
         steps: int = 100,
         cluster: bool = False,
+        hazards: Hazards | None = None,
     ) -> Iterator[Outcome]:
-        """Yield the outcome of each of *seeds*, in order; *seeds* may be infinite.
+        """Yield the outcome of each of *seeds*, in order; *seeds* may be infinite. *hazards*
+        replace those that each seed would draw.
 
         Seeds are taken a few blocks ahead of the yielded outcomes.
         """
         remaining = iter(seeds)
         if self._pool is None:
             for seed in remaining:
-                yield run(seed, replicas=replicas, steps=steps, cluster=cluster)
+                yield run(seed, replicas=replicas, steps=steps, cluster=cluster, hazards=hazards)
             return
 
         ahead: deque[Future[list[Outcome]]] = deque()
         try:
             while True:
                 while len(ahead) < 2 * self._jobs and (block := list(islice(remaining, _BLOCK))):
-                    ahead.append(self._pool.submit(_run, block, replicas, steps, cluster))
+                    ahead.append(self._pool.submit(_run, block, replicas, steps, cluster, hazards))
                 if not ahead:
                     return
                 yield from ahead.popleft().result()
@@ -90,8 +92,13 @@ class Workers:
                 each.cancel()
 
 
-def _run(seeds: list[int], replicas: int, steps: int, cluster: bool) -> list[Outcome]:
-    return [run(seed, replicas=replicas, steps=steps, cluster=cluster) for seed in seeds]
+def _run(
+    seeds: list[int], replicas: int, steps: int, cluster: bool, hazards: Hazards | None
+) -> list[Outcome]:
+    return [
+        run(seed, replicas=replicas, steps=steps, cluster=cluster, hazards=hazards)
+        for seed in seeds
+    ]
 
 
 def _begin() -> None:

@@ -52,7 +52,11 @@ class Workload:
         """Have some messages stored."""
         self.put(number_of_puts)
 
-    def put(self, number_of_puts: int) -> list[Put]:
+    def probe(self) -> list[Put]:
+        """Put a message that waits for as many copies as the master's settings name."""
+        return self.put(1, is_probe=True)
+
+    def put(self, number_of_puts: int, *, is_probe: bool = False) -> list[Put]:
         """Put at a replica that considers itself master; return the puts, answered or not."""
         masters = [
             each for each in self._ground.replicas.values() if each.is_up and each.takes_puts
@@ -62,6 +66,9 @@ class Workload:
         target = self._rng.choice(masters)
         first = len(self.puts) + 1
         puts = [self._drawn(first + at) for at in range(number_of_puts)]
+        if is_probe:
+            for put in puts:
+                put.durability, put.copies = Durability.REPLICATED, None
         self.puts += puts
         target.disturb(target.put, puts)
         return puts

@@ -13,10 +13,13 @@ from random import Random
 from rmqstore.message import PutStatus
 from rmqstore.replication.protocol.events import Append, Effect
 from rmqstore.replication.protocol.frames import Ack, Frame
+from rmqstore.sim.calm import Calm
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Fate, Faults
+from rmqstore.sim.hazards import Hazards, Mishaps
+from rmqstore.sim.host import Directory
 from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.network import End, Network
 from rmqstore.sim.operator import Attendant, Keeper, Operator
@@ -79,6 +82,7 @@ class World:
         steps: int = 100,
         faults: Faults | None = None,
         shape: Shape | None = None,
+        hazards: Hazards | None = None,
         is_traced: bool = False,
     ) -> None:
         rng = Random(seed)
@@ -86,6 +90,15 @@ class World:
         self.shape = shape or self._drawn_shape(rng, replicas)
         drawn = self._drawn_faults(rng)
         self.faults = drawn if faults is None else faults
+        rare = Random(f"hazards {seed}")
+        """The random numbers of all that the hazards do."""
+        self.hazards = hazards or Hazards.none()
+        if hazards is None and faults is None:
+            self.hazards = Hazards.drawn(rare, self.shape)
+        elif not self.shape.has_set:
+            self.hazards = Hazards.none()
+        if self.hazards.is_unwarned and not self.shape.is_durable and faults is None:
+            self.faults = self.faults.with_power_losses(rare)
 
         self.timeline = Timeline()
         self.network = Network(self.timeline, Random(rng.random()))
@@ -119,9 +132,16 @@ class World:
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
         self.workload = self._new_workload(Random(rng.random()), steps)
         self.fate = Fate(self, Random(rng.random()), self.faults)
+        self.mishaps = Mishaps(self, Random(rare.random()), self.hazards)
         self.nameservers = self._new_nameservers(Random(f"nameservers {seed}"))
         self.bystanders: tuple[int, ...] = ()
         """Other machines that may be cut off from replicas."""
+
+        self._rare = rare
+        self._calm: Calm | None = None
+        if isinstance(self.controller, Controllers):
+            self.controller.is_unwarned = self.hazards.is_unwarned
+            self.checker.is_strict = self.hazards.is_unwarned
 
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again at its start."""
@@ -129,6 +149,7 @@ class World:
         self._rng = Random(rng.random())
         self._lines: list[str] | None = [] if is_traced else None
         self._digest = 0
+        self._epoch = 0
 
     def _drawn_shape(self, rng: Random, replicas: int) -> Shape:
         return Shape.drawn(rng, replicas=replicas)
@@ -148,6 +169,7 @@ class World:
         try:
             self.say(f"seed {self.seed}: {self.shape}")
             self.say(str(self.faults))
+            self.say(str(self.hazards))
             self._start()
             while self.workload.steps_left > 0:
                 self._run_ms(500)
@@ -181,7 +203,7 @@ class World:
 
     # ---- faults
 
-    def kill(self, replica: Replica, *, loses_power: bool) -> None:
+    def kill(self, replica: Replica, *, loses_power: bool, away_ms: int | None = None) -> None:
         """End a replica; it restarts after some time."""
         how = "loses power" if loses_power else "dies"
         self.say(f"replica {replica.number} {how}")
@@ -195,8 +217,34 @@ class World:
             self.controller.distrusted = self.checker.distrusted
         else:
             self.checker.died(replica)
-        ms = self._rng.choice((10, 300, 2500))
+        ms = self._rng.choice((10, 300, 2500)) if away_ms is None else away_ms
         self.timeline.after(ms * 1000, self._restart, replica)
+
+    def copy_directory(self, replica: Replica) -> Directory:
+        """Return a copy of a replica's directory."""
+        return replica.copy_directory()
+
+    def put_back(self, replica: Replica, directory: Directory) -> None:
+        """Kill a replica, and replace its directory by an earlier copy; it restarts later."""
+        self.kill(replica, loses_power=False)
+        self.say(f"replica {replica.number}: the copy of its directory is started")
+        former = replica.log
+        replica.put_back(directory)
+        self.checker.put_back(replica, former)
+        self.controller.distrusted = self.checker.distrusted
+
+    def empty(self, replica: Replica) -> None:
+        """Kill a replica, and give it an empty disk once no election depends on it."""
+        replica.kill(loses_power=False)
+        self._died(replica, loses_power=False)
+        self.checker.died(replica)
+        self._replace_disk(replica)
+
+    def calm_down(self, kind: str) -> None:
+        """End all faults for some time, in which the hazard *kind* occurs."""
+        if self._calm is None or self._calm.is_over:
+            self._calm = Calm(self, self._rare, kind)
+            self._calm.start()
 
     def _died(self, replica: Replica, *, loses_power: bool) -> None:
         self.nameservers.died(replica, loses_power=loses_power)
@@ -299,11 +347,14 @@ class World:
         ) from error
 
     def on_decision(self, view: View) -> None:
+        is_election, self._epoch = view.epoch != self._epoch and view.master != 0, view.epoch
         members = ", ".join(map(str, sorted(view.members)))
         self.say(
             f"decided: epoch {view.epoch}, master {view.master}, set {view.set_epoch} {{{members}}}"
         )
         self.checker.decided(view)
+        if self._calm is not None and is_election:
+            self._calm.decided(view.master)
 
     # ---- start and end
 
@@ -313,6 +364,7 @@ class World:
         self.controller.start()
         self.workload.start()
         self.fate.start()
+        self.mishaps.start()
         self.nameservers.start(is_quiet=self.faults == Faults.none())
         self._look_again()
         if self.shape.protocol == "classic":
@@ -382,6 +434,9 @@ class World:
         """End all faults. The group must converge and store a put on all replicas."""
         self.say("-- everything heals")
         self.fate.end()
+        self.mishaps.end()
+        if self._calm is not None:
+            self._calm.end()
         self.network.heal()
         self.nameservers.heal()
         if isinstance(self.controller, Controllers):
@@ -390,6 +445,7 @@ class World:
         for replica in self.replicas.values():
             replica.log.is_full = False
             replica.log.dies_in = -1
+            replica.configure(self.shape)
             self._restart(replica)
 
         asked = list(self.workload.puts)
