@@ -6,7 +6,6 @@ It exchanges messages with controllers or an operator, and changes roles; `servi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -65,7 +64,6 @@ _SLOW = (
     SaveEpochState,
 )
 """Steps of a role change after which other events may occur before the next step."""
-_HEARTBEAT = frozenset(each.name for each in fields(ControllerHeartbeatRequestHeader))
 
 
 class Replica(Service):
@@ -114,24 +112,29 @@ class Replica(Service):
             in_sync=quorum.in_sync,
             min_in_sync=quorum.min_in_sync,
             all_ack=quorum.all_ack,
-            lease_ms=self.named_lease_ms,
+            lease_ms=self._shape.lease_ms,
             **self._worth(),
             **others,
         )
 
     def _worth(self) -> dict[str, Any]:
         """Return the fields of a heartbeat that tell what a report is worth."""
-        if isinstance(self._now.node, MasterNode):
-            self._now.synced_epoch = self.epoch
-        worth = {
+        log, process, is_flushed = self.log, self._now, self._shape.options.ack_flushed
+        orders = process.orders
+        assert orders is not None, "a client has orders"
+        flushed_end = min(log.whole_end, log.flushed_offset)
+        return {
             "boot": f"{self.number}.{self.boots}",
-            "former_lives": self.lives[:-1],
-            "synced_epoch": self._now.synced_epoch,
-            "acks_flushed": self._shape.options.ack_flushed,
-            "start_offset": self.log.start_offset,
-            "is_partial": self.log.is_partial,
+            "former_lives": ";".join(map(str, self.lives[:-1])) or None,
+            "was_closed": log.was_closed,
+            "acks_flushed": is_flushed,
+            "synced_epoch": process.roles.synced_epoch,
+            "start_offset": log.start_offset,
+            "vouched_offset": flushed_end if is_flushed else log.whole_end,
+            "is_partial": log.is_partial,
+            "cannot_lead": orders.cannot_lead(self.clock.monotonic_ms()),
+            "trouble": orders.trouble or None,
         }
-        return {name: value for name, value in worth.items() if name in _HEARTBEAT}
 
     def _send(self, message: Message) -> None:
         self._network.send(self.number, OPERATOR, messages.encode(message))
@@ -250,10 +253,15 @@ class Replica(Service):
 
     def stop(self, done: Callable[[], None]) -> None:
         """End the role as a program does that is stopped, then call *done*."""
-        if self._now.change is None:
-            self._change(self._now.roles.end(is_clean=True), done, failed=done)
-        else:
+        if self._now.change is not None:
             done()
+            return
+
+        def ended() -> None:
+            self.log.close()
+            done()
+
+        self._change(self._now.roles.end(is_clean=True), ended, failed=done)
 
     # ---- roles
 
