@@ -91,9 +91,6 @@ class Process:
     """With *client*."""
     role: Role = field(default_factory=Role)
     """By which a broker serves clients, with *orders*."""
-    synced_epoch: int = -1
-    """The last epoch in which this process held everything that the master had when the process
-    connected, or was master."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None

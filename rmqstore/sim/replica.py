@@ -6,7 +6,6 @@ It exchanges messages with controllers or an operator, and changes roles; `servi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -65,7 +64,6 @@ _SLOW = (
     SaveEpochState,
 )
 """Steps of a role change after which other events may occur before the next step."""
-_HEARTBEAT = frozenset(each.name for each in fields(ControllerHeartbeatRequestHeader))
 
 
 class Replica(Service):
@@ -121,17 +119,24 @@ class Replica(Service):
 
     def _worth(self) -> dict[str, Any]:
         """Return the fields of a heartbeat that tell what a report is worth."""
-        if isinstance(self._now.node, MasterNode):
-            self._now.synced_epoch = self.epoch
-        worth = {
+        log, node, orders, roles = self.log, self._now.node, self._now.orders, self._now.roles
+        assert orders is not None, "a client has orders"
+        if isinstance(node, SlaveNode):
+            roles.note_synced(node.machine.synced_epoch)
+        acks_flushed = self._shape.options.ack_flushed
+        return {
             "boot": f"{self.number}.{self.boots}",
-            "former_lives": self.lives[:-1],
-            "synced_epoch": self._now.synced_epoch,
-            "acks_flushed": self._shape.options.ack_flushed,
-            "start_offset": self.log.start_offset,
-            "is_partial": self.log.is_partial,
+            "former_lives": ";".join(map(str, self.lives[:-1])) or None,
+            "synced_epoch": roles.synced_epoch,
+            "acks_flushed": acks_flushed,
+            "start_offset": log.start_offset,
+            "vouched_offset": min(log.whole_end, log.flushed_offset)
+            if acks_flushed
+            else log.whole_end,
+            "is_partial": log.is_partial,
+            "cannot_lead": orders.cannot_lead(self.clock.monotonic_ms()),
+            "trouble": orders.trouble or None,
         }
-        return {name: value for name, value in worth.items() if name in _HEARTBEAT}
 
     def _send(self, message: Message) -> None:
         self._network.send(self.number, OPERATOR, messages.encode(message))

@@ -235,6 +235,7 @@ def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -
 
     assert cluster.state.apply(due.command).is_applied
     cluster.review()
+    cluster.numbers = 100
     assert cluster.ours(2, 100, epoch=2, terms=ALL_ACK) == ALL_ACK.lease_ms
 
 

@@ -535,6 +535,9 @@ class AutoSwitchSlave(SlaveMachine):
             0,
         )
 
+    def _stored_epoch(self, offset: int) -> int:
+        return _last_epoch(self._log.epochs, offset)
+
     def _report_frame(self, offset: int, *, first: bool) -> Ack:
         if not self._is_checked:
             return Ack(offset)
