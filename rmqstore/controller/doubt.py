@@ -49,16 +49,15 @@ def doubt_of(
     *known* is the process with which the replica was in sync last. *peak* is the most that the
     replica may have acknowledged, *confirmed* what all members of the set held.
     """
-    if beat.life is None or beat.boot is None or beat.synced_epoch >= master_epoch:
+    if beat.life is None or beat.synced_epoch >= master_epoch:
         return ""
-    if known is not None and not is_successor(beat, known.life):
-        return "its directory is a copy, or was restored: another process was in sync last"
-    if known is not None and beat.boot != known.boot and not _is_flushed(beat, known):
-        return "its machine was started again, and it acknowledged messages from memory"
-    found = beat.vouched
-    if found < max(peak, confirmed):
-        return f"its log ends at {_text(found)}, and it held {_text(max(peak, confirmed))}"
-    return ""
+    if known is not None and beat.boot is not None:
+        if not is_successor(beat, known.life):
+            return "its directory is a copy, or was restored: another process was in sync last"
+        if beat.boot != known.boot and not _is_flushed(beat, known):
+            return "its machine was started again, and it acknowledged messages from memory"
+    found, held = beat.vouched, max(peak, confirmed)
+    return f"its log ends at {_text(found)}, and it held {_text(held)}" if found < held else ""
 
 
 def _is_flushed(beat: Heartbeat, known: Incarnation) -> bool:

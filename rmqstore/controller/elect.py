@@ -174,9 +174,10 @@ class _Ballot:
 
 def _elected(ballot: _Ballot, allows_unclean: bool, is_hasty: bool) -> Choice:
     counted = {n: each for n, each in ballot.fresh.items() if n in ballot.voters}
-    leading = {n: each for n, each in counted.items() if not each.trouble}
-    if ballot.suffices(leading) and (is_hasty or not ballot.stale):
-        return Choice(_best(ballot.group, leading), asked=frozenset(leading))
+    asked = _asked(ballot, counted)
+    leading = {n: each for n, each in asked.items() if not each.trouble}
+    if leading and (is_hasty or not ballot.stale):
+        return Choice(_best(ballot.group, leading), asked=frozenset(asked))
     if ballot.stale:
         return _pending(ballot.stale)
     reason = _shortage(ballot)
@@ -192,22 +193,35 @@ def _elected(ballot: _Ballot, allows_unclean: bool, is_hasty: bool) -> Choice:
     return Choice(None, ballot.voters - ballot.fresh.keys(), reason=reason)
 
 
+def _asked(ballot: _Ballot, counted: Mapping[int, Candidate]) -> Mapping[int, Candidate]:
+    """Returns the replicas of which the best that can lead has all acknowledged messages; empty if
+    too few have reported.
+
+    The report of a replica that cannot lead counts if another has as good a log.
+    """
+    leading = {n: each for n, each in counted.items() if not each.trouble}
+    best = max((each.rank for each in counted.values()), default=None)
+    if ballot.suffices(counted) and any(each.rank == best for each in leading.values()):
+        return counted
+    return leading if ballot.suffices(leading) else {}
+
+
 def _pending(stale: frozenset[int]) -> Choice:
     text = f"living replicas have yet to report: {sorted(stale)}"
     return Choice(None, stale, is_pending=True, reason=text)
 
 
 def _best(group: Group, fit: Mapping[int, Candidate], *, start_first: bool = False) -> int:
-    """Returns the replica with the best log; of equal logs the former master, then the lowest id.
+    """Returns the replica with the best log; of equal logs one that lost nothing, the former
+    master, then the lowest id.
 
     *start_first*: a log with the first messages is better than one with the last.
     """
 
-    def order(each: Candidate) -> tuple[bool, LogRank, bool, int, bool, int]:
-        has_start = each.partial_from < 0
-        is_master = each.broker_id == group.master_id
-        is_first = has_start or not start_first
-        return is_first, each.rank, has_start, -each.priority, is_master, -each.broker_id
+    def order(each: Candidate) -> tuple[bool, LogRank, bool, bool, int, bool, int]:
+        has_start, number = each.partial_from < 0, each.broker_id
+        is_first, is_master = has_start or not start_first, number == group.master_id
+        return is_first, each.rank, has_start, not each.doubt, -each.priority, is_master, -number
 
     return max(fit.values(), key=order).broker_id
 

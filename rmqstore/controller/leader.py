@@ -447,10 +447,12 @@ class Leader:
         """Returns whether another process of the master's broker than the elected one reports, and
         cannot continue in its epoch."""
         beat, life = report.beat, group.master_life
-        if life is None or beat.boot is None or beat.life == life:
+        if life is None or beat.life in (None, life):
             return False
-        is_less = beat.synced_epoch < group.master_epoch and beat.vouched < report.peak
-        return is_less or not is_successor(beat, life) or group.former is not None
+        if beat.synced_epoch < group.master_epoch and beat.vouched < report.peak:
+            return True
+        is_next = is_successor(beat, life) and group.former is None
+        return beat.boot is not None and not is_next
 
     def _fence_ms(self, group: Group, now_ms: int) -> int:
         """Returns the time from which the former master acknowledges nothing."""

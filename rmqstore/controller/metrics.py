@@ -29,6 +29,7 @@ class ControllerMetrics:
         self._requests = RequestMetrics(_BOUNDS_US)
         self._commits = RequestMetrics(_BOUNDS_US)
         self._elections = dict.fromkeys(_ELECTION_RESULTS, 0)
+        self._risky = 0
 
     def observe(self, code: int, answer: int, seconds: float) -> None:
         """Count a request of a known code; a server error in the answer counts as a failure."""
@@ -41,9 +42,10 @@ class ControllerMetrics:
         """Count a command for the log: success, failed or timeout."""
         self._commits.observe("append", status, seconds * 1e6)
 
-    def elected(self, master_id: int | None) -> None:
-        """Count an election that took effect."""
+    def elected(self, master_id: int | None, *, is_risky: bool = False) -> None:
+        """Count an election that took effect; *is_risky*: acknowledged messages may be lost."""
         self._elections["no_master_elected" if master_id is None else "new_master_elected"] += 1
+        self._risky += is_risky
 
     def kept(self) -> None:
         """Count an election after which the present master remains."""
@@ -85,6 +87,11 @@ class ControllerMetrics:
                 ({**node, "election_result": result}, count)
                 for result, count in self._elections.items()
             ],
+        )
+        yield counter(
+            "rmqstore_risky_elections_total",
+            "Elections after which acknowledged messages may be missing.",
+            [(node, self._risky)],
         )
         yield from _requests(
             "request", self._requests, node, "request_type", "request_handle_status"

@@ -367,7 +367,7 @@ class Controller:
 
     def held(self, election: Election, group: Group) -> None:
         """Log an election that took effect, count it, and notify the brokers."""
-        self._metrics.elected(group.master_id)
+        self._metrics.elected(group.master_id, is_risky=bool(election.risk))
         silent = self._silent.pop(group.name, None)
         if group.master_id is None:
             self._log.warning(

@@ -258,8 +258,10 @@ class ControllerState:
         if record.incarnation == command.incarnation:
             return Result(Verdict.UNCHANGED, group=group)
         changed = _with_incarnation(group, command.broker_id, command.incarnation)
-        if command.broker_id == group.master_id:
-            changed = replace(changed, master_life=command.incarnation.life)
+        life = command.incarnation.life
+        if command.broker_id == group.master_id and life != group.master_life:
+            # Proposals of the former process, which this one does not know, must not take effect.
+            changed = replace(changed, master_life=life, set_epoch=group.set_epoch + 1)
         return self._store(changed)
 
     def _settle(self, group: Group, command: SettleDeparted) -> Result:

@@ -341,7 +341,7 @@ class GroupHistory:
         self.change(lambda group, now_ms: group.tick(now_ms))
         self.master.expired()
         if self.rng.random() < 0.7:
-            self.master.group.policy.lease.renewed(asked_ms=self.master.now_ms)
+            self.master.group.renew_lease(self.master.now_ms)
 
     def controller_answers(self) -> None:
         if not self.proposals:

@@ -13,6 +13,8 @@ from rmqstore.controller.commands import (
     AssignBrokerId,
     Command,
     ElectMaster,
+    Incarnation,
+    RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
     SetAddress,
@@ -21,7 +23,7 @@ from rmqstore.controller.commands import (
     decode_command,
     encode_command,
 )
-from rmqstore.controller.group import Group
+from rmqstore.controller.group import Electorate, Group
 from rmqstore.controller.state import ControllerState, Verdict, decode_result, encode_result
 from tests.reference.controller_state import Model
 
@@ -30,6 +32,9 @@ IDS = st.integers(1, 5)
 EPOCHS = st.integers(0, 6)
 TERMS = st.builds(
     Terms, st.integers(1, 3), st.integers(1, 2), st.booleans(), st.sampled_from([0, 1000])
+)
+INCARNATIONS = st.builds(
+    Incarnation, st.integers(1, 3), st.sampled_from(["b1", "b2"]), st.booleans()
 )
 SETS = st.frozensets(IDS, min_size=1, max_size=4)
 # Small numbers, so that many commands expect the current state.
@@ -55,7 +60,12 @@ COMMANDS = st.one_of(
         st.integers(0, 8),
         st.booleans(),
         st.one_of(st.none(), st.integers(1, 3)),
+        st.sampled_from([None, "b1", "b2"]),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
     ),
+    st.builds(RecordIncarnation, GROUPS, EPOCHS, IDS, INCARNATIONS),
     st.builds(RecordTerms, GROUPS, EPOCHS, TERMS),
     st.builds(SettleDeparted, GROUPS, EPOCHS, EPOCHS),
     st.builds(RemoveBrokers, GROUPS, st.one_of(st.none(), SETS)),
@@ -101,7 +111,22 @@ def _seen(group: Group | None) -> dict[str, Any] | None:
         "set": set(group.sync_state_set),
         "set_epoch": group.set_epoch,
         "departed": set(group.departed),
+        "is_settled": group.is_settled,
         "terms": group.terms,
+        "former": None if group.former is None else _electorate(group.former),
+        "awaits_lease": group.awaits_lease,
+        "incarnations": {
+            n: r.incarnation for n, r in group.brokers.items() if r.incarnation is not None
+        },
+    }
+
+
+def _electorate(found: Electorate) -> dict[str, Any]:
+    return {
+        "set": set(found.members),
+        "departed": set(found.departed),
+        "terms": found.terms,
+        "is_settled": found.is_settled,
     }
 
 

@@ -13,11 +13,15 @@ from rmqstore.controller.commands import (
     AssignBrokerId,
     Command,
     ElectMaster,
+    Incarnation,
+    RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
     SetAddress,
     SettleDeparted,
 )
+
+_ELECTORATE = ("set", "departed", "terms", "is_settled")
 
 
 @dataclass
@@ -84,7 +88,11 @@ class Model:
                 "set": set(),
                 "set_epoch": past.now.get("set_epoch", 0),
                 "departed": set(),
+                "is_settled": False,
                 "terms": None,
+                "former": None,
+                "awaits_lease": False,
+                "incarnations": {},
             }
 
         past.given_ids.append(command.broker_id)
@@ -119,6 +127,7 @@ class Model:
 
         now["departed"] = (now["departed"] | now["set"]) - members
         now["set"], now["set_epoch"] = members, now["set_epoch"] + 1
+        now.update(is_settled=False, former=None)
         self._weaken(now, command.terms)
         return True
 
@@ -128,30 +137,61 @@ class Model:
         if command.new_epoch <= now["epoch"]:
             return False
 
+        last = {name: now[name] for name in _ELECTORATE}
+        if command.voids_last and now["former"] is not None:
+            last = now["former"]
+
         chosen = command.master_id
         if chosen is None:
             if now["master"] is not None:
-                now.update(master=None, life=None, epoch=command.new_epoch)
+                has_changed = last["set"] != now["set"]
+                now.update(master=None, life=None, epoch=command.new_epoch, former=None, **last)
+                now["set_epoch"] += has_changed
                 past.masters[command.new_epoch] = None
             return True
 
         if chosen not in now["brokers"]:
             return False
-        is_voter = chosen in now["set"] | now["departed"]
+        is_voter = chosen in last["set"] | last["departed"]
         if now["has_elected"] and not is_voter and not command.is_override:
             return False
 
         assert command.new_epoch not in past.masters, "an epoch has one master"
         past.masters[command.new_epoch] = chosen
+        is_ours, has_voters = command.master_life is not None, last["set"] | last["departed"]
+        now["former"] = last if is_ours and has_voters else None
+        now["incarnations"] = {n: i for n, i in now["incarnations"].items() if n != chosen}
+        if command.master_life is not None and command.master_boot is not None:
+            now["incarnations"][chosen] = Incarnation(
+                command.master_life, command.master_boot, command.acks_flushed
+            )
         now.update(master=chosen, life=command.master_life, epoch=command.new_epoch)
-        now.update(has_elected=True, set={chosen})
-        now.update(set_epoch=now["set_epoch"] + 1, departed=set(), terms=None)
+        now.update(has_elected=True, set={chosen}, awaits_lease=command.awaits_lease)
+        now.update(set_epoch=now["set_epoch"] + 1, departed=set(), terms=None, is_settled=False)
+        return True
+
+    def _RecordIncarnation(
+        self, past: Past, now: dict[str, Any], command: RecordIncarnation
+    ) -> bool:
+        if now["master"] is None or command.master_epoch != now["epoch"]:
+            return False
+        if command.broker_id not in now["brokers"]:
+            return False
+        known, found = now["incarnations"], command.incarnation
+        if known.get(command.broker_id) == found:
+            return True
+        now["incarnations"] = {**known, command.broker_id: found}
+        if command.broker_id == now["master"] and found.life != now["life"]:
+            now.update(life=found.life, set_epoch=now["set_epoch"] + 1)
         return True
 
     def _RecordTerms(self, past: Past, now: dict[str, Any], command: RecordTerms) -> bool:
         if now["master"] is None or command.master_epoch != now["epoch"]:
             return False
+        before = now["terms"]
         self._weaken(now, command.terms)
+        if now["terms"] != before:
+            now["former"] = None
         return True
 
     def _SettleDeparted(self, past: Past, now: dict[str, Any], command: SettleDeparted) -> bool:
@@ -159,7 +199,11 @@ class Model:
             return False
         if command.set_epoch != now["set_epoch"]:
             return False
-        now["departed"] = set()
+        terms = now["terms"]
+        if terms is not None and len(now["set"]) < terms.in_sync:
+            now["is_settled"] = bool(now["departed"])
+        elif now["departed"]:
+            now.update(departed=set(), is_settled=False)
         return True
 
     def _RemoveBrokers(self, past: Past, now: dict[str, Any], command: RemoveBrokers) -> bool:
@@ -172,6 +216,12 @@ class Model:
         if members != now["set"]:
             now["set"], now["set_epoch"] = members, now["set_epoch"] + 1
         now["departed"] = now["departed"] & now["brokers"].keys()
+        kept = now["brokers"].keys()
+        now["incarnations"] = {n: i for n, i in now["incarnations"].items() if n in kept}
+        former = now["former"]
+        if former is not None:
+            former = {**former, "set": former["set"] & kept, "departed": former["departed"] & kept}
+            now["former"] = former if former["set"] | former["departed"] else None
         return True
 
     @staticmethod

@@ -67,13 +67,17 @@ class Cluster:
         seen_ms: int | None = None,
         confirm: int = -1,
         refused: int = -1,
+        life: int | None = None,
+        **fields: Any,
     ) -> int:
         """Deliver a heartbeat of a broker of this library; return the lease that it gets.
 
         *seen_ms* is the controller's clock in the last answer that the broker received; None: now.
+        *fields* are further ones of the heartbeat.
         """
         self.numbers += 1
         group = self.group
+        life = (1 if refused < 0 else 2) if life is None else life
         is_master = group.master_id == broker_id and refused < 0
 
         self.heartbeat(
@@ -81,16 +85,22 @@ class Cluster:
             rank=LogRank(epoch, end),
             confirm_offset=confirm,
             timeout_ms=3000,
-            life=1 if refused < 0 else 2,
+            life=life,
             number=self.numbers,
             seen_ms=self.now_ms if seen_ms is None else seen_ms,
-            role_epoch=group.master_epoch if is_master else -1,
             refused_epoch=refused,
             set_epoch=group.set_epoch if is_master else -1,
             terms=terms,
+            **{"role_epoch": group.master_epoch if is_master else -1, **fields},
         )
         self.review()
         return self.leader.lease("g", broker_id, self.now_ms)
+
+    def booted(self, broker_id: int, end: int = 0, *, boot: int = 1, **fields: Any) -> int:
+        """Deliver a heartbeat that names the machine's boot, of a process that has caught up with
+        the present master unless *fields* say otherwise."""
+        fields = {"epoch": 1, "synced_epoch": self.group.master_epoch, **fields}
+        return self.ours(broker_id, end, boot=f"{broker_id}.{boot}", **fields)
 
     def review(self) -> Command | Election | None:
         due = self.leader.review("g", self.now_ms)
@@ -172,3 +182,21 @@ class Cluster:
             self.ours(each, 100, epoch=1, terms=terms)
         assert self.propose(*ids).is_applied
         assert self.ours(ids[0], 100, epoch=1, terms=terms) == terms.lease_ms
+
+    def booted_group(self, *ids: int, terms: Terms = QUORUM, **fields: Any) -> None:
+        """Make a group of brokers that report their boots; the first is master, all are in the set
+        with logs up to 100."""
+        self.register(*ids)
+        for each in ids:
+            self.booted(each, epoch=-1, synced_epoch=-1, terms=terms, **fields)
+        self.elect(ids[0])
+        for each in ids:
+            self.booted(each, 100, terms=terms, **fields)
+            self.review()
+        assert self.propose(*ids).is_applied
+        assert self.booted(ids[0], 100, terms=terms, **fields) == terms.lease_ms
+
+    def lose(self, *ids: int) -> None:
+        """End the connections of brokers, and let the lease of the master end."""
+        self.close(*ids)
+        self.now_ms += 1200

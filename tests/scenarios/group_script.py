@@ -236,7 +236,7 @@ class Stage:
         return self.run(lambda group, now_ms: group.lose_proposal(int(words[0]), now_ms))
 
     def do_lease(self, words: list[str], values: dict[str, str]) -> Iterable[str]:
-        self.master.group.policy.lease.renewed(asked_ms=int(values["asked"]))
+        self.master.group.renew_lease(int(values["asked"]))
         return self.run(lambda group, now_ms: [])
 
     def do_alive(self, words: list[str], values: dict[str, str]) -> Iterable[str]:

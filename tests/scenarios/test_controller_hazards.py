@@ -12,6 +12,7 @@ from rmqstore.controller.commands import RemoveBrokers, SetAddress
 from rmqstore.controller.leader import Election
 from rmqstore.controller.liveness import Liveness
 from rmqstore.controller.state import Result, Verdict
+from rmqstore.replication.group.log_rank import LogRank
 from tests.scenarios.controller_cluster import ALL_ACK, Cluster
 
 # Defects from the list of open ones.
@@ -188,7 +189,7 @@ def test_defect_12_no_lease_is_granted_while_an_election_is_being_written(
 
     cluster.now_ms += 1200
     cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
 
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
@@ -205,7 +206,7 @@ def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> 
     cluster.our_group(1, 2, terms=ALL_ACK)
     cluster.now_ms += 1200
     cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
 
@@ -226,7 +227,7 @@ def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -
     cluster.our_group(1, 2, terms=ALL_ACK)
     cluster.now_ms += 1200
     cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
     assert due.command is not None
@@ -235,6 +236,7 @@ def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -
 
     assert cluster.state.apply(due.command).is_applied
     cluster.review()
+    cluster.numbers = 100
     assert cluster.ours(2, 100, epoch=2, terms=ALL_ACK) == ALL_ACK.lease_ms
 
 
@@ -242,7 +244,7 @@ def test_election_that_was_refused_is_tried_again(cluster: Cluster) -> None:
     cluster.our_group(1, 2, terms=ALL_ACK)
     cluster.now_ms += 1200
     cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms)
+    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
     cluster.leader.begin(due)

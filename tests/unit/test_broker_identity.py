@@ -193,7 +193,7 @@ def test_an_identity_cut_at_each_byte_is_restored_or_refused(tmp_path: Path) -> 
     for size in range(len(whole)):
         files.path.write_bytes(whole[:size])
         kept = files.read()
-        assert (kept.broker_id, kept.life) == (123, 5)
+        assert (kept.broker_id, kept.life) == (123, Life(123, 5))
         assert "it was cut" in kept.restored
     files.path.write_bytes(whole)
     assert files.read().restored == ""

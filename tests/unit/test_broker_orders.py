@@ -65,13 +65,13 @@ def test_an_order_that_was_carried_out_is_not_due_again() -> None:
 
 def test_an_order_that_failed_is_due_again_for_the_same_epoch_after_a_pause() -> None:
     orders = Orders(1, LIFE)
-    order = taken(orders, decision(3, 1))
+    order = taken(orders, decision(3, 2))
     assert order is not None
     pauses = []
     now_ms = 0
     for _ in range(10):
         orders.failed(order, now_ms, "full")
-        assert taken(orders, decision(3, 1)) is None, "the pause is kept though it is said again"
+        assert taken(orders, decision(3, 2)) is None, "the pause is kept though it is said again"
         assert orders.retry_at_ms is not None
         pauses.append(orders.retry_at_ms - now_ms)
         now_ms = orders.retry_at_ms

@@ -535,6 +535,12 @@ class AutoSwitchSlave(SlaveMachine):
             0,
         )
 
+    def _stored_epoch(self, offset: int) -> int:
+        if offset == 0 and self._master_epoch is not None:
+            # An empty log stores no epochs, and has nothing to lose.
+            return self._master_epoch
+        return _last_epoch(self._log.epochs, offset)
+
     def _report_frame(self, offset: int, *, first: bool) -> Ack:
         if not self._is_checked:
             return Ack(offset)

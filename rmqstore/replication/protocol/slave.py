@@ -128,7 +128,7 @@ class SlaveMachine(ABC):
         master had when the connection began; -1 otherwise, and in the classic protocol."""
         is_synced = min(self.reported_offset, self._same_until) >= self._master_end
         is_synced = is_synced and self.state is HaState.TRANSFER
-        return self.reported_epoch if is_synced else -1
+        return self._stored_epoch(self.reported_offset) if is_synced else -1
 
     def on(self, event: Event, now_ms: int) -> list[Effect]:
         """Return the effects of *event*, in order. See `protocol.events`."""
@@ -199,6 +199,10 @@ class SlaveMachine(ABC):
     def _report_frame(self, offset: int, *, first: bool) -> Report | Ack:
         """Return the frame that reports the end of this log; the first one only requests a
         start."""
+
+    def _stored_epoch(self, offset: int) -> int:
+        """Return the epoch of the bytes before *offset* by the saved list; -1 without a list."""
+        return -1
 
     @abstractmethod
     def _forked(self, offset: int) -> list[Effect]:
