@@ -238,7 +238,7 @@ class Checker:
         elif is_election and self.is_strict:
             self._holds_all(self._replicas[view.master])
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
-        if not is_election and view.master and self._shape.options.checks:
+        if view.master and not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
 
         if is_election:

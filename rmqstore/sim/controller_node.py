@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, decode_command, encode_command
-from rmqstore.controller.decisions import Decisions, not_leader
+from rmqstore.controller.decisions import Decisions, NotWritten, not_leader
 from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader
 from rmqstore.controller.liveness import Liveness
@@ -25,15 +25,15 @@ from rmqstore.remoting.frames import Frame
 from rmqstore.sim import coroutines
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.coroutines import Pause, Work
-from rmqstore.sim.decision_log import DecisionLog
+from rmqstore.sim.decision_log import DecisionLog, Refusal
 
 __all__ = ["Node", "ServedNode"]
 
 _PATIENCE_MS = 200
 _COMMIT_TIMEOUT_MS = 1500
 
-Done = Callable[[Result | None], None]
-"""Receives the result of a command; None if it was certainly refused."""
+Done = Callable[[Result | Refusal], None]
+"""Receives the result of a command, or why it was refused."""
 
 
 class Node:
@@ -135,8 +135,8 @@ class Node:
             return
         leader.begin(election)
 
-        def done(result: Result | None) -> None:
-            if result is None:
+        def done(result: Result | Refusal) -> None:
+            if isinstance(result, Refusal):
                 leader.fail(election, "it was refused", is_unknown=False)
             else:
                 leader.end(election, result)
@@ -147,11 +147,11 @@ class Node:
         """Send a command to the log. *done* is never called if the outcome stays unknown."""
         life = self.life
 
-        def answered(index: int | None) -> None:
+        def answered(index: int | Refusal) -> None:
             if life != self.life or not self.is_alive:
                 return
-            if index is None:
-                done(None)
+            if isinstance(index, Refusal):
+                done(index)
             elif index in self._results:
                 done(self._results[index])
             else:
@@ -248,27 +248,31 @@ class ServedNode(Node):
         return bool(await Pause(begin))
 
     async def commit(self, command: Command) -> Result:
-        """Commit *command*. Raises RequestRefused if the outcome is not certain."""
+        """Commit *command*. Raises NotWritten if it never takes effect, RequestRefused if the
+        outcome is not certain."""
         if self.leader is None:
             raise not_leader()
-        answers: list[Result | None] = []
+        answers: list[Result | Refusal] = []
 
         def begin(resume: Callable[[Any], None]) -> None:
-            def once(result: Result | None, *, is_late: bool) -> None:
+            def once(result: Result | Refusal, *, is_late: bool) -> None:
                 if not answers:
                     answers.append(result)
                     resume(is_late)
 
             self.send(command, partial(once, is_late=False))
             wait_us = _COMMIT_TIMEOUT_MS * 1000
-            self._timeline.after(wait_us, partial(once, None, is_late=True))
+            self._timeline.after(wait_us, partial(once, Refusal.DISK, is_late=True))
 
         if await Pause(begin):
             self._stuck(self)
             raise RequestRefused("the outcome is not known", code=ResponseCode.SYSTEM_ERROR)
-        if answers[0] is None:
+        found = answers[0]
+        if found is Refusal.DISK:
+            raise NotWritten("the disk is full", code=ResponseCode.SYSTEM_ERROR)
+        if isinstance(found, Refusal):
             raise not_leader()
-        return answers[0]
+        return found
 
     async def elect(
         self, group: str, cluster: str, broker_id: int | None, *, is_designated: bool

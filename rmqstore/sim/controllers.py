@@ -267,23 +267,22 @@ class Controllers:
         the election rule is violated."""
         if not before.was_elected or election.risk:
             return 0
-        last = before.electorate
-        if command.voids_last and before.former is not None:
-            last = before.former
-        chosen, terms = command.master_id, last.terms
+        former = before.former if command.voids_last else None
+        electorate = former or before.electorate
+        chosen, terms, members = command.master_id, electorate.terms, electorate.members
         if terms is None or terms.all_ack:
-            assert chosen in last.members, f"{chosen} is elected, who is no member"
+            assert chosen in members, f"{chosen} is elected, who is no member"
             return 0
-        needed = reports_needed(len(last.voters), copies=terms.in_sync)
-        if last.is_settled:
-            needed = min(needed, reports_needed(len(last.members), copies=terms.in_sync))
-        is_enough = len(election.asked) >= needed and election.asked <= last.voters
+        needed = reports_needed(len(electorate.voters), copies=terms.in_sync)
+        if electorate.is_settled:
+            needed = min(needed, reports_needed(len(members), copies=terms.in_sync))
+        is_enough = len(election.asked) >= needed and election.asked <= electorate.voters
         is_enough &= chosen in election.asked
         assert is_enough, (
             f"{chosen} is elected after the reports of {sorted(election.asked)}: {needed} of "
-            f"{sorted(last.voters)} are needed"
+            f"{sorted(electorate.voters)} are needed"
         )
-        assert election.asked & last.members, f"{chosen} is elected without a member"
+        assert election.asked & members, f"{chosen} is elected without a member"
         return needed
 
     def _announce(self, node: ServedNode, group: Group) -> None:

@@ -11,16 +11,25 @@ are committed or refused seconds later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from random import Random
 
 from rmqstore.sim.clock import Timeline
 
-__all__ = ["DecisionLog"]
+__all__ = ["DecisionLog", "Refusal"]
 
 _SLOW_US = (500_000, 6_000_000)
 
-Answer = Callable[[int | None], None]
-"""Receives the index of a committed entry, None for a refused entry."""
+
+class Refusal(Enum):
+    """Why an entry is not committed."""
+
+    NOT_LEADER = "not leader"
+    DISK = "disk"
+
+
+Answer = Callable[[int | Refusal], None]
+"""Receives the index of a committed entry, or why it never will be one."""
 
 
 class DecisionLog:
@@ -66,8 +75,11 @@ class DecisionLog:
 
     def propose(self, node: int, term: int, command: bytes, answer: Answer) -> None:
         """Propose *command* as the leader of *term*; *answer* may never be called."""
-        if (node, term) != (self.leader, self.term) or self.is_full:
-            self._answer(answer, None)
+        if (node, term) != (self.leader, self.term):
+            self._answer(answer, Refusal.NOT_LEADER)
+            return
+        if self.is_full:
+            self._answer(answer, Refusal.DISK)
             return
         proposal = (command, answer)
         self._on_the_way.append(proposal)
@@ -86,7 +98,7 @@ class DecisionLog:
             self._commit(proposal)
         elif proposal in self._on_the_way:
             self._on_the_way.remove(proposal)
-            self._answer(proposal[1], None)
+            self._answer(proposal[1], Refusal.DISK)
 
     def barrier(self, node: int, term: int, answer: Callable[[], None]) -> None:
         """Call *answer* once it is certain that *node* led *term* after this call."""
@@ -97,7 +109,7 @@ class DecisionLog:
 
         self._timeline.after(self._delay_us(), check)
 
-    def _answer(self, answer: Answer, place: int | None) -> None:
+    def _answer(self, answer: Answer, place: int | Refusal) -> None:
         if self.is_kind or self._rng.random() >= self._loss_rate:
             self._timeline.after(self._delay_us(), answer, place)
 

@@ -128,6 +128,8 @@ class ModelLog:
         self.whole_end = 0
         """End of the last complete record; a partial record may follow."""
 
+        self.was_closed = False
+        """Whether the process before the present one closed the log."""
         self.is_partial = False
         """Whether the log begins above the first byte that its master had."""
         self.is_full = False
@@ -135,6 +137,7 @@ class ModelLog:
         self.dies_in = -1
         """Number of changes before the process dies; negative: it does not die."""
 
+        self._is_closed = False
         self._data = bytearray()
         self._borders: list[int] = []
         self._files = _EpochFiles(self)
@@ -316,9 +319,15 @@ class ModelLog:
             begin = end
         self._scan()
 
+    def close(self) -> None:
+        """End the process after all of the log is on the disk. Raises DiskError."""
+        self.flush()
+        self._is_closed = True
+
     def recover(self) -> None:
         """Read the disk as a store does when it opens. Raises RotError for damage to durable
         bytes."""
+        self.was_closed, self._is_closed = self._is_closed, False
         self._scan()
         if self.whole_end < self._flushed_whole:
             raise RotError(f"the record at {self.whole_end} is damaged")

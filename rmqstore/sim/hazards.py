@@ -57,7 +57,7 @@ class Hazards:
     new_terms: int = 0
     """A program is started again with other numbers of copies."""
     new_lease: int = 0
-    """The lease that a running program's configuration names changes."""
+    """The lease in the settings of a running program changes."""
     last_file: int = 0
     """A replica gets an empty disk, and begins at the last file of its master."""
     calm: int = 0
@@ -93,6 +93,13 @@ class Hazards:
         weights = dict.fromkeys(set(names) - {"unwarned"}, 1)
         return cls(is_unwarned="unwarned" in names, **weights)
 
+    def of(self, shape: Shape) -> Hazards:
+        """Return the hazards that groups of *shape* can have."""
+        if not shape.has_set:
+            return self.none()
+        # Brokers of RocketMQ do not report what their logs may have lost.
+        return replace(self, is_unwarned=self.is_unwarned and shape.options.checks)
+
     @classmethod
     def drawn(cls, rng: Random, shape: Shape) -> Hazards:
         """Return the hazards of a seed."""
@@ -100,7 +107,7 @@ class Hazards:
         if not shape.has_set or not is_chosen:
             return cls.none()
         names = [each for each in cls.names() if rng.random() < 0.5]
-        found = cls.named([each for each in names if each not in _KNOWN_DEFECTS])
+        found = cls.named([each for each in names if each not in _KNOWN_DEFECTS]).of(shape)
         return replace(found, mean_gap_ms=rng.choice((1200, 2500, 5000)))
 
 
@@ -236,8 +243,9 @@ class Mishaps:
     def _new_lease(self) -> None:
         replica = self._world.replicas.get(self._controllers.view.master)
         if replica is not None and replica.shape.lease_ms:
-            replica.named_lease_ms = self._rng.choice((100, 300, 1200))
-            self._world.say(f"   replica {replica.number} names {replica.named_lease_ms} ms")
+            lease_ms = self._rng.choice((100, 300, 1200))
+            self._world.say(f"   replica {replica.number}: {lease_ms} ms")
+            replica.configure(replace(replica.shape, lease_ms=lease_ms))
 
     def _last_file(self) -> None:
         replica = self._anyone()

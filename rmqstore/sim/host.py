@@ -121,8 +121,6 @@ class Host(ABC):
         """How often the machine was started; what was only in memory ends with each of them."""
         self.lives: tuple[int, ...] = ()
         """The last lives of processes that used the directory, recorded in it."""
-        self.named_lease_ms = shape.lease_ms
-        """The lease that the configuration of the process names; that of the role stays."""
         self.sync_from_last_file = False
         """Whether an empty log begins at the last file of the master."""
         self.is_up = False
@@ -237,7 +235,6 @@ class Host(ABC):
         self.paused_until_us = 0
         self._put_off.clear()
         self._shape = self._next_shape
-        self.named_lease_ms = self._shape.lease_ms
 
         try:
             self.log.recover()

@@ -112,27 +112,25 @@ class Replica(Service):
             in_sync=quorum.in_sync,
             min_in_sync=quorum.min_in_sync,
             all_ack=quorum.all_ack,
-            lease_ms=self.named_lease_ms,
+            lease_ms=self._shape.lease_ms,
             **self._worth(),
             **others,
         )
 
     def _worth(self) -> dict[str, Any]:
         """Return the fields of a heartbeat that tell what a report is worth."""
-        log, node, orders, roles = self.log, self._now.node, self._now.orders, self._now.roles
+        log, process, is_flushed = self.log, self._now, self._shape.options.ack_flushed
+        orders = process.orders
         assert orders is not None, "a client has orders"
-        if isinstance(node, SlaveNode):
-            roles.note_synced(node.machine.synced_epoch)
-        acks_flushed = self._shape.options.ack_flushed
+        flushed_end = min(log.whole_end, log.flushed_offset)
         return {
             "boot": f"{self.number}.{self.boots}",
             "former_lives": ";".join(map(str, self.lives[:-1])) or None,
-            "synced_epoch": roles.synced_epoch,
-            "acks_flushed": acks_flushed,
+            "was_closed": log.was_closed,
+            "acks_flushed": is_flushed,
+            "synced_epoch": process.roles.synced_epoch,
             "start_offset": log.start_offset,
-            "vouched_offset": min(log.whole_end, log.flushed_offset)
-            if acks_flushed
-            else log.whole_end,
+            "vouched_offset": flushed_end if is_flushed else log.whole_end,
             "is_partial": log.is_partial,
             "cannot_lead": orders.cannot_lead(self.clock.monotonic_ms()),
             "trouble": orders.trouble or None,
@@ -255,10 +253,15 @@ class Replica(Service):
 
     def stop(self, done: Callable[[], None]) -> None:
         """End the role as a program does that is stopped, then call *done*."""
-        if self._now.change is None:
-            self._change(self._now.roles.end(is_clean=True), done, failed=done)
-        else:
+        if self._now.change is not None:
             done()
+            return
+
+        def ended() -> None:
+            self.log.close()
+            done()
+
+        self._change(self._now.roles.end(is_clean=True), ended, failed=done)
 
     # ---- roles
 

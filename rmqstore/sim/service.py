@@ -35,6 +35,7 @@ from rmqstore.replication.protocol.events import (
     FlushLog,
     FrameReceived,
     Halt,
+    HaState,
     LogGrew,
     Opened,
     Restart,
@@ -407,9 +408,21 @@ class Service(Host):
                         return self._carry_out(failed) or has_changed
                     has_changed |= isinstance(effect, _SETTLED)
 
+        node = self._now.node
+        if isinstance(node, SlaveNode):
+            self._now.roles.note_synced(self._synced_epoch(node))
         # Not earlier: when the confirm offset decreases, a cut follows.
         self._witness.on_confirmed(self)
         return has_changed
+
+    def _synced_epoch(self, node: SlaveNode) -> int:
+        """Return the epoch of the master that *node* has caught up with, -1 for none."""
+        machine = node.machine
+        if self._shape.options.checks:
+            return machine.synced_epoch
+        # Frames as RocketMQ's name no epoch; here they are those of a master of this library.
+        is_synced = machine.state is HaState.TRANSFER and machine.is_verified
+        return self.log.epochs[-1].epoch if is_synced and self.log.epochs else -1
 
     def _change_log(self, effect: Effect) -> None:
         if not isinstance(effect, SetConfirm):
@@ -417,6 +430,8 @@ class Service(Host):
             if isinstance(effect, _CUTS):
                 self._witness.on_cut(self, effect.offset)
         self.log.carry_out(effect)
+        if isinstance(effect, Restart):
+            self.log.is_partial = self.sync_from_last_file
         self._log_moved()
 
     def _log_moved(self) -> None:

@@ -92,11 +92,9 @@ class World:
         self.faults = drawn if faults is None else faults
         rare = Random(f"hazards {seed}")
         """The random numbers of all that the hazards do."""
-        self.hazards = hazards or Hazards.none()
         if hazards is None and faults is None:
-            self.hazards = Hazards.drawn(rare, self.shape)
-        elif not self.shape.has_set:
-            self.hazards = Hazards.none()
+            hazards = Hazards.drawn(rare, self.shape)
+        self.hazards = (hazards or Hazards.none()).of(self.shape)
         if self.hazards.is_unwarned and not self.shape.is_durable and faults is None:
             self.faults = self.faults.with_power_losses(rare)
 
