@@ -219,8 +219,8 @@ class BrokerConfig:
         "ms",
         low=-1,
         help="time for which a master acknowledges after the last answer of a controller; 0 for no "
-        "limit, -1 for 3 s or 3 heartbeats, the longer, but 70 % of "
-        "controllerHeartBeatTimeoutMills at most",
+        "limit, with allAckInSyncStateSet or one copy only; -1 for 3 s or 3 heartbeats, the "
+        "longer, but 70 % of controllerHeartBeatTimeoutMills at most",
         effect="start; lease of a master, with enableControllerMode",
     )
     election_priority: int = option(
