@@ -383,6 +383,20 @@ class Broker:
             return self._role.members
         return self._replica.possible_members
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that are Java brokers, which report no changes of topics."""
+        if self._replica is None or not self.config.is_controlled:
+            return frozenset()
+        return self._replica.members_without_reports
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of a sync-state set."""
+        replica = self.config.replica
+        needs = replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
+        return self.config.is_controlled and needs
+
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
         is_master = self._replica is not None and self._replica.role == "master"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.admin.top import observe
+from rmqstore.broker.metadata import shared
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
@@ -306,3 +308,43 @@ async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
         refused = await slave.call(master.address, bad, WAIT_S)
         assert refused.code == ResponseCode.INVALID_PARAMETER
         assert master.role.name == "master"
+
+
+@on_loop
+async def test_a_message_that_makes_its_topic_is_a_success_once_the_members_have_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll, is_cut = Follower._poll, False
+
+    async def cut(self: Follower, changes_id: str, number: int) -> Frame:
+        answer = await poll(self, changes_id, number)
+        if is_cut:
+            raise RemotingError("the way to the master's port for clients is cut")
+        return answer
+
+    monkeypatch.setattr(Follower, "_poll", cut)
+    monkeypatch.setattr(shared, "_KEPT_MS", 300)
+    async with group_of(tmp_path, "a", "b", all_ack_in_sync_state_set=True) as group:
+        name = await group.master()
+        master = group.brokers.pop(name)
+        ((_, slave),) = group.brokers.items()
+        async with RemotingClient() as client:
+
+            async def code_of(topic: str) -> int:
+                return (await client.call(master.address, send_request(topic, b"m"), WAIT_S)).code
+
+            is_cut = True
+            sends = [code_of("T") for _ in range(20)]
+            assert set(await asyncio.gather(*sends)) == {ResponseCode.FLUSH_SLAVE_TIMEOUT}
+            assert slave.metadata.topic("T") is None
+            assert len(master.role.members) == 2
+            is_cut = False
+
+            async def is_success() -> bool:
+                return await code_of("T") == ResponseCode.SUCCESS
+
+            await until(is_success, "the slave reports the topic")
+            assert slave.metadata.topic("T") is not None
+            assert await code_of("U") == ResponseCode.SUCCESS
+            assert slave.metadata.topic("U") is not None
+        group.brokers[name] = master
