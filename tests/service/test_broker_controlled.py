@@ -14,7 +14,8 @@ from rmqstore.admin.top import observe
 from rmqstore.broker.metadata import shared
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
-from rmqstore.config import NameserverConfig
+from rmqstore.config import ControllerConfig, NameserverConfig
+from rmqstore.controller.server import Controller
 from rmqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -32,9 +33,13 @@ from rmqstore.remoting.fastjson import loads
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import TopicConfig
 from tests.support.broker_group import Group, bodies, controller_of, group_of, put, takes_puts
+from tests.support.hosts import Hosts
 from tests.support.loops import on_loop
 from tests.support.sends import send_request
 from tests.support.waiting import WAIT_S, until
+
+OUT_OF_REACH = "127.9.9.9"
+"""A host of this machine at which no server of a test listens."""
 
 
 @on_loop
@@ -348,3 +353,31 @@ async def test_a_message_that_makes_its_topic_is_a_success_once_the_members_have
             assert await code_of("U") == ResponseCode.SUCCESS
             assert slave.metadata.topic("U") is not None
         group.brokers[name] = master
+
+
+@on_loop
+async def test_a_controller_that_names_itself_by_an_address_out_of_reach_is_used_where_it_answers(
+    tmp_path: Path,
+) -> None:
+    hosts = Hosts()
+    reached = hosts.host(10), hosts.ports(hosts.host(10))
+    named = format_address((OUT_OF_REACH, reached[1]))
+    config = ControllerConfig(
+        bind_address=reached[0],
+        peers=f"n0-{named}",
+        self_id="n0",
+        store_path=str(tmp_path / "controller"),
+    )
+    async with Controller(config), RemotingClient() as client:
+        request = Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        answer = await client.call(reached, request, WAIT_S)
+        assert answer.ext_fields["controllerLeaderAddress"] == named
+        group = Group(tmp_path, format_address(reached))
+        try:
+            broker = await group.start("a")
+            assert await group.master() == "a"
+            await put(broker, "one")
+            assert broker.controllers is not None
+            assert broker.controllers.leader == format_address(reached)
+        finally:
+            await group.stop("a")
