@@ -125,6 +125,11 @@ class ControllerLink:
         """The leading controller, if known."""
         return None if self._calls is None else self._calls.leader
 
+    def learn_master(self, master: str, ha_address: str) -> None:
+        """Take the master of the group, and its HA address, as a nameserver names them."""
+        if self._keeper is not None:
+            self._keeper.learn_master(master, ha_address)
+
     def notified(self, request: Frame) -> None:
         """Take NOTIFY_BROKER_ROLE_CHANGED. Raises InvalidFieldError, RemotingFrameError."""
         decision = notified(request)
