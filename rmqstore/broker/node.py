@@ -27,6 +27,7 @@ from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.handlers.offsets import OffsetRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.topics import TopicRequests
+from rmqstore.broker.master_places import other_places
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.metrics import BrokerMetrics, Counts
@@ -383,6 +384,20 @@ class Broker:
             return self._role.members
         return self._replica.possible_members
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that are Java brokers, which report no changes of topics."""
+        if self._replica is None or not self.config.is_controlled:
+            return frozenset()
+        return self._replica.members_without_reports
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of a sync-state set."""
+        replica = self.config.replica
+        needs = replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
+        return self.config.is_controlled and needs
+
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
         is_master = self._replica is not None and self._replica.role == "master"
@@ -468,12 +483,19 @@ class Broker:
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Follow the master that a nameserver names, where the file names none and no controller
-        gives orders."""
-        if self.config.is_controlled or not answer.master_address:
+        gives orders; with a controller, only take its HA address."""
+        if not answer.master_address:
+            return
+        if self.config.is_controlled:
+            if self.controllers is not None and answer.ha_address:
+                self.controllers.learn_master(answer.master_address, answer.ha_address)
             return
         found = parse_address(answer.master_address)
-        if self._role.name == "slave" and found != self._role.master_address:
-            self.set_role(replace(self._role, master_address=found))
+        ha_address = self.config.replica.ha_master_address or answer.ha_address or ""
+        places = other_places(found, ha_address)
+        is_known = (found, places) == (self._role.master_address, self._role.other_places)
+        if self._role.name == "slave" and not is_known:
+            self.set_role(replace(self._role, master_address=found, other_places=places))
         if answer.ha_address and not self.config.replica.ha_master_address:
             self._follow_soon(answer.ha_address)
 

@@ -537,6 +537,16 @@ class Leader:
         self._electing.pop(group, None)
         self._unsettled.discard(group)
 
+    def troubles(self, group: str, now_ms: int) -> str:
+        """Return why living brokers outside the set could not carry out their last orders."""
+        found = self._state.group(group)
+        if found is None:
+            return ""
+        outside = found.brokers.keys() - found.sync_state_set
+        reports = self._liveness.living(group, outside, now_ms)
+        named = [f"broker {r.beat.broker_id}: {r.beat.trouble}" for r in reports if r.beat.trouble]
+        return "; ".join(named)
+
     def risk(self, group: str) -> str:
         """Return the messages that the election of the present master may have lost."""
         found = self._state.group(group)

@@ -379,6 +379,12 @@ class Replica:
         return self._settings.lease.duration_ms
 
     @property
+    def members_without_reports(self) -> frozenset[int]:
+        """The possible members that are connected and are slaves of RocketMQ, which report no
+        changes of topics."""
+        return self._opened().members_without_reports
+
+    @property
     def lease_end_ms(self) -> int | None:
         """When the lease of this master is over unless it is renewed, by the monotonic clock: 0
         while it is not held, None without a lease or in another role."""

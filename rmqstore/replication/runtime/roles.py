@@ -433,6 +433,12 @@ class Roles:
         side = self._master
         return frozenset() if side is None else side.group.sync_state_set.possible
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """See `Replica.members_without_reports`."""
+        side = self._master
+        return frozenset() if side is None else side.group.sync_state_set.without_reports
+
     # ---- how things stand
 
     def status(self) -> Status:
