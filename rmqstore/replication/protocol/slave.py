@@ -245,7 +245,7 @@ class SlaveMachine(ABC):
                 self.reported_offset,
                 self.reported_epoch,
                 self._label(),
-                self._options.ack_flushed,
+                bool(self._options.ack_flushed),
                 self._is_checked,
             )
             return [*effects, receive]

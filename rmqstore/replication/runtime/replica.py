@@ -22,6 +22,7 @@ from functools import partial
 from typing import Literal, Self
 
 from rmqstore import arguments
+from rmqstore.config import FlushDiskType
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, AllowList, parse_address
@@ -131,7 +132,7 @@ class Replica:
             protocol=protocol,
             quorum=quorum or Quorum.from_config(config),
             mode=mode or Mode.from_config(config, has_set=protocol == "autoswitch"),
-            options=replace(options or HaOptions.from_config(config), streams=True, checks=True),
+            options=_options_of(options or HaOptions.from_config(config), store),
             lease=lease or Lease(),
             is_gated=is_gated,
             waits_for_admission=waits_for_admission,
@@ -408,6 +409,12 @@ class Replica:
         return -1 if self._roles is None else self._roles.known_epoch
 
     @property
+    def acknowledges_flushed(self) -> bool:
+        """Whether acknowledgements of this replica mean its disk, not its memory: as a slave, and
+        of its own copy as a master."""
+        return bool(self._settings.options.ack_flushed)
+
+    @property
     def epochs(self) -> tuple[EpochEntry, ...]:
         """The epochs of the log; empty before `open`."""
         return () if self._log is None else tuple(self._log.epochs)
@@ -533,6 +540,14 @@ def _take(
         store_log.check()
         undo.pop_all()
     return listening, view, store_log, settings
+
+
+def _options_of(options: HaOptions, store: Store) -> HaOptions:
+    """Return *options* with what the store decides where they leave it open."""
+    ack_flushed = options.ack_flushed
+    if ack_flushed is None:
+        ack_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    return replace(options, ack_flushed=ack_flushed, streams=True, checks=True)
 
 
 def _broker_ids(members: Collection[int]) -> frozenset[int]:
