@@ -29,6 +29,9 @@ class Role:
     """The sync-state set of the group; empty without a controller."""
     set_epoch: int = 0
     """The version of that set."""
+    waits_for: str = ""
+    """Why the broker that its file makes the master does not lead: it serves reads, as a slave
+    without a master, and nameservers know it by the id of the master. "" in any other state."""
 
     @property
     def registered_id(self) -> int:
@@ -46,6 +49,8 @@ class Role:
     def __str__(self) -> str:
         if self.name is None:
             return "none"
+        if self.waits_for:
+            return "master that waits"
         parts = [f"{self.name} with id {self.broker_id}"]
         if self.epoch >= 0:
             parts.append(f"epoch {self.epoch}")

@@ -28,6 +28,7 @@ from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, AllowList, parse_address
 from rmqstore.net.sockets import Listener, listen_on
 from rmqstore.net.work_thread import WorkThread
+from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
 from rmqstore.replication.group.node import HaProtocol
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
 from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
@@ -53,7 +54,8 @@ class Replica:
     """A store that is one replica of a log, in changing roles, on the loop that runs at `open`.
 
     Options and roles are those of `rmqstore.replication.ReplicatedStore`. Any number of replicas
-    may share a loop; each has one thread for its disk and one for its connections. *on_proposal*
+    may share a loop; each has one thread for its disk and one for its connections. *fixed* is of a
+    broker whose file makes it the master. *on_proposal*
     and *on_change* are called on the loop, soon after the event, and must not block.
 
     An async context manager, once: entering it is `open`, leaving it is `close`, which leaves the
@@ -84,6 +86,7 @@ class Replica:
         allow: Sequence[str] = (),
         is_learner: bool | None = None,
         sync_from_last_file: bool | None = None,
+        fixed: FixedMaster | None = None,
         on_proposal: Callable[[Proposal], None] | None = None,
         on_change: Callable[[Status], None] | None = None,
     ) -> None:
@@ -140,6 +143,7 @@ class Replica:
             allowed=AllowList(allow),
             is_learner=is_learner,
             sync_from_last_file=sync_from_last_file,
+            fixed=fixed,
         )
         self._on_proposal = on_proposal
         self._on_change = on_change
@@ -302,6 +306,13 @@ class Replica:
             timeout=timeout,
         )
 
+    def next_step(
+        self, *, word: int = -1, leader: str = "", reports: Sequence[SlaveReport] = ()
+    ) -> Lead | Wait:
+        """Return whether this replica, without a role and with *fixed*, may become master; see
+        `FixedMaster.next_step`."""
+        return self._opened().next_step(word=word, leader=leader, reports=reports)
+
     async def become_slave(
         self,
         master: str | Address,
@@ -399,6 +410,12 @@ class Replica:
         return self._settings.address
 
     @property
+    def acknowledges_flushed(self) -> bool:
+        """Whether acknowledgements of this replica mean its disk, not its memory: as a slave, and
+        of its own copy as a master."""
+        return bool(self._settings.options.ack_flushed)
+
+    @property
     def role(self) -> Literal["master", "slave"] | None:
         """The role, None without one."""
         return None if self._roles is None else self._roles.role
@@ -407,12 +424,6 @@ class Replica:
     def epoch(self) -> int:
         """The highest epoch known from an order, the log or a master, -1 for none."""
         return -1 if self._roles is None else self._roles.known_epoch
-
-    @property
-    def acknowledges_flushed(self) -> bool:
-        """Whether acknowledgements of this replica mean its disk, not its memory: as a slave, and
-        of its own copy as a master."""
-        return bool(self._settings.options.ack_flushed)
 
     @property
     def epochs(self) -> tuple[EpochEntry, ...]:
