@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+
 import pytest
 
 from rmqstore.config import BrokerRole, FlushDiskType, ReplicaConfig, StoreConfig
@@ -12,9 +14,10 @@ from tests.scenarios.ha_model import ModelLog
 TWO_OF_TWO = FixedMaster(boot="b2", copies=2, total=2)
 
 
-def interrupted(*, copies: int = 2, boot: str = "b1") -> ModelLog:
-    """Return the log, up to 300, of a master of epoch 1 that did not end cleanly."""
-    log = ModelLog().begin(1).put("abc")
+def interrupted(*, copies: int = 2, boot: str = "b1", held: str = "abc") -> ModelLog:
+    """Return the log, a message of 100 bytes for each letter, of a master of epoch 1 that did not
+    end cleanly."""
+    log = ModelLog().begin(1).put(held)
     log.epoch_state = EpochState(has_replicas=True).begin(1, copies=copies, boot=boot)
     return log
 
@@ -94,6 +97,26 @@ def test_as_many_slaves_answer_as_show_each_acknowledged_message(
     assert isinstance(fixed.next_step(log, reports=reports[:-1]), Wait)
     # One slave twice is one.
     assert isinstance(fixed.next_step(log, reports=[*reports[:-1], *reports[:-1]]), Wait)
+
+
+@pytest.mark.parametrize(("total", "copies"), [(2, 2), (3, 2), (3, 3), (4, 2), (4, 3)])
+def test_in_every_small_world_it_leads_with_all_acknowledged_messages(
+    total: int, copies: int
+) -> None:
+    """Slaves hold up to three messages, the master kept some of them; any slaves answer."""
+    fixed = FixedMaster(boot="b2", copies=copies, total=total)
+    led = 0
+    for ends in product(range(4), repeat=total - 1):
+        acknowledged = sorted(ends, reverse=True)[copies - 2]
+        for kept in range(4):
+            log = interrupted(copies=copies, held="abc"[:kept])
+            for count in range(total):
+                for answered in combinations(range(total - 1), count):
+                    reports = [slave(100 * ends[each], each + 1) for each in answered]
+                    if isinstance(fixed.next_step(log, reports=reports), Lead):
+                        led += 1
+                        assert kept >= acknowledged, (ends, kept, answered)
+    assert led > 0
 
 
 def test_an_emptied_slave_shows_nothing_unless_the_log_is_empty() -> None:
