@@ -373,6 +373,7 @@ class ControllerLink:
             synced_epoch=status.synced_epoch,
             start_offset=status.start_offset,
             vouched_offset=flushed_end if acks_flushed else status.whole_end,
+            is_partial=status.is_partial,
             cannot_lead=keeper.cannot_lead,
             trouble=keeper.trouble[:_TROUBLE_LENGTH_MAX] or None,
         )

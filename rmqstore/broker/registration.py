@@ -172,6 +172,8 @@ def bodies_of(table: KeptTopics, *, permission: int) -> tuple[bytes, bytes]:
         for name, topic in table.topics.items()
     }
     kept = table.data_version
-    version = DataVersion(kept.counter, kept.state_version, kept.timestamp_ms)
+    # Nameservers look at topics again only under another version.
+    time_ms = kept.timestamp_ms - (_READ_AND_WRITE - permission)
+    version = DataVersion(kept.counter, kept.state_version, time_ms)
     body = RegisterBrokerBody(TopicTable(version, topics), filter_servers=()).encode()
     return body, fastjson.dumps(version.to_json())

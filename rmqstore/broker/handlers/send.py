@@ -179,6 +179,11 @@ class SendRequests:
 
     def _refuse_other_than_master(self) -> None:
         role = self._context.role
+        if role.waits_for:
+            raise RequestRefused(
+                f"this broker takes no messages: {role.waits_for}",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
         if role.name != "master":
             raise RequestRefused(
                 f"this broker is a {role.name}; the master is "
