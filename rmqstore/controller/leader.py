@@ -538,12 +538,12 @@ class Leader:
         self._unsettled.discard(group)
 
     def troubles(self, group: str, now_ms: int) -> str:
-        """Return why living brokers outside the set could not carry out their last orders."""
+        """Return why living brokers could not carry out their last orders, or do not follow their
+        master: members without its topics as well."""
         found = self._state.group(group)
         if found is None:
             return ""
-        outside = found.brokers.keys() - found.sync_state_set
-        reports = self._liveness.living(group, outside, now_ms)
+        reports = self._liveness.living(group, found.brokers, now_ms)
         named = [f"broker {r.beat.broker_id}: {r.beat.trouble}" for r in reports if r.beat.trouble]
         return "; ".join(named)
 
