@@ -87,6 +87,10 @@ class Host(role_keeper.Host, Protocol):
     def store(self) -> AsyncStore:
         """The open store."""
 
+    @property
+    def metadata_trouble(self) -> str:
+        """Why the master of this slave gives no metadata; empty where it does."""
+
     async def open_replica(self, broker_id: int, **options: Any) -> Replica:
         """Open the replica of the store under its id."""
 
@@ -375,7 +379,7 @@ class ControllerLink:
             vouched_offset=flushed_end if acks_flushed else status.whole_end,
             is_partial=status.is_partial,
             cannot_lead=keeper.cannot_lead,
-            trouble=keeper.trouble[:_TROUBLE_LENGTH_MAX] or None,
+            trouble=(keeper.trouble or self._host.metadata_trouble)[:_TROUBLE_LENGTH_MAX] or None,
         )
 
     def _propose(self, proposal: Proposal) -> None:

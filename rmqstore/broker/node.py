@@ -385,6 +385,11 @@ class Broker:
         needs = replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
         return self.config.is_controlled and needs
 
+    @property
+    def metadata_trouble(self) -> str:
+        """Why the master of this slave gives no metadata; empty where it does."""
+        return self._metadata_link.trouble
+
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
         is_master = self._replica is not None and self._replica.role == "master"

@@ -468,7 +468,8 @@ class Leader:
         self._unsettled.discard(group)
 
     def troubles(self, group: str, now_ms: int) -> str:
-        """Return why living brokers outside the set could not carry out their last orders."""
+        """Return why living brokers could not carry out their last orders, or do not follow their
+        master: members without its topics as well."""
         found = self._state.group(group)
         return "" if found is None else self.reports.troubles(found, now_ms)
 

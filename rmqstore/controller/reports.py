@@ -104,9 +104,9 @@ class Reports:
         return None
 
     def troubles(self, group: Group, now_ms: int) -> str:
-        """Return why living brokers outside the set could not carry out their last orders."""
-        outside = group.brokers.keys() - group.sync_state_set
-        beats = [each.beat for each in self._liveness.living(group.name, outside, now_ms)]
+        """Return why living brokers could not carry out their last orders, or do not follow their
+        master: members without its topics as well."""
+        beats = [each.beat for each in self._liveness.living(group.name, group.brokers, now_ms)]
         return "; ".join(
             f"broker {beat.broker_id}: {beat.trouble}" for beat in beats if beat.trouble
         )

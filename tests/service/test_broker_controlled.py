@@ -344,6 +344,7 @@ async def test_a_message_that_makes_its_topic_is_a_success_once_the_members_have
             sends = [code_of("T") for _ in range(20)]
             assert set(await asyncio.gather(*sends)) == {ResponseCode.FLUSH_SLAVE_TIMEOUT}
             assert slave.metadata.topic("T") is None
+            await until_told(group, "no metadata from the master: the way to the master's port")
             assert len(master.role.members) == 2
             is_cut = False
 
@@ -383,6 +384,17 @@ async def test_a_controller_that_names_itself_by_an_address_out_of_reach_is_used
             assert broker.controllers.leader == format_address(reached)
         finally:
             await group.stop("a")
+
+
+async def until_told(group: Group, text: str) -> None:
+    """Wait until the controller names *text* as what is wrong with the group."""
+    async with ControllerAdmin(group.controllers[0]) as controller:
+
+        async def is_told() -> bool:
+            (found,) = await controller.sync_state_sets(["broker-a"])
+            return text in found.wait_reason
+
+        await until(is_told, f"the controller names {text}")
 
 
 def nameserver() -> NameServer:
@@ -428,6 +440,7 @@ async def test_a_master_that_is_out_of_reach_and_unknown_to_nameservers_is_named
         slave = await group.start("b")
         warning = f"the master {format_address(master.address)} is not reached at its address"
         await until(lambda: warning in caplog.text, "a warning")
+        await until_told(group, f"broker {slave.role.broker_id}: {warning}")
         assert slave.role.name is None
         assert master.role.members == {master.role.broker_id}
 

@@ -91,7 +91,8 @@ class MetadataLink:
     @property
     def trouble(self) -> str:
         """Why the present master gives no metadata; empty where it does."""
-        return "" if self._follower is None else self._follower.failure
+        failure = "" if self._follower is None else self._follower.failure
+        return failure and f"no metadata from the master: {failure}"
 
     def take_role(self, role: Role) -> None:
         """Follow the master of *role*, if it names one."""
