@@ -431,8 +431,7 @@ class Leader:
         return max(timeouts, default=HEARTBEAT_TIMEOUT_MS)
 
     def _candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
-        is_java = self._electorate(group).terms is None
-        return self.reports.candidates(group, now_ms, fence_ms=fence_ms, is_java=is_java)
+        return self.reports.candidates(group, now_ms, fence_ms=fence_ms)
 
     def begin(self, election: Election) -> None:
         """Record that an election is being written: no lease for its group until its outcome is

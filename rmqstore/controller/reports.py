@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqstore.controller.commands import RecordIncarnation
+from rmqstore.controller.commands import Command, ContinueEpoch, RecordIncarnation
 from rmqstore.controller.doubt import NO_LOG, doubt_of, incarnation_of
 from rmqstore.controller.elect import Candidate
 from rmqstore.controller.group import Group
@@ -67,11 +67,8 @@ class Reports:
         found = list(self._liveness.living(group.name, joining, now_ms))
         return len(found) == len(joining) and not any(each.beat.is_partial for each in found)
 
-    def candidates(
-        self, group: Group, now_ms: int, *, fence_ms: int | None, is_java: bool
-    ) -> list[Candidate]:
-        """Return the living brokers. Reports from *fence_ms* on are fresh; with None all are.
-        *is_java*: the last master was a Java broker, so RocketMQ's rule holds."""
+    def candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
+        """Return the living brokers. Reports from *fence_ms* on are fresh; with None all are."""
         reports = list(self._liveness.living(group.name, group.brokers, now_ms))
         starts = [each.beat.start_offset for each in reports if not each.beat.is_partial]
         first = min(starts, default=-1)
@@ -83,24 +80,25 @@ class Reports:
                 each.beat.priority,
                 each.beat.is_learner,
                 fence_ms is None or each.as_of_ms >= fence_ms,
-                doubt="" if is_java else self.doubt(group, each),
+                doubt=self.doubt(group, each),
                 partial_from=_partial_from(each.beat, first),
                 trouble=each.beat.trouble if each.beat.cannot_lead else "",
             )
             for each in reports
         ]
 
-    def incarnation_due(self, group: Group, now_ms: int) -> RecordIncarnation | None:
-        """Return the command that records a process that is in sync, or that continues as the
-        master."""
+    def incarnation_due(self, group: Group, now_ms: int) -> Command | None:
+        """Return the command that records a process that is in sync, or a process that continues
+        as the master."""
         for each in self._liveness.living(group.name, group.brokers, now_ms):
             beat, found = each.beat, incarnation_of(each.beat)
-            known = group.brokers[beat.broker_id].incarnation
-            if found is None or found == known:
+            if found is None:
                 continue
-            is_next = beat.broker_id == group.master_id and beat.life != group.master_life
-            if beat.synced_epoch >= group.master_epoch or is_next:
+            is_known = found == group.brokers[beat.broker_id].incarnation
+            if beat.synced_epoch >= group.master_epoch and not is_known:
                 return RecordIncarnation(group.name, group.master_epoch, beat.broker_id, found)
+            if beat.broker_id == group.master_id and found.life != group.master_life:
+                return ContinueEpoch(group.name, group.master_epoch, found.life)
         return None
 
     def troubles(self, group: Group, now_ms: int) -> str:
