@@ -86,7 +86,7 @@ class View:
 
     rows: Sequence[ReplicaRow]
     waits: Mapping[str, str]
-    """Why groups have no master, by name."""
+    """Why groups have no master, or what is wrong with a group that has one, by name."""
     unknown: Sequence[str]
     """Names of groups that no server knows."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from rmqstore.broker.leader_search import LeaderSearch
 from rmqstore.broker.orders import Decision
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting.bodies.controller import Elected, SyncStateSetBody
@@ -157,8 +158,7 @@ class ControllerCalls:
         """How often a leader of RocketMQ knew this broker at another address."""
         self._seen: dict[str, tuple[str, int]] = {}
         self._is_ours: dict[str, bool] = {}
-        self._named: dict[str, str] = {}
-        """The leaders that controllers of RocketMQ name, by controller."""
+        self._leaders = LeaderSearch()
         self._asked: set[int] = set()
         """Requests to the leader since the last heartbeat."""
         self._is_poll_due = False
@@ -321,8 +321,10 @@ class ControllerCalls:
 
     def failed(self, call: Call, *, was_sent: bool) -> SetAnswer | None:
         """Record that *call* gets no answer."""
+        if call.address == self.leader and call.address not in self.controllers:
+            self.trouble = self._leaders.no_answer(call.address)
         if call.request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            self._named.pop(call.address, None)
+            self._leaders.failed(call.address)
         if call.request.code != RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
             return None
         outcome = Outcome.LOST if was_sent else Outcome.REFUSED
@@ -330,7 +332,7 @@ class ControllerCalls:
 
     def _lose_leader(self) -> None:
         self.leader = None
-        self._named.clear()
+        self._leaders.forget()
 
     def _heartbeat_answered(self, call: Call, answer: Frame) -> Decision | Displaced | None:
         source = call.address
@@ -367,17 +369,14 @@ class ControllerCalls:
 
     def _metadata_answered(self, call: Call, answer: Frame) -> None:
         if answer.code != ResponseCode.SUCCESS:
-            self._named.pop(call.address, None)
+            self._leaders.failed(call.address)
             return
         header = GetControllerMetadataResponseHeader.from_fields(answer.ext_fields)
-        if not header.leader_address:
-            self._named.pop(call.address, None)
-            return
-        self._named[call.address] = header.leader_address
-        named = list(self._named.values())
-        # A leader that was replaced names itself still; the others name the next one.
-        best = max(named, key=lambda each: (named.count(each), each == self.leader))
-        self.leader = best
+        self._leaders.answered(call.address, header)
+        # A leader that answered this heartbeat is where it answered, whatever it is named.
+        is_known = self.has_leases and not self._unanswered
+        if not is_known:
+            self.leader = self._leaders.best(self.leader) or self.leader
 
     def _leader_answered(self, call: Call, answer: Frame) -> Decision | Displaced | None:
         code, request = answer.code, call.request.code

@@ -8,7 +8,6 @@ silent, the broker continues in its last role, as long as its lease lasts.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from rmqstore.broker.identity import (
     assign,
 )
 from rmqstore.broker.identity_files import IdentityFiles
+from rmqstore.broker.leader_search import LeaderSearch
 from rmqstore.broker.orders import Decision
 from rmqstore.broker.role_keeper import RoleKeeper
 from rmqstore.config import BrokerConfig
@@ -87,6 +87,10 @@ class Host(role_keeper.Host, Protocol):
     def store(self) -> AsyncStore:
         """The open store."""
 
+    @property
+    def metadata_trouble(self) -> str:
+        """Why the master of this slave gives no metadata; empty where it does."""
+
     async def open_replica(self, broker_id: int, **options: Any) -> Replica:
         """Open the replica of the store under its id."""
 
@@ -105,6 +109,9 @@ class ControllerLink:
         self._calls: ControllerCalls | None = None
         self._keeper: RoleKeeper | None = None
         self._replica: Replica | None = None
+        self._leaders = LeaderSearch()
+        self._is_unreached = False
+        """Whether the leader that was asked last did not answer."""
         self._beat_due = asyncio.Event()
         self._synced_epoch = -1
         self._life = Life(0, 0)
@@ -133,6 +140,11 @@ class ControllerLink:
     def leader(self) -> str | None:
         """The leading controller, if known."""
         return None if self._calls is None else self._calls.leader
+
+    def learn_master(self, master: str, ha_address: str) -> None:
+        """Take the master of the group, and its HA address, as a nameserver names them."""
+        if self._keeper is not None:
+            self._keeper.learn_master(master, ha_address)
 
     def notified(self, request: Frame) -> None:
         """Take NOTIFY_BROKER_ROLE_CHANGED. Raises InvalidFieldError, RemotingFrameError."""
@@ -232,7 +244,10 @@ class ControllerLink:
             places = ";".join(self._host.controller_addresses)
             self._report(f"none of the controllers {places} names a leader")
             return None
-        answer = await self._ask(leader, Frame.request(code, fields))
+        is_named = leader not in self._host.controller_addresses
+        trouble = self._leaders.no_answer(leader) if is_named else ""
+        answer = await self._ask(leader, Frame.request(code, fields), trouble)
+        self._is_unreached = answer is None
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             self._report(answer.remark or f"{leader} answered {answer.code}")
         return answer
@@ -240,40 +255,44 @@ class ControllerLink:
     async def _find_leader(self) -> str | None:
         """Returns the leader that most controllers name; a silent one is not waited for once a
         majority agrees."""
+        self._leaders.forget()
         asking = [
-            asyncio.ensure_future(self._leader_by(each)) for each in self._host.controller_addresses
+            asyncio.ensure_future(self._ask_for_leader(each))
+            for each in self._host.controller_addresses
         ]
-        named: Counter[str] = Counter()
         try:
             for answered in asyncio.as_completed(asking):
-                if leader := await answered:
-                    named[leader] += 1
-                    if 2 * named[leader] > len(asking):
-                        break
+                await answered
+                leader = self._leaders.best()
+                is_agreed = leader is not None and 2 * self._leaders.votes(leader) > len(asking)
+                # A leader that is out of reach where it is named may answer elsewhere itself.
+                if is_agreed and not self._is_unreached:
+                    break
         finally:
             for each in asking:
                 each.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-        return named.most_common(1)[0][0] if named else None
+        return self._leaders.best()
 
-    async def _leader_by(self, controller: str) -> str | None:
+    async def _ask_for_leader(self, controller: str) -> None:
         request = Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
         answer = await self._ask(controller, request)
         if answer is None or answer.code != ResponseCode.SUCCESS:
-            return None
+            return
         try:
             header = GetControllerMetadataResponseHeader.from_fields(answer.ext_fields)
         except InvalidFieldError:
-            return None
-        return header.leader_address
+            return
+        self._leaders.answered(controller, header)
 
-    async def _ask(self, address: str, request: Frame) -> Frame | None:
+    async def _ask(self, address: str, request: Frame, trouble: str = "") -> Frame | None:
+        """Returns the answer; None after an error, which is logged after *trouble*."""
         try:
             return await self._host.call(address, request, _CALL_S)
         except StoreClosedError:
             raise
         except (RemotingError, ArgumentError) as error:
-            self._report(str(error))
+            self._report(f"{trouble}: {error}" if trouble else str(error))
             return None
 
     def _report(self, trouble: str) -> None:
@@ -358,8 +377,9 @@ class ControllerLink:
             synced_epoch=status.synced_epoch,
             start_offset=status.start_offset,
             vouched_offset=flushed_end if acks_flushed else status.whole_end,
+            is_partial=status.is_partial,
             cannot_lead=keeper.cannot_lead,
-            trouble=keeper.trouble[:_TROUBLE_LENGTH_MAX] or None,
+            trouble=(keeper.trouble or self._host.metadata_trouble)[:_TROUBLE_LENGTH_MAX] or None,
         )
 
     def _propose(self, proposal: Proposal) -> None:

@@ -54,6 +54,11 @@ class BrokerMetrics:
         yield one("rocketmq_topic_number", "Topics.", counts.topics)
         yield one("rocketmq_consumer_group_number", "Groups of consumers.", counts.groups)
         yield one("rmqstore_role", "2 master, 1 slave, 0 not known.", _ROLES[role.name])
+        yield one(
+            "rmqstore_master_waits",
+            "1 while this broker, the master by its file, does not lead: slaves may hold more.",
+            bool(role.waits_for),
+        )
         yield one("rmqstore_master_epoch", "Epoch of the master.", max(role.epoch, 0))
         yield one("rmqstore_sync_state_set_size", "Members in sync.", len(role.members))
         if status is not None:

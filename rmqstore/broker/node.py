@@ -14,13 +14,14 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.client_service import ClientService
 from rmqstore.broker.controller_link import ControllerLink
+from rmqstore.broker.fixed_role import FixedRole
 from rmqstore.broker.handlers.admin import AdminRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
@@ -42,8 +43,8 @@ from rmqstore.config import (
     format_properties,
     parse_properties,
 )
-from rmqstore.errors import ArgumentError, ConfigError, RequestRefused, StoreClosedError
-from rmqstore.net.addresses import Address, format_address, parse_address
+from rmqstore.errors import ConfigError, RequestRefused, StoreClosedError
+from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
@@ -65,6 +66,8 @@ __all__ = ["Broker", "BrokerStatus"]
 
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 """Requests that the fast port does not serve."""
+_WRITE = 2
+"""The permission to write."""
 _RUNNING_KEYS = frozenset(
     about.key for about in BrokerConfig.options().values() if not about.effect.startswith("start")
 )
@@ -129,6 +132,8 @@ class Broker:
         self._metadata_link = MetadataLink(self)
         self.controllers: ControllerLink | None = None
         """The link to the controllers; None without enableControllerMode."""
+        self.fixed_role: FixedRole | None = None
+        """With enableControllerMode None."""
         self.client_service = ClientService(self)
         """The service for producers and consumers."""
         self._role = Role()
@@ -136,8 +141,6 @@ class Broker:
         self._addresses = ServerAddresses(self, self._take_nameservers)
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
         """What nameservers get of the topics, and the version and permission that it is of."""
-        self._followed: str | None = None
-        """The HA address of the master of this slave."""
         self._role_waiters: set[asyncio.Future[None]] = set()
         self._files = asyncio.Lock()
         self._is_closing = False
@@ -163,7 +166,8 @@ class Broker:
         except BaseException:
             await self.close()
             raise
-        self.log.info("started as %s", self._role.name or "member of a group with a controller")
+        role = self._role
+        self.log.info("started as %s", role if role.name else "member of a group with a controller")
 
     async def _start(self) -> None:
         # The address is part of each record, so it must be known before the store opens.
@@ -183,7 +187,9 @@ class Broker:
         self._stack.callback(self.client_service.close)
         self._stack.push_async_callback(self._metadata_link.close)
         if not self.config.is_controlled:
-            await self._take_fixed_role()
+            self.fixed_role = FixedRole(self)
+            self._stack.push_async_callback(self.fixed_role.close)
+            await self.fixed_role.take()
 
         if self._endpoint is not None:
             self._stack.push_async_callback(self._endpoint.close)
@@ -263,24 +269,6 @@ class Broker:
     async def _close_replica(self) -> None:
         if self._replica is not None:
             await self._replica.close()
-
-    async def _take_fixed_role(self) -> None:
-        """Begin the role that the file names."""
-        if self.config.is_slave:
-            replica = await self.open_replica(self.config.broker_id)
-            self._followed = self.config.replica.ha_master_address or None
-            if self._followed:
-                await replica.become_slave(self._followed)
-            self.set_role(Role(name="slave", broker_id=self.config.broker_id))
-            return
-        replica = await self.open_replica(0)
-        try:
-            await replica.become_master()
-        except ArgumentError as error:
-            # The file makes this broker the permanent master: no other can have begun an epoch.
-            self.log.warning("leads on after an unclean end: %s", error)
-            await replica.become_master(max(replica.epoch, 0) + 1, others_asked=True)
-        self.set_role(Role(name="master", broker_id=0, master_address=self.address))
 
     def set_role(self, role: Role) -> None:
         """Make *role* the present role: clients are served in it from now on."""
@@ -383,6 +371,25 @@ class Broker:
             return self._role.members
         return self._replica.possible_members
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that are Java brokers, which report no changes of topics."""
+        if self._replica is None or not self.config.is_controlled:
+            return frozenset()
+        return self._replica.members_without_reports
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of a sync-state set."""
+        replica = self.config.replica
+        needs = replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
+        return self.config.is_controlled and needs
+
+    @property
+    def metadata_trouble(self) -> str:
+        """Why the master of this slave gives no metadata; empty where it does."""
+        return self._metadata_link.trouble
+
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
         is_master = self._replica is not None and self._replica.role == "master"
@@ -423,6 +430,8 @@ class Broker:
         self._addresses.update()
         self._take_nameservers()
         self.registration_due()
+        if self.fixed_role is not None:
+            self.fixed_role.configured()
 
     def _take_nameservers(self) -> None:
         if self._nameservers is not None:
@@ -434,12 +443,14 @@ class Broker:
         """Return the registration for nameservers; None while the role is not known."""
         config, ha_address, until_ms = self.config, self.ha_address, self.announced_until_ms
         broker_id = announced_id(self._role, lease_end_ms=until_ms, now_ms=self.now_ms())
-        if ha_address is None or broker_id is None:
+        is_hidden = self.fixed_role is not None and self.fixed_role.is_hidden
+        if ha_address is None or broker_id is None or is_hidden:
             return None
         topics = self.metadata.tables.topic_table()
-        known = topics.data_version, config.permission
+        permission = config.permission & ~_WRITE if self._role.waits_for else config.permission
+        known = topics.data_version, permission
         if self._bodies is None or self._bodies[0] != known:
-            self._bodies = known, bodies_of(topics, permission=config.permission)
+            self._bodies = known, bodies_of(topics, permission=permission)
         body, version = self._bodies[1]
         is_acting = config.replica.acting_master_enable
         return Announcement(
@@ -468,14 +479,11 @@ class Broker:
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Follow the master that a nameserver names, where the file names none and no controller
-        gives orders."""
-        if self.config.is_controlled or not answer.master_address:
-            return
-        found = parse_address(answer.master_address)
-        if self._role.name == "slave" and found != self._role.master_address:
-            self.set_role(replace(self._role, master_address=found))
-        if answer.ha_address and not self.config.replica.ha_master_address:
-            self._follow_soon(answer.ha_address)
+        gives orders; with a controller, only take its HA address."""
+        if self.controllers is not None and answer.master_address and answer.ha_address:
+            self.controllers.learn_master(answer.master_address, answer.ha_address)
+        if self.fixed_role is not None:
+            self.fixed_role.learn_master(answer)
 
     def learn_order_topics(self, topics: Collection[str]) -> None:
         """Have topics as ordered ones that nameservers have an order configuration of. Slaves take
@@ -489,20 +497,6 @@ class Broker:
             await self.metadata.order_topics(topics)
         except RequestRefused as error:
             self.log.warning("ordered topics: %s", error)
-
-    def _follow_soon(self, ha_address: str) -> None:
-        if ha_address == self._followed or self._role.name != "slave":
-            return
-        self._followed = ha_address
-        self._tasks.start(self._follow(ha_address), name=f"following {ha_address}")
-
-    async def _follow(self, ha_address: str) -> None:
-        assert self._replica is not None, "a slave has a replica"
-        try:
-            await self._replica.become_slave(ha_address)
-        except BaseException:
-            self._followed = None  # The next answer of a nameserver names it again.
-            raise
 
     def learn_alive(self, count: int) -> None:
         """Take how many replicas of the group are alive."""

@@ -188,6 +188,11 @@ class Orders:
             self._retry_at_ms = now_ms + _RETRY_MS
         self._kept = None
 
+    def again(self) -> None:
+        """Carry the last order out again: there is another way to its master."""
+        if self._due is None and self._kept is not None and not self.is_own(self._kept):
+            self._due, self._retry_at_ms, self._failures = self._kept, None, 0
+
     def takes_set(self, decision: Decision, *, role_epoch: int, set_epoch: int) -> bool:
         """Return whether the master of *role_epoch*, -1 for no master, takes the set of
         *decision* in place of version *set_epoch*."""

@@ -127,14 +127,15 @@ class Announcement:
 
 
 def announced_id(role: Role, *, lease_end_ms: int | None, now_ms: int) -> int | None:
-    """Return the id by which nameservers are to know a broker, None while it has no role.
+    """Return the id by which nameservers are to know a broker, None while it has no role and does
+    not search for its master.
 
     Another master may have been elected since *lease_end_ms*, None for a master without a lease.
     From then on a master is registered as a slave, by its own id: consumers may read from it, no
     producer sends to it, and it does not stand in the place of the other master.
     """
     if role.name is None:
-        return None
+        return None if not role.is_searching else role.broker_id
     if role.name == "master" and lease_end_ms is not None and now_ms >= lease_end_ms:
         return role.broker_id
     return role.registered_id
@@ -171,6 +172,8 @@ def bodies_of(table: KeptTopics, *, permission: int) -> tuple[bytes, bytes]:
         for name, topic in table.topics.items()
     }
     kept = table.data_version
-    version = DataVersion(kept.counter, kept.state_version, kept.timestamp_ms)
+    # Nameservers look at topics again only under another version.
+    time_ms = kept.timestamp_ms - (_READ_AND_WRITE - permission)
+    version = DataVersion(kept.counter, kept.state_version, time_ms)
     body = RegisterBrokerBody(TopicTable(version, topics), filter_servers=()).encode()
     return body, fastjson.dumps(version.to_json())

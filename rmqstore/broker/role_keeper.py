@@ -7,19 +7,23 @@ has no role while it changes from one to another, so it serves no client then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from rmqstore.broker.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.master_places import MasterSearch, other_places
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
 from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import Fenced, RemotingError, StoreClosedError, StoreError
-from rmqstore.net.addresses import Address
+from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.ha import ExchangeHaInfoHeader
+from rmqstore.replication.protocol.events import HaState
 from rmqstore.replication.runtime.replica import Replica
 
 __all__ = ["Host", "RoleKeeper"]
@@ -79,6 +83,14 @@ class RoleKeeper:
         self._news = asyncio.Event()
         self._present: RoleOrder | None = None
         """The order that is being carried out."""
+        self._search: MasterSearch | None = None
+        """The search for the master of the present order."""
+        self._named = "", ""
+        """The master that a nameserver named last, and its HA address."""
+        self._is_named = asyncio.Event()
+        self._way = ""
+        """The HA address that is followed because a nameserver names it; empty for another one."""
+        self._warned = ""
         self._is_over = False
         self._past_epoch = -1
 
@@ -117,14 +129,36 @@ class RoleKeeper:
         return self._orders.cannot_lead(self._host.now_ms())
 
     @property
-    def trouble(self) -> str:
-        """Why the last order was not carried out; empty once one was."""
-        return self._orders.trouble
-
-    @property
     def _holds_lease(self) -> bool:
         end_ms = self._replica.lease_end_ms
         return end_ms is None or self._host.now_ms() < end_ms
+
+    @property
+    def trouble(self) -> str:
+        """Why the last order was not carried out, or why this broker does not follow its master;
+        empty where it does, or is master."""
+        if self._orders.trouble or self._host.role.name == "master":
+            return self._orders.trouble
+        if self._present is not None:
+            return "" if self._search is None else self._search.trouble
+        master = self._replica.status().master
+        if master is None or master.state is HaState.TRANSFER:
+            return ""
+        reason = master.halted_reason or master.last_error
+        return f"the log is not copied from {format_address(master.address)}: {reason}"
+
+    def learn_master(self, master: str, ha_address: str) -> None:
+        """Take the master of the group, and its HA address, as a nameserver names them."""
+        self._named = master, ha_address
+        if self._present is not None:
+            if self._search is not None and self._search.named(master, ha_address):
+                self._is_named.set()
+            return
+        role, status = self._host.role, self._replica.status().master
+        is_way = role.name == "slave" and self._way not in ("", ha_address)
+        if is_way and status is not None and status.state is not HaState.TRANSFER:
+            self._orders.again()
+            self._news.set()
 
     # ---- messages of controllers
 
@@ -253,7 +287,7 @@ class RoleKeeper:
         return self._orders.is_own(order) and self._host.now_ms() >= end_ms
 
     async def _do(self, order: RoleOrder) -> None:
-        log = self._host.log
+        log, self._search = self._host.log, None
         try:
             if self._orders.is_own(order):
                 role = await self._become_master(order)
@@ -283,23 +317,70 @@ class RoleKeeper:
         if self._replica.role == "master" and self._broker_id not in order.members:
             # The set without this broker ends its role, before the new master answers.
             await self._replica.set_sync_state_set(order.members, order.set_epoch)
-        place = await self._ha_address(order.master_address)
-        await self._replica.become_slave(place, order.epoch)
-        return role_by(order, self._broker_id)
+        search = self._search = MasterSearch(order.master_address)
+        search.named(*self._named)
+        ha_address = await self._ha_address(search)
+        await self._replica.become_slave(ha_address, order.epoch)
+        role = role_by(order, self._broker_id)
+        assert role.master_address is not None, "an order names the master"
+        return replace(role, other_places=other_places(role.master_address, ha_address))
 
-    async def _ha_address(self, master: str) -> str:
-        """Return the HA address of the broker at *master*, once it is master and answers."""
+    async def _ha_address(self, search: MasterSearch) -> str:
+        """Return the HA address of a master, once it is master and answers, or once a nameserver
+        names it and the master does not answer."""
         pause_s = _HA_PAUSE_S
         while True:
+            self._is_named.clear()
+            self._way = ""
+            if found := await self._ask_master(search):
+                return found
+            if search.is_out_of_reach and search.ha_address:
+                self._way = search.ha_address
+                self._host.log.warning(
+                    "%s does not answer; its log is copied from %s, which a nameserver names",
+                    search.master,
+                    search.ha_address,
+                )
+                return search.ha_address
+            if search.is_unreached:
+                self._ask_nameservers()
+            if search.trouble != self._warned:
+                self._warned = search.trouble
+                if self._warned:
+                    self._host.log.warning("%s", self._warned)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._is_named.wait()
+            pause_s = min(2 * pause_s, _HA_PAUSE_S_MAX)
+
+    async def _ask_master(self, search: MasterSearch) -> str | None:
+        """Returns the HA address that the master names; None while it is not master or does not
+        answer."""
+        for place in search.places:
             request = Frame.request(RequestCode.EXCHANGE_BROKER_HA_INFO)
             try:
-                answer = await self._host.call(master, request, _HA_TIMEOUT_S)
+                answer = await self._host.call(place, request, _HA_TIMEOUT_S)
                 answer.raise_for_code()
-                found = ExchangeHaInfoHeader.from_fields(answer.ext_fields).master_ha_address
+                found = ExchangeHaInfoHeader.from_fields(answer.ext_fields)
             except RemotingError as error:
-                self._host.log.debug("%s does not name its HA address: %s", master, error)
-                found = None
-            if found:
-                return found
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _HA_PAUSE_S_MAX)
+                search.failed(place, str(error))
+                continue
+            if search.is_master(place, found.master_address):
+                search.answered()
+                if place != search.places[0] and found.master_ha_address:
+                    self._host.log.warning(
+                        "%s does not answer; its broker is reached at %s",
+                        search.master,
+                        format_address(place),
+                    )
+                return found.master_ha_address
+            search.failed(place, f"the broker there is not {search.master}")
+        return None
+
+    def _ask_nameservers(self) -> None:
+        """Register, as a slave: the answers name the HA address of the master."""
+        role = self._host.role
+        if role.name is None and not role.is_searching:
+            self._host.set_role(replace(role, is_searching=True))
+        else:
+            self._host.registration_due()

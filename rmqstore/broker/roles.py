@@ -29,6 +29,14 @@ class Role:
     """The sync-state set of the group; empty without a controller."""
     set_epoch: int = 0
     """The version of that set."""
+    other_places: tuple[Address, ...] = ()
+    """Where to try the master's port for clients if master_address does not answer."""
+    is_searching: bool = False
+    """Whether a broker without a role registers at nameservers, as a slave: their answer names the
+    HA address of its master, whose address for clients does not answer."""
+    waits_for: str = ""
+    """Why the broker that its file makes the master does not lead: it serves reads, as a slave
+    without a master, and nameservers know it by the id of the master. "" in any other state."""
 
     @property
     def registered_id(self) -> int:
@@ -45,7 +53,9 @@ class Role:
 
     def __str__(self) -> str:
         if self.name is None:
-            return "none"
+            return "none, asks the nameservers for its master" if self.is_searching else "none"
+        if self.waits_for:
+            return "master that waits"
         parts = [f"{self.name} with id {self.broker_id}"]
         if self.epoch >= 0:
             parts.append(f"epoch {self.epoch}")

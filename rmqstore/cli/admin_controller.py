@@ -257,7 +257,9 @@ def _print_groups(groups: Sequence[ReplicasInfo], *, json: bool) -> None:
     heads = ("broker name", "id", "address", "role", "in sync", "alive", "epoch", "set epoch")
     print_table(heads, heads, rows, json=False)
     for group in groups:
-        if group.wait_reason:
+        if group.wait_reason and group.master_id is not None:
+            print(f"{group.broker_name}: {group.wait_reason}")
+        elif group.wait_reason:
             waits = " ".join(map(str, sorted(group.waits_for)))
             print(
                 f"{group.broker_name} waits for a master, for replicas {waits}: {group.wait_reason}"

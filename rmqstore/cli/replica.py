@@ -165,9 +165,12 @@ def master(
         ),
     ] = None,
     ack_flushed: Annotated[
-        bool,
-        typer.Option("--ack-flushed", help="The master's own copy counts once it is on the disk."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--ack-flushed/--no-ack-flushed",
+            help="The master's own copy counts once it is on the disk. Default: with SYNC_FLUSH.",
+        ),
+    ] = None,
     put: Annotated[
         int | None,
         typer.Option("--put", metavar="N", min=0, help="Put N messages; 0: until the end."),
@@ -292,8 +295,12 @@ def slave(
         ),
     ] = False,
     ack_flushed: Annotated[
-        bool, typer.Option("--ack-flushed", help="Acknowledge only bytes on the disk.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--ack-flushed/--no-ack-flushed",
+            help="Acknowledge only bytes on the disk. Default: with SYNC_FLUSH.",
+        ),
+    ] = None,
     heartbeat_ms: HeartbeatOption = None,
     housekeeping_ms: HousekeepingOption = None,
     reconnect_ms: Annotated[

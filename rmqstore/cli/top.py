@@ -95,7 +95,8 @@ def _show(view: View, *, json: bool) -> None:
     if sys.stdout.isatty():
         print(_HOME_AND_CLEAR, end="")
     print_rows(HEADS, [row.cells() for row in view.rows])
+    led = {row.broker_name for row in view.rows if row.is_master}
     for name, reason in sorted(view.waits.items()):
-        print(f"{name} waits for a master: {reason}")
+        print(f"{name}: {reason}" if name in led else f"{name} waits for a master: {reason}")
     for name in view.unknown:
         print_error(f"no server knows broker group {name}")

@@ -159,7 +159,16 @@ class BrokerConfig:
         "ms",
         low=10,
         help="time between two queries for the living members of the group",
-        effect="number of living replicas, with enableSlaveActingMaster",
+        effect="number of living replicas, with enableSlaveActingMaster; slaves asked by a master "
+        "that waits",
+    )
+    others_asked_epoch: int = option(
+        "othersAskedEpoch",
+        -1,
+        low=-1,
+        help="an operator's statement that the slaves were compared and this broker, which waits, "
+        "is to lead in this epoch, the one that its warning names",
+        effect="while a master waits, without enableControllerMode",
     )
     compatible_with_old_nameserver: bool = option(
         "compatibleWithOldNameSrv",
@@ -219,8 +228,8 @@ class BrokerConfig:
         "ms",
         low=-1,
         help="time for which a master acknowledges after the last answer of a controller; 0 for no "
-        "limit, -1 for 3 s or 3 heartbeats, the longer, but 70 % of "
-        "controllerHeartBeatTimeoutMills at most",
+        "limit, with allAckInSyncStateSet or one copy only; -1 for 3 s or 3 heartbeats, the "
+        "longer, but 70 % of controllerHeartBeatTimeoutMills at most",
         effect="start; lease of a master, with enableControllerMode",
     )
     election_priority: int = option(

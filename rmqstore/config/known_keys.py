@@ -172,7 +172,7 @@ _KEYS = """
     writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
-_BROKER_KEYS = "masterLeaseMillis"
+_BROKER_KEYS = "masterLeaseMillis othersAskedEpoch"
 """A broker's file may also be read only for its store."""
 
 KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split()) | frozenset(_BROKER_KEYS.split())

@@ -204,8 +204,8 @@ class StoreConfig:
     flush_disk_type: FlushDiskType = option(  # noqa: RUF009
         "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,
-        help="SYNC_FLUSH: puts wait for the disk",
-        effect="put that names no durability; flush",
+        help="SYNC_FLUSH: puts wait for the disk, and replicas acknowledge only what is on it",
+        effect="put that names no durability; flush; acknowledgements of a replica",
     )
     flush_commit_log_interval_ms: int = option(
         "flushIntervalCommitLog",

@@ -19,6 +19,7 @@ __all__ = [
     "AlterSet",
     "AssignBrokerId",
     "Command",
+    "ContinueEpoch",
     "ElectMaster",
     "Incarnation",
     "RecordIncarnation",
@@ -140,13 +141,24 @@ class RecordTerms:
 
 @dataclass(frozen=True, slots=True)
 class RecordIncarnation:
-    """Store the process with which a broker caught up with the master of *master_epoch*, or the
-    process that continues as that master."""
+    """Store the process with which a broker caught up with the master of *master_epoch*."""
 
     group: str
     master_epoch: int
     broker_id: int
     incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueEpoch:
+    """Store the process that may continue as the master of *master_epoch*.
+
+    It does so only if the role of the process before it ended cleanly, which its files show.
+    """
+
+    group: str
+    master_epoch: int
+    master_life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,7 @@ Command = (
     | ElectMaster
     | RecordTerms
     | RecordIncarnation
+    | ContinueEpoch
     | SettleDeparted
     | RemoveBrokers
 )
@@ -189,6 +202,7 @@ _TYPES: Mapping[str, type[Command]] = {
     "elect-master": ElectMaster,
     "record-terms": RecordTerms,
     "record-incarnation": RecordIncarnation,
+    "continue-epoch": ContinueEpoch,
     "settle-departed": SettleDeparted,
     "remove-brokers": RemoveBrokers,
 }

@@ -366,7 +366,7 @@ class Requests:
             in_sync=tuple(each for each in replicas if each.broker_id in members),
             not_in_sync=tuple(each for each in replicas if each.broker_id not in members),
             waits_for=frozenset() if waiting is None else waiting.waits_for,
-            wait_reason=_wait_reason(leader, group, waiting),
+            wait_reason=_wait_reason(leader, group, waiting, now_ms),
         )
 
     async def _clean(self, connection: Any, request: Frame) -> Frame:
@@ -539,11 +539,15 @@ def _master_of(group: Group) -> MasterHeader:
     )
 
 
-def _wait_reason(leader: Leader | None, group: Group, waiting: Waiting | None) -> str:
-    """Returns why *group* has no master, or what its last election may have lost."""
+def _wait_reason(leader: Leader | None, group: Group, waiting: Waiting | None, now_ms: int) -> str:
+    """Returns why *group* has no master; of a group with one, what its election may have lost, and
+    why replicas do not follow."""
     if waiting is not None:
         return waiting.reason
-    return "" if leader is None else leader.risk(group.name)
+    if leader is None:
+        return ""
+    parts = (leader.risk(group.name), leader.troubles(group.name, now_ms))
+    return "; ".join(each for each in parts if each)
 
 
 def _lives_of(text: str | None) -> tuple[int, ...]:

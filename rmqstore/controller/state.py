@@ -28,6 +28,7 @@ from rmqstore.controller.commands import (
     AlterSet,
     AssignBrokerId,
     Command,
+    ContinueEpoch,
     ElectMaster,
     Incarnation,
     RecordIncarnation,
@@ -138,6 +139,8 @@ class ControllerState:
                 return self._record(_given(known), command)
             case RecordIncarnation():
                 return self._record_incarnation(_given(known), command)
+            case ContinueEpoch():
+                return self._continue(_given(known), command)
             case SettleDeparted():
                 return self._settle(_given(known), command)
             case RemoveBrokers():
@@ -257,12 +260,16 @@ class ControllerState:
             return _unknown_broker(group, command.broker_id)
         if record.incarnation == command.incarnation:
             return Result(Verdict.UNCHANGED, group=group)
-        changed = _with_incarnation(group, command.broker_id, command.incarnation)
-        life = command.incarnation.life
-        if command.broker_id == group.master_id and life != group.master_life:
-            # Proposals of the former process, which this one does not know, must not take effect.
-            changed = replace(changed, master_life=life, set_epoch=group.set_epoch + 1)
-        return self._store(changed)
+        return self._store(_with_incarnation(group, command.broker_id, command.incarnation))
+
+    def _continue(self, group: Group, command: ContinueEpoch) -> Result:
+        if group.master_id is None or command.master_epoch != group.master_epoch:
+            return _fenced(group, command.master_epoch)
+        if command.master_life == group.master_life:
+            return Result(Verdict.UNCHANGED, group=group)
+        # Proposals of the former process, which this one does not know, must not take effect.
+        set_epoch = group.set_epoch + 1
+        return self._store(replace(group, master_life=command.master_life, set_epoch=set_epoch))
 
     def _settle(self, group: Group, command: SettleDeparted) -> Result:
         if group.master_id is None or command.master_epoch != group.master_epoch:

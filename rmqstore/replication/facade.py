@@ -309,6 +309,12 @@ class ReplicatedStore:
         return self._replica.address
 
     @property
+    def acknowledges_flushed(self) -> bool:
+        """Whether acknowledgements of this replica mean its disk, not its memory: as a slave, and
+        of its own copy as a master."""
+        return self._replica.acknowledges_flushed
+
+    @property
     def end_offset(self) -> int:
         """The physical offset behind the log's last byte."""
         return self.store.end_offset

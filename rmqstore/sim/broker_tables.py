@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
+from rmqstore.broker.metadata.topics import TEMPLATE_TOPIC
 from rmqstore.errors import DiskError
 from rmqstore.sim.coroutines import Pause, Resume
 from rmqstore.store.metadata import (
@@ -24,6 +25,8 @@ __all__ = ["READERS", "BrokerTables", "Owner", "TableFiles"]
 READERS = "readers"
 """The group of all consumers."""
 _QUEUES = 2
+_TEMPLATE_PERM = 7
+"""Read, write, and be the model of topics that messages make."""
 _FIRST_TOPICS = ("orders", "refunds")
 
 
@@ -32,6 +35,7 @@ class TableFiles:
 
     def __init__(self) -> None:
         topics = {each: TopicConfig(each, _QUEUES, _QUEUES) for each in _FIRST_TOPICS}
+        topics[TEMPLATE_TOPIC] = TopicConfig(TEMPLATE_TOPIC, _QUEUES, _QUEUES, _TEMPLATE_PERM)
         self._tables: dict[str, Any] = {
             "topic": TopicTable(topics),
             "group": GroupTable({READERS: GroupConfig(READERS)}),
@@ -92,7 +96,7 @@ class BrokerTables(SharedTables):
 
     async def save_offsets(self) -> None:
         """Save the offsets, if the disk has room."""
-        await self._failure_of("offset", "delay")
+        await self.failure_of("offset", "delay")
 
     # ---- the environment of the tables
 
@@ -117,14 +121,7 @@ class BrokerTables(SharedTables):
         await Pause(begin)
 
     def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
-        return self._owner.start(self._failure_of(*names))
-
-    async def _failure_of(self, *names: str) -> DiskError | None:
-        try:
-            await self._save(*names)
-        except DiskError as error:
-            return error
-        return None
+        return self._owner.start(self.failure_of(*names))
 
     async def _save(self, *names: str) -> None:
         tables = self.tables

@@ -63,9 +63,7 @@ def port_of(number: int) -> int:
 
 @lru_cache(maxsize=1)
 def _config() -> BrokerConfig:
-    return BrokerConfig(
-        name=GROUP, cluster_name=CLUSTER, host="10.0.0.1", create_topics=False, slave_reads=True
-    )
+    return BrokerConfig(name=GROUP, cluster_name=CLUSTER, host="10.0.0.1", slave_reads=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +110,7 @@ class Broker:
         self.address: Address = (f"10.0.0.{replica.number}", 10911)
         self._timeline = timeline
         self._network = network
-        self._sync_ms = shape.sync_ms
+        self._shape = shape
         self._acts_as_master = acts_as_master
         self._changed = changed
         self._life = 0
@@ -246,6 +244,17 @@ class Broker:
         node = self.replica.master_node
         return frozenset() if node is None else node.group.sync_state_set.possible
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that report no changes of topics."""
+        node = self.replica.master_node
+        return frozenset() if node is None else node.group.sync_state_set.without_reports
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of the set."""
+        return self._shape.quorum.in_sync > 1 or self._shape.quorum.all_ack
+
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
         self.replica.admit(broker_ids)
@@ -279,7 +288,7 @@ class Broker:
 
     async def sync(self) -> None:
         """Return when a file is on the disk. Raises DiskError on a full disk."""
-        await self.sleep(self._sync_ms)
+        await self.sleep(self._shape.sync_ms)
         if self.replica.log.is_full:
             raise DiskError(errno.ENOSPC, "No space left on device")
 

@@ -1,7 +1,8 @@
 """Clients of a simulated broker: they find the master by its route, send, read, and change tables.
 
 A producer behaves as RocketMQ's: it sends to a queue of the master in the route, at most three
-times, and requests the route again after a refusal or without an answer. A consumer pulls from any
+times, and requests the route again after a refusal or without an answer. Some messages make their
+topic. A consumer pulls from any
 member of the group. An operator creates topics and groups at the master.
 """
 
@@ -39,6 +40,7 @@ __all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
 CLIENTS = (51, 52, 53, 54)
 """Machines of two producers, a consumer and an operator."""
 _TRIES = 3
+_MAKES_TOPIC_EVERY = 4
 _SEND_MS = 900
 _ROUTE_MS = 300
 _POLL_MS = 2000
@@ -63,7 +65,8 @@ class Record(Protocol):
         """Take a record that a consumer got."""
 
     def made(self, *, topic: str = "", group: str = "") -> None:
-        """Take the acknowledgement of a topic or a group that is on all members of the set."""
+        """Take the acknowledgement of a topic or a group that is on all members of the set: of a
+        change without a remark, or of a message to the topic."""
 
 
 class Client:
@@ -143,13 +146,14 @@ def _port_at(address: str) -> int:
 @dataclass(slots=True)
 class _Send:
     key: str
+    topic: str
     queue: int
     size: int
     tries: int = 0
 
 
 class Producer(Client):
-    """Sends messages, each with a unique key."""
+    """Sends messages, each with a unique key; some of them to a topic that the message makes."""
 
     is_done = False
     """Whether the last message was acknowledged."""
@@ -164,7 +168,11 @@ class Producer(Client):
         self._count += 1
         self.is_done = False
         size = self._rng.randrange(300)
-        self._try(_Send(f"{self.number}-{self._count}", self._rng.randrange(2), size))
+        key, topic = f"{self.number}-{self._count}", TOPIC
+        if self._count % _MAKES_TOPIC_EVERY == 0:
+            # Messages of a producer that are sent close together share their topic.
+            topic = f"made-{self.number}-{self._count // (2 * _MAKES_TOPIC_EVERY)}"
+        self._try(_Send(key, topic, self._rng.randrange(2), size))
 
     def _try(self, send: _Send) -> None:
         port = self._master_port()
@@ -174,7 +182,7 @@ class Producer(Client):
             return
         header = SendMessageRequestHeaderV2(
             producer_group="writers",
-            topic=TOPIC,
+            topic=send.topic,
             default_topic="TBW102",
             default_topic_queues=2,
             queue_id=send.queue,
@@ -199,6 +207,7 @@ class Producer(Client):
         # An operator may have given up, since the request, what a former master acknowledged.
         if warnings == self._record.warnings:
             self._record.sent(send.key, queue=found.queue_id, queue_offset=found.queue_offset)
+            self._record.made(topic=send.topic)
 
     def _again(self, send: _Send) -> None:
         if send.tries < _TRIES:

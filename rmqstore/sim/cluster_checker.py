@@ -5,7 +5,8 @@
 - A consumer reads only confirmed messages, and always the same message at an offset of a queue, at
   every member of the group. The final logs have this message there. Messages that retention deleted
   had been confirmed.
-- A topic or group whose change was acknowledged without a remark is in the tables of all brokers at
+- A topic or group whose change was acknowledged without a remark, or the topic of an acknowledged
+  message, is in the tables of all brokers at
   the end, and of each elected broker.
 - Once faults have healed, the tables of all brokers are equal, and a client's message is
   acknowledged.

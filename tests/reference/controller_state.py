@@ -12,6 +12,7 @@ from rmqstore.controller.commands import (
     AlterSet,
     AssignBrokerId,
     Command,
+    ContinueEpoch,
     ElectMaster,
     Incarnation,
     RecordIncarnation,
@@ -181,8 +182,13 @@ class Model:
         if known.get(command.broker_id) == found:
             return True
         now["incarnations"] = {**known, command.broker_id: found}
-        if command.broker_id == now["master"] and found.life != now["life"]:
-            now.update(life=found.life, set_epoch=now["set_epoch"] + 1)
+        return True
+
+    def _ContinueEpoch(self, past: Past, now: dict[str, Any], command: ContinueEpoch) -> bool:
+        if now["master"] is None or command.master_epoch != now["epoch"]:
+            return False
+        if command.master_life != now["life"]:
+            now.update(life=command.master_life, set_epoch=now["set_epoch"] + 1)
         return True
 
     def _RecordTerms(self, past: Past, now: dict[str, Any], command: RecordTerms) -> bool:

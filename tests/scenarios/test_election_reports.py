@@ -434,6 +434,37 @@ def test_elector_waits_for_the_longest_lease_of_the_epoch(cluster: Cluster) -> N
     assert cluster.group.master_id == 2
 
 
+# Doubts that must last.
+
+
+def test_master_that_may_not_continue_keeps_its_doubt(cluster: Cluster) -> None:
+    cluster.booted_group(1, 2, 3)
+    refusal = {"boot": 2, "life": 2, "former_lives": (1,), "synced_epoch": -1}
+    cluster.booted(1, 100, role_epoch=-1, **refusal)
+    assert cluster.group.master_life == 2, "its files show that its role had not ended cleanly"
+    cluster.booted(1, 100, refused=1, **refusal)
+    cluster.close(3)
+    cluster.now_ms += 1200
+    cluster.booted(1, 100, refused=1, **refusal)
+    cluster.booted(2, 90)
+    assert cluster.group.master_id is None
+    assert "broker 1: its machine was started again" in cluster.leader.waiting["g"].reason
+
+
+def test_doubt_about_a_master_without_terms_counts(cluster: Cluster) -> None:
+    terms = Terms(in_sync=1, min_in_sync=1, all_ack=True, lease_ms=0)
+    cluster.booted_group(1, 2, terms=terms)
+    cluster.close(1)
+    cluster.now_ms += 1
+    cluster.booted(2, 100, terms=terms)
+    assert (cluster.group.master_id, cluster.group.terms) == (2, None)
+    cluster.close(2)
+    cluster.now_ms += 1
+    back(cluster, 2, 60, boot=2, terms=terms)
+    assert cluster.group.master_id == 2
+    assert "its machine was started again" in cluster.leader.risk("g")
+
+
 # The state.
 
 

@@ -142,8 +142,9 @@ def test_case_2_3_in_the_classic_protocol_halts_when_bytes_differ() -> None:
         master: acked 2 500
         master > data 500+400
         slave: halt (bytes from 500 on are not those of the master, and this protocol cannot
-            tell where the logs parted; compare them with rmqstore diff, then empty this
-            replica)
+            tell where the logs parted. Nothing was touched; compare them with rmqstore diff. If
+            the master has lost messages that are here, make this replica the master, else empty
+            it)
         """
     )
     assert slave.answer() == "0-600 abcdef 1@0"
@@ -171,8 +172,9 @@ def test_case_2_3_in_the_classic_protocol_halts_under_a_shorter_java_master() ->
         -- 10001 ms
         slave > report 200
         master > data 200+0
-        slave: halt (this log ends at 600, its master's at 200: what lies between is only here;
-            copy what is needed of it, then empty this replica)
+        slave: halt (this log ends at 600, its master's at 200: what lies between is only here.
+            Nothing was touched; if the master has lost it with its machine or its disk, make
+            this replica the master, else copy what is needed of it and empty this replica)
         """
     )
 
@@ -194,8 +196,9 @@ def test_a_classic_slave_waits_for_a_master_that_has_no_allowance_for_a_second()
         -- 1001 ms
         slave > report 550
         master > data 550+0
-        slave: halt (this log ends at 600, its master's at 550: what lies between is only here;
-            copy what is needed of it, then empty this replica)
+        slave: halt (this log ends at 600, its master's at 550: what lies between is only here.
+            Nothing was touched; if the master has lost it with its machine or its disk, make
+            this replica the master, else copy what is needed of it and empty this replica)
         """
     )
 
@@ -233,8 +236,9 @@ def test_case_2_3_in_the_classic_protocol_asks_a_shorter_master_from_further_bac
         -- 5001 ms
         master > data 300+0
         slave > report 300
-        slave: halt (this log ends at 600, its master's at 300: what lies between is only here;
-            copy what is needed of it, then empty this replica)
+        slave: halt (this log ends at 600, its master's at 300: what lies between is only here.
+            Nothing was touched; if the master has lost it with its machine or its disk, make
+            this replica the master, else copy what is needed of it and empty this replica)
         master: acked 2 300
         """
     )
@@ -251,8 +255,9 @@ def test_case_2_3_in_the_classic_protocol_forked_from_a_shorter_master_halts() -
     play.expect(
         """
         slave: halt (bytes from 200 on are not those of the master, and this protocol cannot
-            tell where the logs parted; compare them with rmqstore diff, then empty this
-            replica)
+            tell where the logs parted. Nothing was touched; compare them with rmqstore diff. If
+            the master has lost messages that are here, make this replica the master, else empty
+            it)
         """
     )
     assert play.slave is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.admin.top import observe
+from rmqstore.broker.metadata import shared
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
-from rmqstore.config import NameserverConfig
+from rmqstore.config import BrokerRole, ControllerConfig, NameserverConfig
+from rmqstore.controller.server import Controller
 from rmqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -30,9 +34,14 @@ from rmqstore.remoting.fastjson import loads
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import TopicConfig
 from tests.support.broker_group import Group, bodies, controller_of, group_of, put, takes_puts
+from tests.support.brokers import broker_config
+from tests.support.hosts import Hosts
 from tests.support.loops import on_loop
 from tests.support.sends import send_request
 from tests.support.waiting import WAIT_S, until
+
+OUT_OF_REACH = "127.9.9.9"
+"""A host of this machine at which no server of a test listens."""
 
 
 @on_loop
@@ -306,3 +315,152 @@ async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
         refused = await slave.call(master.address, bad, WAIT_S)
         assert refused.code == ResponseCode.INVALID_PARAMETER
         assert master.role.name == "master"
+
+
+@on_loop
+async def test_a_message_that_makes_its_topic_is_a_success_once_the_members_have_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll, is_cut = Follower._poll, False
+
+    async def cut(self: Follower, changes_id: str, number: int) -> Frame:
+        answer = await poll(self, changes_id, number)
+        if is_cut:
+            raise RemotingError("the way to the master's port for clients is cut")
+        return answer
+
+    monkeypatch.setattr(Follower, "_poll", cut)
+    monkeypatch.setattr(shared, "_KEPT_MS", 300)
+    async with group_of(tmp_path, "a", "b", all_ack_in_sync_state_set=True) as group:
+        name = await group.master()
+        master = group.brokers.pop(name)
+        ((_, slave),) = group.brokers.items()
+        async with RemotingClient() as client:
+
+            async def code_of(topic: str) -> int:
+                return (await client.call(master.address, send_request(topic, b"m"), WAIT_S)).code
+
+            is_cut = True
+            sends = [code_of("T") for _ in range(20)]
+            assert set(await asyncio.gather(*sends)) == {ResponseCode.FLUSH_SLAVE_TIMEOUT}
+            assert slave.metadata.topic("T") is None
+            await until_told(group, "no metadata from the master: the way to the master's port")
+            assert len(master.role.members) == 2
+            is_cut = False
+
+            async def is_success() -> bool:
+                return await code_of("T") == ResponseCode.SUCCESS
+
+            await until(is_success, "the slave reports the topic")
+            assert slave.metadata.topic("T") is not None
+            assert await code_of("U") == ResponseCode.SUCCESS
+            assert slave.metadata.topic("U") is not None
+        group.brokers[name] = master
+
+
+@on_loop
+async def test_a_controller_that_names_itself_by_an_address_out_of_reach_is_used_where_it_answers(
+    tmp_path: Path,
+) -> None:
+    hosts = Hosts()
+    reached = hosts.host(10), hosts.ports(hosts.host(10))
+    named = format_address((OUT_OF_REACH, reached[1]))
+    config = ControllerConfig(
+        bind_address=reached[0],
+        peers=f"n0-{named}",
+        self_id="n0",
+        store_path=str(tmp_path / "controller"),
+    )
+    async with Controller(config), RemotingClient() as client:
+        request = Frame.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        answer = await client.call(reached, request, WAIT_S)
+        assert answer.ext_fields["controllerLeaderAddress"] == named
+        group = Group(tmp_path, format_address(reached))
+        try:
+            broker = await group.start("a")
+            assert await group.master() == "a"
+            await put(broker, "one")
+            assert broker.controllers is not None
+            assert broker.controllers.leader == format_address(reached)
+        finally:
+            await group.stop("a")
+
+
+async def until_told(group: Group, text: str) -> None:
+    """Wait until the controller names *text* as what is wrong with the group."""
+    async with ControllerAdmin(group.controllers[0]) as controller:
+
+        async def is_told() -> bool:
+            (found,) = await controller.sync_state_sets(["broker-a"])
+            return text in found.wait_reason
+
+        await until(is_told, f"the controller names {text}")
+
+
+def nameserver() -> NameServer:
+    return NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
+
+
+@on_loop
+async def test_a_master_out_of_reach_at_its_address_for_clients_is_followed_at_its_ha_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with nameserver() as names:
+        options: dict[str, Any] = {
+            "host": OUT_OF_REACH,
+            "ha_host_address": "127.0.0.1",
+            "nameservers": (format_address(names.address),),
+            "in_sync_replicas": 2,
+        }
+        async with group_of(tmp_path, "a", "b", **options) as group:
+            name = await group.master()
+            master = group.brokers.pop(name)
+            ((other, slave),) = group.brokers.items()
+            group.brokers[name] = master
+            await put(master, "one")
+            assert (await master.metadata.change_topic(TopicConfig("T", 3, 3))).remark is None
+            assert slave.metadata.topic("T") == TopicConfig("T", 3, 3)
+            assert f"{format_address(master.address)} does not answer" in caplog.text
+
+            # As the next master, the other one has what was acknowledged, and is found in this way.
+            epoch = master.role.epoch
+            await group.kill(name)
+            await group.master(after=epoch, members=1)
+            await group.start(name)
+            assert await group.master(after=epoch) == other
+            await put(slave, "two")
+
+
+@on_loop
+async def test_a_master_that_is_out_of_reach_and_unknown_to_nameservers_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with group_of(tmp_path, "a", host=OUT_OF_REACH, ha_host_address="127.0.0.1") as group:
+        master = group.brokers[await group.master()]
+        slave = await group.start("b")
+        warning = f"the master {format_address(master.address)} is not reached at its address"
+        await until(lambda: warning in caplog.text, "a warning")
+        await until_told(group, f"broker {slave.role.broker_id}: {warning}")
+        assert slave.role.name is None
+        assert master.role.members == {master.role.broker_id}
+
+
+@on_loop
+async def test_a_slave_with_a_fixed_role_takes_the_metadata_at_the_host_of_the_ha_address(
+    tmp_path: Path,
+) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(nameserver())
+        common: dict[str, Any] = {
+            "nameservers": (format_address(names.address),),
+            "ha_host_address": "127.0.0.1",
+        }
+        master = Broker(broker_config(tmp_path / "master", host=OUT_OF_REACH, **common))
+        await stack.enter_async_context(master)
+        await master.metadata.change_topic(TopicConfig("T", 3, 3))
+        config = broker_config(
+            tmp_path / "slave", broker_role=BrokerRole.SLAVE, broker_id=1, **common
+        )
+        slave = await stack.enter_async_context(Broker(config))
+        await until(lambda: slave.metadata.topic("T") is not None, "the slave has the topic")
+        assert slave.role.master_address == master.address

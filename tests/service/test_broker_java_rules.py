@@ -154,3 +154,22 @@ async def test_a_deposed_master_that_polls_becomes_a_slave(tmp_path: Path) -> No
         assert by_id(group, other).role.name == "master"
         receipt = await by_id(group, other).store.put("orders", b"x", durability=Durability.MEMORY)
         assert receipt.queue_offset == 0
+
+
+@on_loop
+async def test_a_leader_of_rocketmq_that_names_itself_by_an_address_out_of_reach_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with java_group(tmp_path) as (group, rules):
+        reached = rules.leader
+        rules.leader = f"127.9.9.9:{reached.rpartition(':')[2]}"
+        broker = await group.start("a")
+        await group.master()
+        await put(broker, "one")
+        assert broker.controllers is not None
+        assert broker.controllers.leader == reached
+
+        # A follower names the leader: this address alone is known of it.
+        rules.leads = False
+        await until(lambda: "does not answer at 127.9.9.9" in caplog.text, "a warning")
+        assert f"as {reached} names it" in caplog.text

@@ -74,16 +74,16 @@ async def test_changes_are_in_the_files_when_they_are_answered(tmp_path: Path) -
 @on_loop
 async def test_topics_and_groups_are_made_by_use(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker:
-        made = await broker.metadata.topic_for_send("T", queues=4)
+        made = broker.metadata.topic_for_send("T", queues=4)
         assert made == TopicConfig("T", 4, 4)
-        assert await broker.metadata.topic_for_send("U", default_topic="none") is None
+        assert broker.metadata.topic_for_send("U", default_topic="none") is None
         group = await broker.metadata.group_for("g")
         assert group == GroupConfig("g")
         retry = await broker.metadata.retry_topic("g", order=True)
         assert retry == TopicConfig("%RETRY%g", 1, 1, order=True)
         assert await broker.metadata.group_for("g@h") is None
         with pytest.raises(RequestRefused, match="illegal characters"):
-            await broker.metadata.topic_for_send("a b")
+            broker.metadata.topic_for_send("a b")
 
 
 @on_loop
@@ -135,7 +135,7 @@ async def test_topic_that_is_made_again_while_its_deletion_spreads_loses_no_mess
         broker.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2})))
         deletion = asyncio.create_task(broker.metadata.delete_topic("T"))
         await until(lambda: broker.metadata.topic("T") is None, "the deletion is in effect")
-        await broker.metadata.topic_for_send("T")
+        broker.metadata.topic_for_send("T")
         assert (await broker.store.put("T", b"new")).queue_offset == 1
         await deletion
         broker.store.store.wait_dispatched()

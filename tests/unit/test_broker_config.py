@@ -116,3 +116,23 @@ def test_every_key_is_known_to_those_that_read_the_file_for_its_store() -> None:
         assert about.help, name
         assert about.effect, name
         assert about.codec.parse(about.codec.format(about.default)) == about.default, name
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ("inSyncReplicas=2", True),
+        ("inSyncReplicas=1", False),
+        ("inSyncReplicas=2\nallAckInSyncStateSet=true", False),
+    ],
+)
+def test_a_number_of_copies_needs_a_lease(settings: str, is_refused: bool) -> None:
+    text = (
+        "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878\ntotalReplicas=3\n"
+        f"masterLeaseMillis=0\n{settings}\n"
+    )
+    if not is_refused:
+        assert BrokerConfig.from_properties(text).granted_ms == 0
+        return
+    with pytest.raises(ConfigError, match=r"masterLeaseMillis .* without a lease"):
+        BrokerConfig.from_properties(text)

@@ -23,6 +23,7 @@ from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.controller import (
     ControllerHeartbeatRequestHeader,
     ControllerHeartbeatResponseHeader,
+    GetControllerMetadataResponseHeader,
 )
 from rmqstore.replication.group.sync_state_set import Proposal
 from tests.support.java_rules import JavaRules
@@ -239,6 +240,52 @@ def test_a_leader_of_rocketmq_outside_of_the_list_gets_heartbeats_too() -> None:
     assert java.machine.leader == TWO
     java.beat()
     assert len(java.rules[TWO].beats) == 1
+
+
+def searching(machine: ControllerCalls) -> list[Call]:
+    """Beat until controllers are asked for the leader; return the last requests."""
+    calls: list[Call] = []
+    while not any(each.request.code == SEARCH for each in calls):
+        calls = machine.beat(0, HEADER)
+    return calls
+
+
+def answers_search(
+    machine: ControllerCalls, calls: list[Call], asked: str, named: str, *, leads: bool
+) -> None:
+    """Let the controller at *asked* name a leader."""
+    (call,) = (each for each in calls if codes([each]) == [(asked, SEARCH)])
+    header = GetControllerMetadataResponseHeader(leader_address=named, is_leader=leads)
+    fields = header.to_fields()
+    machine.answered(call, call.request.respond(ResponseCode.SUCCESS, fields=fields))
+
+
+def test_a_leader_that_names_itself_by_another_address_is_used_where_it_answered() -> None:
+    machine = calls_of(ONE, TWO)
+    calls = searching(machine)
+    answers_search(machine, calls, TWO, THREE, leads=False)
+    assert machine.leader == THREE
+    answers_search(machine, calls, ONE, THREE, leads=True)
+    assert machine.leader == ONE
+
+
+def test_a_leader_that_answers_a_heartbeat_is_used_whatever_it_is_named() -> None:
+    machine = calls_of(ONE, TWO)
+    calls = searching(machine)
+    (beat,) = (each for each in calls if codes([each]) == [(ONE, BEAT)])
+    machine.answered(beat, beat_answer(beat))
+    answers_search(machine, calls, TWO, THREE, leads=False)
+    assert machine.leader == ONE
+
+
+def test_a_leader_that_does_not_answer_where_it_is_named_is_told_with_who_named_it() -> None:
+    machine = calls_of(ONE, TWO)
+    calls = searching(machine)
+    answers_search(machine, calls, TWO, THREE, leads=False)
+    (register,) = (each for each in machine.due(0) if each.request.code == REGISTER)
+    assert register.address == THREE
+    machine.failed(register, was_sent=False)
+    assert f"does not answer at {THREE}, as {TWO} names it" in machine.trouble
 
 
 def test_a_controller_that_answers_nothing_of_use_is_not_followed() -> None:

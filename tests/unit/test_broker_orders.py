@@ -276,3 +276,28 @@ def test_an_order_that_is_given_up_stays_so_when_its_work_ends() -> None:
 
 def test_the_process_of_another_master_is_of_no_concern() -> None:
     assert taken(Orders(1, LIFE), decision(3, 2, master_life=LIFE - 1), known=2) is not None
+
+
+def test_an_order_to_follow_is_carried_out_again_where_the_way_to_the_master_has_changed() -> None:
+    orders = Orders(2, 7)
+    order = taken(orders, decision(5, 1))
+    assert order is not None
+    orders.again()
+    assert orders.next(0) == order, "it is due already"
+    orders.done(order)
+    assert orders.next(0) is None
+    orders.again()
+    assert orders.next(0) == order
+    orders.done(order)
+    orders.ended(0)
+    orders.again()
+    assert orders.next(0) is None, "a role that ended waits for its pause"
+
+
+def test_an_order_to_lead_is_not_carried_out_again() -> None:
+    orders = Orders(2, 7)
+    order = taken(orders, decision(5, 2, members="2"))
+    assert order is not None
+    orders.done(order)
+    orders.again()
+    assert orders.next(0) is None

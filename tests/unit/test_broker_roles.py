@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rmqstore.broker.orders import RoleOrder
@@ -60,6 +62,7 @@ def test_a_set_takes_the_place_of_an_earlier_one_only() -> None:
     ("role", "lease_end_ms", "known_as"),
     [
         (NONE, None, None),
+        (replace(NONE, is_searching=True), None, NONE.broker_id),
         (SLAVE, None, SLAVE.broker_id),
         (SLAVE, 50, SLAVE.broker_id),
         (MASTER, None, 0),

@@ -340,3 +340,13 @@ def test_ack_of_a_member_that_keeps_up_asks_for_no_review() -> None:
     master.connect(2, 100)
     assert not master.ack(2, 100, now_ms=1)
     assert master.ack(2, 90, now_ms=2)
+
+
+def test_possible_members_of_rocketmq_report_no_changes_while_they_are_connected() -> None:
+    master = Master(1, 2, 3, 4)
+    master.connect(2, 100, names_epochs=True)
+    master.connect(3, 100)
+    master.connect(5, 100)
+    assert master.held.without_reports == {3}
+    master.leave(3)
+    assert master.held.without_reports == frozenset()

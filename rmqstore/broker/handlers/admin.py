@@ -105,6 +105,8 @@ class AdminRequests:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
+        if context.role.waits_for:
+            values["waitReason"] = context.role.waits_for
         lease_end_ms = None if context.replica is None else context.replica.lease_end_ms
         if lease_end_ms is not None:
             values["leaseRemainingMillis"] = max(lease_end_ms - context.now_ms(), 0)

@@ -169,7 +169,9 @@ class PullRequests:
         )
 
     def _is_silent_slave(self) -> bool:
-        return self._context.role.name == "slave" and not self._context.config.slave_reads
+        role = self._context.role
+        is_slave = role.name == "slave" and not role.waits_for
+        return is_slave and not self._context.config.slave_reads
 
     def _tags_of(
         self, header: PullMessageRequestHeader, group: GroupConfig

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from rmqstore._native.core import Receipt
 from rmqstore.broker.context import Context
+from rmqstore.broker.metadata.shared import Wait
 from rmqstore.broker.metadata.topics import RETRY_PREFIX, check_name, refuse_sending
 from rmqstore.broker.serving import Handler, ViewOf, packed_host, refuse_without_role
 from rmqstore.errors import PutError, RemotingFrameError, RequestRefused, StoreClosedError
@@ -128,7 +129,7 @@ class SendRequests:
             self._refuse_other_than_master()
             check_name(header.topic)
             refuse_sending(header.topic)
-            topic = await self._context.metadata.topic_for_send(
+            topic = self._context.metadata.topic_for_send(
                 header.topic,
                 default_topic=header.default_topic,
                 queues=header.default_topic_queues,
@@ -162,19 +163,27 @@ class SendRequests:
         refuse_sending(topic.name)
         self._refuse_unwritable(header, topic)
         properties = decode_properties(header.properties or "")
+        wait = self._context.metadata.wait_of(topic.name, header.queue_id)
         try:
-            if is_batch:
-                return self._put_batch(connection, request, header, topic, properties)
-            return self._put_one(connection, request, header, topic, properties)
+            put = self._put_batch if is_batch else self._put_one
+            found = put(connection, request, header, topic, properties)
         except PutError as error:
             return self._failure(request, error)
         except StoreClosedError as error:
             raise RequestRefused(str(error), code=ResponseCode.SERVICE_NOT_AVAILABLE) from None
+        if wait is None:
+            return found
+        return self._when_topic_is_kept(request, found, wait, _durability(properties))
 
     # -- Checks.
 
     def _refuse_other_than_master(self) -> None:
         role = self._context.role
+        if role.waits_for:
+            raise RequestRefused(
+                f"this broker takes no messages: {role.waits_for}",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
         if role.name != "master":
             raise RequestRefused(
                 f"this broker is a {role.name}; the master is "
@@ -299,6 +308,23 @@ class SendRequests:
         return self._when_acknowledged(request, several, key)
 
     # -- Answers.
+
+    async def _when_topic_is_kept(
+        self, request: Frame, found: _Found, wait: Wait, durability: Durability | None
+    ) -> Frame:
+        """Returns the answer to a put, which is a success only if the topic survives with it."""
+        answer = found if isinstance(found, Frame) else await found
+        if answer.code != ResponseCode.SUCCESS:
+            return answer
+        with_members = durability is None
+        status, reason = await self._context.metadata.kept(wait, with_members=with_members)
+        if status is PutStatus.PUT_OK:
+            return answer
+        remark = (
+            f"the message is stored, but a fail-over may lose its topic {wait.topic}, which was "
+            f"made or changed just now: {reason}; send the message again"
+        )
+        return request.respond(_CODES[status], remark[:500], dict(answer.ext_fields))
 
     async def _when_acknowledged(
         self,

@@ -24,6 +24,7 @@ _WAIT_MS = 5000
 _TIMEOUT_MS = 10_000
 _AGAIN_MS, _AGAIN_MS_MAX = 50, 1000
 """After a failure, and after several."""
+_REPORTED_MAX = 16
 _EVERY_MS = 3000
 """RocketMQ's period for a master of RocketMQ."""
 
@@ -50,7 +51,10 @@ class Follower:
         self._tables = tables
         self._master = master
         self._broker_id = broker_id
-        self._failure = ""
+        self._reported: set[str] = set()
+        """Failures since the last answer, which are reported once each."""
+        self.failure = ""
+        """Why there is no answer of the master; empty after one."""
         self._asked_at = 0
         self.rounds = 0
         """Answers of the master that were taken."""
@@ -75,7 +79,8 @@ class Follower:
                 pause_ms = min(2 * pause_ms, _AGAIN_MS_MAX)
                 continue
 
-            self._failure, pause_ms = "", _AGAIN_MS
+            self.failure, pause_ms = "", _AGAIN_MS
+            self._reported.clear()
             self.rounds += 1
             changes_id, number = header.changes_id or "", header.number
             if header.changes_id is None:
@@ -120,7 +125,7 @@ class Follower:
             )
 
     def _report(self, error: Exception) -> None:
-        text = str(error)
-        if text != self._failure:
-            self._failure = text
+        self.failure = text = str(error)
+        if text not in self._reported and len(self._reported) < _REPORTED_MAX:
+            self._reported.add(text)
             self._host.log.warning("no metadata from %s: %s", self._master, text)

@@ -51,6 +51,8 @@ class Metadata(SharedTables):
         self._host = host
         self._changed = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
+        self._begun: set[asyncio.Future[DiskError | None]] = set()
+        """Saves in progress."""
 
     async def __aenter__(self) -> Metadata:
         await self.open()
@@ -107,7 +109,11 @@ class Metadata(SharedTables):
     # -- the surroundings of the tables
 
     def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
-        return asyncio.ensure_future(self._failure_of(*names))
+        saving = asyncio.ensure_future(self.failure_of(*names))
+        # A send does not await it, and the loop keeps no reference.
+        self._begun.add(saving)
+        saving.add_done_callback(self._begun.discard)
+        return saving
 
     def _declare_queues(self, topic: TopicConfig) -> None:
         declare_queues(self._store, topic)
@@ -131,14 +137,6 @@ class Metadata(SharedTables):
             except StoreError as error:
                 self._host.log.error("the queues of the topic %s stay: %s", topic, error)
 
-    async def _failure_of(self, *names: str) -> DiskError | None:
-        try:
-            await self._save(*names)
-        except DiskError as error:
-            self._host.log.error("the metadata is not saved: %s", error)
-            return error
-        return None
-
     async def _save(self, *names: str) -> None:
         for name in names:
             await self._files[name].save()
@@ -147,7 +145,7 @@ class Metadata(SharedTables):
         while True:
             await asyncio.sleep(_SAVE_OFFSETS_S)
             unsaved = (name for name, file in self._files.items() if file.has_failed)
-            await self._failure_of("offset", "delay", *unsaved)
+            await self.failure_of("offset", "delay", *unsaved)
 
     async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
         """Save the timer state of a master of RocketMQ. Raises OSError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rmqstore.broker.metadata import groups as group_rules
@@ -16,18 +16,22 @@ from rmqstore.broker.metadata import topics as topic_rules
 from rmqstore.broker.metadata.change_body import SIZE_MAX, ChangeBody
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.metadata.tables import Offsets, Tables
+from rmqstore.broker.metadata.unkept import Unkept
 from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused
+from rmqstore.message import PutStatus
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.headers.metadata import ChangesRequestHeader, ChangesResponseHeader
 from rmqstore.store.metadata import FORBIDDEN_READ, GroupConfig, RequestMode, TopicConfig
 
-__all__ = ["Broker", "SharedTables"]
+__all__ = ["Broker", "SharedTables", "Wait"]
 
 _SPREAD_MS = 3000
 """Longest wait of the answer to a change for the slaves."""
+_KEPT_MS = 2000
+"""Longest wait of the answer to a message for its topic: RocketMQ's clients wait for 3 s."""
 _OFFSETS_EVERY_MS = 1000
 """Longest wait of a slave for offsets, while no topic or group changes."""
 _WAIT_MAX_MS = 5000
@@ -60,10 +64,29 @@ class Broker(Protocol):
 
     @property
     def possible_members(self) -> frozenset[int]:
-        """Brokers that may be elected, including this master."""
+        """Brokers that may be elected, including this master; empty once its role has ended."""
+
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that are Java brokers, which report no changes of topics."""
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of a sync-state set."""
 
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these brokers to join the sync-state set of this master."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """A message whose topic has a change that is not yet kept."""
+
+    topic: str
+    queue: int
+    """Negative for a queue that the broker chooses."""
+    changes_id: str
+    deadline_ms: int
 
 
 class SharedTables(ABC):
@@ -87,6 +110,10 @@ class SharedTables(ABC):
             creates_topics=broker.config.create_topics,
         )
         self._holders = Holders()
+        self.unkept = Unkept()
+        """Changes of topics that sends wait for; false while there are none."""
+        self._unkept_epoch: int | None = None
+        """The epoch of these changes."""
         self._changes_id = ""
         self._led_epoch: int | None = None
         """The epoch that this broker is master of, 0 without a controller."""
@@ -148,9 +175,13 @@ class SharedTables(ABC):
             self._admitted = None
             self._changes_id = ""
             if epoch is not None:
+                if epoch != self._unkept_epoch:
+                    self.unkept.clear()
+                    self._unkept_epoch = epoch
                 self.tables.lead(epoch)
                 self._changes_id = f"{epoch}-{self._broker.wall_ms()}-{self._process}"
         # The sync-state set may have changed.
+        self._settle()
         self._wake()
 
     # -- reads
@@ -173,7 +204,7 @@ class SharedTables(ABC):
 
     # -- changes
 
-    async def topic_for_send(
+    def topic_for_send(
         self,
         name: str,
         *,
@@ -181,7 +212,8 @@ class SharedTables(ABC):
         queues: int = 8,
         is_unit: bool = False,
     ) -> TopicConfig | None:
-        """Return the topic of a message, created if the rules allow; None otherwise."""
+        """Return the topic of a message, created if the rules allow; None otherwise. Messages to a
+        created topic wait by `wait_of` and `kept`, whichever of them made it."""
         known = self.topic(name)
         if known is not None:
             return known
@@ -196,7 +228,8 @@ class SharedTables(ABC):
         )
         if made is not None:
             self._broker.log.info("topic %s is made by a message", name)
-            await self.change_topic(made)
+            self._set_topic(made)
+            self._begin_keeping("topic")
         return made
 
     async def retry_topic(self, group: str, *, order: bool = False) -> TopicConfig:
@@ -223,11 +256,16 @@ class SharedTables(ABC):
 
     async def change_topic(self, topic: TopicConfig) -> Spread:
         """Add or replace a topic."""
+        return await self._keep(self._set_topic(topic), "topic")
+
+    def _set_topic(self, topic: TopicConfig) -> int:
         self._refuse_slave()
         self._declare_queues(topic)
+        former = self.topic(topic.name)
         number = self.tables.set_topic(topic)
+        self.unkept.changed(topic, former, number)
         self._broker.registration_due()
-        return await self._keep(number, "topic")
+        return number
 
     async def confirm_topics(self) -> Spread:
         """Return as after the last change of a topic or group: the change may have been refused
@@ -241,6 +279,7 @@ class SharedTables(ABC):
         # A topic that is made again under this name has no message before this offset.
         log_offset = self._log_end()
         number = self.tables.remove_topic(name)
+        self.unkept.deleted(name)
         self._broker.registration_due()
         spread = await self._keep(number, "topic", "offset")
         await self.remove_queues((name,), log_offset)
@@ -288,10 +327,7 @@ class SharedTables(ABC):
     async def _keep(self, number: int, *names: str) -> Spread:
         """Save tables and wait for the slaves, at the same time."""
         changes_id = self._changes_id
-        # Before the answer, so that a slave that joins later holds the change.
-        self._admit()
-        saving = self._begin_saving(*names)
-        self._wake()
+        saving = self._begin_keeping(*names)
         spread = await self._await_slaves(number, changes_id)
         failure = await saving
         if failure is not None:
@@ -300,7 +336,7 @@ class SharedTables(ABC):
                 "send it again",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        if self._changes_id != changes_id:
+        if self._changes_id != changes_id or spread is None:
             raise RequestRefused(
                 "this broker ceased to be the master before its slaves reported the change; look "
                 "at the new master whether it is there",
@@ -308,18 +344,108 @@ class SharedTables(ABC):
             )
         return spread
 
+    def _begin_keeping(self, *names: str) -> Awaitable[DiskError | None]:
+        """Save tables and pass their changes on; awaiting the result awaits the saving."""
+        # Before the answer, so that a slave that joins later holds the change.
+        self._admit()
+        saving = self._begin_saving(*names)
+        self._wake()
+        return saving
+
+    async def failure_of(self, *names: str) -> DiskError | None:
+        """Save tables; return None, or the error."""
+        number = self.tables.log.sequence
+        try:
+            await self._save(*names)
+        except DiskError as error:
+            self._broker.log.error("the metadata is not saved: %s", error)
+            if "topic" in names:
+                self.unkept.not_saved(number, str(error))
+                self._wake()
+            return error
+        if self.unkept and "topic" in names:
+            self.unkept.saved(number)
+            self._settle()
+            self._wake()
+        return None
+
     # -- slaves
 
-    async def _await_slaves(self, number: int, changes_id: str) -> Spread:
+    def _others(self) -> frozenset[int] | None:
+        """The possible members except this master; None when its role has ended, which `take_role`
+        is yet to say."""
+        role, possible = self._broker.role, self._broker.possible_members
+        if role.epoch >= 0 and role.broker_id not in possible:
+            return None
+        return possible - {role.broker_id}
+
+    async def _await_slaves(self, number: int, changes_id: str) -> Spread | None:
+        """Returns the members that hold a change; None once another role began or the role
+        ended."""
         deadline_ms = self._broker.now_ms() + _SPREAD_MS
         while True:
-            others = self._broker.possible_members - {self._broker.role.broker_id}
+            others = self._others()
+            if others is None or self._changes_id != changes_id:
+                return None
             spread = self._holders.spread(number, others)
             now_ms = self._broker.now_ms()
-            is_over = now_ms >= deadline_ms or self._changes_id != changes_id
-            if is_over or not self._holders.is_awaited(spread, now_ms=now_ms):
+            if now_ms >= deadline_ms or not self._holders.is_awaited(spread, now_ms=now_ms):
                 return spread
             await self._change_within(deadline_ms - now_ms)
+
+    def wait_of(self, topic: str, queue: int) -> Wait | None:
+        """Return what a message that is about to be stored waits for, None for nothing: in a group
+        without the change of its topic, a fail-over would leave the message unreadable."""
+        if not self.unkept or self.unkept.of(topic, queue) is None:
+            return None
+        deadline_ms = self._broker.now_ms() + _KEPT_MS
+        return Wait(topic=topic, queue=queue, changes_id=self._changes_id, deadline_ms=deadline_ms)
+
+    async def kept(self, wait: Wait, *, with_members: bool) -> tuple[PutStatus, str]:
+        """Return PUT_OK once the topic of a stored message is kept: saved here and, where puts need
+        members and *with_members*, on every member of the set that reports. Otherwise return at the
+        deadline, with the status of a message that may be lost and the reason."""
+        needs_members = with_members and self._broker.puts_need_members
+        while True:
+            if self._changes_id != wait.changes_id:
+                return PutStatus.FLUSH_SLAVE_TIMEOUT, "the role of this broker ended"
+            change = self.unkept.of(wait.topic, wait.queue)
+            if change is None or (change.is_saved and not needs_members):
+                return PutStatus.PUT_OK, ""
+            if change.failure:
+                return PutStatus.FLUSH_DISK_TIMEOUT, f"it is not saved: {change.failure}"
+            lacking = self._lacking(change.number)
+            if change.is_saved and lacking is not None and not lacking:
+                return PutStatus.PUT_OK, ""
+            now_ms = self._broker.now_ms()
+            is_in_vain = self._holders.has_gone_silent(lacking or (), now_ms=now_ms)
+            if now_ms >= wait.deadline_ms or is_in_vain:
+                break
+            await self._change_within(wait.deadline_ms - now_ms)
+        if not change.is_saved:
+            return PutStatus.FLUSH_DISK_TIMEOUT, "it is not saved yet"
+        ids = ", ".join(map(str, sorted(lacking or ()))) or "unknown"
+        return PutStatus.FLUSH_SLAVE_TIMEOUT, f"broker ids {ids} have not reported it"
+
+    def _lacking(self, number: int) -> frozenset[int] | None:
+        """Returns the members that report changes and lack the change *number*; None once the role
+        has ended."""
+        others = self._others()
+        if others is None:
+            return None
+        missing = frozenset(self._holders.spread(number, others).missing)
+        return missing - self._broker.members_without_reports
+
+    def _settle(self) -> None:
+        """Drop the changes of topics that are kept."""
+        if not self.unkept or not self._changes_id:
+            return
+        needs_members = self._broker.puts_need_members
+
+        def is_held(number: int) -> bool:
+            return not needs_members or self._lacking(number) == frozenset()
+
+        self.unkept.settle(is_held)
 
     def _admit(self) -> None:
         """Admit brokers that hold all changes of topics and groups to the sync-state set."""
@@ -345,6 +471,7 @@ class SharedTables(ABC):
         began_ms = self._broker.now_ms()
         self._holders.report(poll.broker_id, poll.since, now_ms=began_ms)
         self._admit()
+        self._settle()
         self._wake()
         end_ms = began_ms + min(max(poll.wait_ms, 0), _WAIT_MAX_MS)
         offsets_ms = min(end_ms, began_ms + _OFFSETS_EVERY_MS)

@@ -66,3 +66,9 @@ class Holders:
             each in self._held and now_ms - self._held[each][1] <= _ASKS_EVERY_MS
             for each in spread.missing
         )
+
+    def has_gone_silent(self, missing: Collection[int], *, now_ms: int) -> bool:
+        """Whether a slave in *missing* reported earlier, and has sent no request for long."""
+        return any(
+            each in self._held and now_ms - self._held[each][1] > _ASKS_EVERY_MS for each in missing
+        )

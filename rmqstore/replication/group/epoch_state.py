@@ -7,7 +7,14 @@ and every restart, so it has a file of its own, `epochState` under the root of a
     masterEpoch=1           epoch that this store itself began last as master; -1: none
     masterEndOffset=-1      end of the log when that epoch ended cleanly; -1: it has not
     hasReplicas=true        another replica holds, or has held, this log
+    masterCopies=2          copies in memory that a put of that epoch waited for
+    masterBoot=3f2b...      boot of the machine in which that epoch began
+    begunAt=2048            the log begins here, and the master's began before
     crc=1234567890          CRC-32 of the lines above
+
+The lines with masterCopies and masterBoot are there while a broker whose file makes it the master
+(`fixed_master`) is one, begunAt on a replica that lacks the beginning of its master's log. A
+release that does not know them reads the file of any other replica, so also after a clean end.
 """
 
 from __future__ import annotations
@@ -28,6 +35,8 @@ __all__ = [
     "check_epoch",
     "epoch_to_begin",
     "format_epoch_state",
+    "is_interrupted",
+    "is_resumable",
     "known_epoch",
     "parse_epoch_state",
 ]
@@ -48,23 +57,48 @@ class EpochState:
     master_epoch: int = -1
     master_end: int = -1
     has_replicas: bool = False
+    master_copies: int = 0
+    """How many copies in memory a put of the master's epoch waited for, this replica's included; 1
+    where a put had none but this replica's, or the others' only once this disk had it. 0: this is
+    not known."""
+    master_boot: str = ""
+    """The boot of the machine in which the master's epoch began, "" for none that is known."""
+    begun_at: int = -1
+    """Where this log began although its master's began before; -1: it did not."""
+
+    def is_partial(self, log_start: int) -> bool:
+        """Return whether a log that begins at *log_start* lacks what its master's began with.
+
+        It does until retention has deleted a file of it: the master keeps its files no longer.
+        """
+        return log_start <= self.begun_at
 
     def learn(self, epoch: int) -> EpochState:
         """Return the state of a replica that knows *epoch*."""
         return replace(self, known_epoch=max(self.known_epoch, epoch))
 
-    def begin(self, epoch: int) -> EpochState:
+    def begin(self, epoch: int, *, copies: int = 0, boot: str = "") -> EpochState:
         """Return the state of a replica that becomes master of *epoch*."""
-        return replace(self.learn(epoch), master_epoch=epoch, master_end=-1)
+        return replace(
+            self.learn(epoch),
+            master_epoch=epoch,
+            master_end=-1,
+            master_copies=copies,
+            master_boot=boot,
+        )
 
     def end(self, log_end: int) -> EpochState:
         """Return the state of a master whose role ended with its whole log, up to *log_end*, on
         the disk."""
-        return replace(self, master_end=log_end)
+        return replace(self, master_end=log_end, master_copies=0, master_boot="")
 
     def share(self) -> EpochState:
         """Return the state of a replica whose log another one holds as well."""
         return replace(self, has_replicas=True)
+
+    def begin_log(self, offset: int, *, is_partial: bool) -> EpochState:
+        """Return the state of a replica whose log begins anew at *offset*."""
+        return replace(self, begun_at=offset if is_partial else -1)
 
     def latest(self, epochs: Sequence[EpochEntry]) -> int:
         """Return the highest epoch known with the epoch list *epochs*, -1 for none."""
@@ -132,10 +166,10 @@ def epoch_to_begin(
     """
     state, known = log.epoch_state, known_epoch(log)
     has_begun = known == begun_epoch != -1
-    is_resumable = _is_resumable(log)
+    resumes = is_resumable(log)
 
     if epoch is None:
-        if has_begun or is_resumable:
+        if has_begun or resumes:
             return known
         if not state.has_replicas:
             check_epoch(known + 1, known, allow_jump=False)
@@ -143,19 +177,19 @@ def epoch_to_begin(
         raise ArgumentError(_refusal(log, place))
 
     check_epoch(epoch, known, allow_jump=allow_jump)
-    if epoch < known or (epoch == known and not (has_begun or is_resumable)):
+    if epoch < known or (epoch == known and not (has_begun or resumes)):
         raise Fenced(
             f"epoch {epoch} is over: store {place} knows epoch {known}; become master in a later "
             "one",
             epoch=known,
         )
 
-    if _is_interrupted(log) and not (has_begun or others_asked):
+    if is_interrupted(log) and not (has_begun or others_asked):
         raise ArgumentError(_refusal(log, place))
     return epoch
 
 
-def _is_resumable(log: EpochLog) -> bool:
+def is_resumable(log: EpochLog) -> bool:
     """Return whether the log is that of a master whose role ended cleanly, and no later epoch is
     known."""
     state = log.epoch_state
@@ -167,7 +201,7 @@ def _is_resumable(log: EpochLog) -> bool:
     )
 
 
-def _is_interrupted(log: EpochLog) -> bool:
+def is_interrupted(log: EpochLog) -> bool:
     """Return whether the log is that of a master whose role did not end cleanly, without a later
     master."""
     state = log.epoch_state
@@ -180,7 +214,7 @@ def _refusal(log: EpochLog, place: str) -> str:
     next_epoch = max(known_epoch(log) + 1, 1)
     which = f"above every epoch given so far ({next_epoch} or more, as far as is known here)"
 
-    if _is_interrupted(log):
+    if is_interrupted(log):
         return (
             f"store {place} was master of epoch {log.epoch_state.master_epoch} and was not closed "
             "cleanly: it may lack what other replicas acknowledged. Ask the other replicas (see "
@@ -198,14 +232,19 @@ def _refusal(log: EpochLog, place: str) -> str:
 
 def format_epoch_state(state: EpochState) -> str:
     """Return the text of the file."""
-    text = format_properties(
-        {
-            "knownEpoch": str(state.known_epoch),
-            "masterEpoch": str(state.master_epoch),
-            "masterEndOffset": str(state.master_end),
-            "hasReplicas": "true" if state.has_replicas else "false",
-        }
-    )
+    fields = {
+        "knownEpoch": str(state.known_epoch),
+        "masterEpoch": str(state.master_epoch),
+        "masterEndOffset": str(state.master_end),
+        "hasReplicas": "true" if state.has_replicas else "false",
+    }
+    if state.master_copies > 0:
+        fields["masterCopies"] = str(state.master_copies)
+    if state.master_boot:
+        fields["masterBoot"] = state.master_boot
+    if state.begun_at >= 0:
+        fields["begunAt"] = str(state.begun_at)
+    text = format_properties(fields)
     return text + format_properties({"crc": str(zlib.crc32(text.encode()))})
 
 
@@ -218,6 +257,9 @@ def parse_epoch_state(text: str) -> EpochState:
             master_epoch=_number(fields["masterEpoch"], _INT32_MAX),
             master_end=_number(fields["masterEndOffset"], _INT64_MAX),
             has_replicas=_BOOLEANS[fields["hasReplicas"]],
+            master_copies=_number(fields.get("masterCopies", "0"), _INT32_MAX),
+            master_boot=fields.get("masterBoot", ""),
+            begun_at=_number(fields.get("begunAt", "-1"), _INT64_MAX),
         )
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"epoch state: {error}", kind="epoch state") from error

@@ -209,7 +209,7 @@ class MasterNode:
 
     def rule(self) -> Rule:
         """Return the rule for the board."""
-        return self.group.rule(is_flushed=self._options.ack_flushed)
+        return self.group.rule(is_flushed=bool(self._options.ack_flushed))
 
     def apply(self, effects: Iterable[of_group.Effect]) -> list[NodeEffect]:
         """Return the node's effects for those that a call to `group` returned."""

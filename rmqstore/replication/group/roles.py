@@ -21,6 +21,7 @@ from typing import Generic, Literal, TypeVar
 from rmqstore.epochs import EpochEntry, EpochList
 from rmqstore.errors import Fenced
 from rmqstore.replication.group.epoch_state import check_epoch, epoch_to_begin, known_epoch
+from rmqstore.replication.group.fixed_master import FixedMaster
 from rmqstore.replication.group.quorum import Mode, Quorum
 from rmqstore.replication.protocol.events import (
     FlushLog,
@@ -138,12 +139,22 @@ class RoleMachine(Generic[A]):
     """The role of the replica of *log*; its masters have addresses of the type *A*.
 
     *place* names the log in messages. *quorum* and *mode* are those of the replica as a master;
-    with members the mode is SYNC_STATE_SET. Changes come one after another: the effects of one are
+    with members the mode is SYNC_STATE_SET. *fixed* is that of a broker whose file names its role,
+    which is saved with the epoch. Changes come one after another: the effects of one are
     all carried out, or `fail` was called, before the next one begins.
     """
 
-    def __init__(self, log: LogView, *, quorum: Quorum, mode: Mode, place: str) -> None:
+    def __init__(
+        self,
+        log: LogView,
+        *,
+        quorum: Quorum,
+        mode: Mode,
+        place: str,
+        fixed: FixedMaster | None = None,
+    ) -> None:
         self._log = log
+        self._fixed = fixed
         self._quorum = quorum
         self._usual_mode = mode
         self._place = place
@@ -221,6 +232,8 @@ class RoleMachine(Generic[A]):
         # The state is saved before the list. A master that dies in between is still known to have
         # been interrupted.
         begun = log.epoch_state.begin(epoch)
+        if self._fixed is not None:
+            begun = begun.begin(epoch, copies=self._fixed.copies, boot=self._fixed.boot)
         if begun != log.epoch_state:
             yield SaveEpochState(begun)
         if self._entries_with(epoch) != tuple(log.epochs):

@@ -65,6 +65,9 @@ class Status:
     address: tuple[str, int] | None
     """Where slaves connect, None where none may."""
     start_offset: int
+    is_partial: bool
+    """Whether the log lacks the beginning that its master's had when this one began: it began with
+    the master's last file. It ends with the deletion of the first file."""
     end_offset: int
     whole_end: int
     """End of the last whole record that was checked; `end_offset` but for the part of a record that

@@ -259,6 +259,14 @@ class SyncStateSet:
         return self.members.union(*(each.members for each in self.proposals))
 
     @property
+    def without_reports(self) -> frozenset[int]:
+        """Possible members of RocketMQ that are connected: they report no changes of topics."""
+        found = {each: self._replicas.get(each) for each in self.possible}
+        return frozenset(
+            each for each, replica in found.items() if replica and not replica.names_epochs
+        )
+
+    @property
     def proposals(self) -> tuple[Proposal, ...]:
         """The proposals without an answer, in the order they were first made."""
         return tuple(each.proposal for each in self._unanswered.values())

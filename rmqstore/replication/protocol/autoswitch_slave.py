@@ -131,14 +131,14 @@ class AutoSwitchSlave(SlaveMachine):
                 effects = self._join(frame, now_ms)
                 if self.state in (HaState.READY, HaState.SUSPEND):
                     return effects
-                return self._know(epoch) + effects
+                return self._know(epoch, effects)
             case Transfer(is_checked=is_checked) if is_checked is not self._is_checked:
                 return self._close("a frame in which checks are missing, or too many")
             case Transfer(epoch=epoch) if self.state is HaState.TRANSFER:
                 effects = self._far_ahead(epoch) or self._transfer(frame, now_ms)
                 if self.state is not HaState.TRANSFER:
                     return effects
-                return self._know(epoch) + effects
+                return self._know(epoch, effects)
         return self._close(f"a {type(frame).__name__} came in state {self.state.name}")
 
     @property
@@ -147,12 +147,15 @@ class AutoSwitchSlave(SlaveMachine):
 
     # ---- the master's epoch
 
-    def _know(self, epoch: int) -> list[Effect]:
-        """Record an epoch of the connected master."""
+    def _know(self, epoch: int, effects: list[Effect]) -> list[Effect]:
+        """Record an epoch of the connected master, before *effects*."""
         self._master_epoch = epoch if self._master_epoch is None else max(self._master_epoch, epoch)
         if epoch <= known_epoch(self._log):
-            return []
-        return [SaveEpochState(self._log.epoch_state.learn(epoch))]
+            return effects
+        saved = next((each for each in effects if isinstance(each, SaveEpochState)), None)
+        state = self._log.epoch_state if saved is None else saved.state
+        others = [each for each in effects if each is not saved]
+        return [SaveEpochState(state.learn(epoch)), *others]
 
     def _ordered(self, epoch: int) -> list[Effect]:
         if self._master_epoch is None or self._master_epoch >= epoch:
@@ -485,6 +488,12 @@ class AutoSwitchSlave(SlaveMachine):
             return effect
         self.reported_epoch = _last_epoch(self._epochs.entries, offset)
         return Send(Ack(offset, self.reported_epoch))
+
+    def _begins_late(self, offset: int) -> bool:
+        # Without the flag it sends its first byte. An epoch list that begins before it makes a
+        # whole copy look partial, never a partial one whole.
+        first = self._theirs.entries[0].start_offset if self._theirs.entries else 0
+        return self._said.sync_from_last_file and offset > first
 
     @property
     def _shared_confirm(self) -> int:

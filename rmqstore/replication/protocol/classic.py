@@ -117,7 +117,9 @@ class ClassicSlave(SlaveMachine):
             return super()._stalled()
         return self._halt(
             f"this log ends at {self._log.end_offset}, its master's at {self._next_offset}: what "
-            "lies between is only here; copy what is needed of it, then empty this replica"
+            "lies between is only here. Nothing was touched; if the master has lost it with its "
+            "machine or its disk, make this replica the master, else copy what is needed of it and "
+            "empty this replica"
         )
 
     def _report_frame(self, offset: int, *, first: bool) -> Report:
@@ -126,8 +128,13 @@ class ClassicSlave(SlaveMachine):
     def _forked(self, offset: int) -> list[Effect]:
         return self._halt(
             f"bytes from {offset} on are not those of the master, and this protocol cannot tell "
-            "where the logs parted; compare them with rmqstore diff, then empty this replica"
+            "where the logs parted. Nothing was touched; compare them with rmqstore diff. If the "
+            "master has lost messages that are here, make this replica the master, else empty it"
         )
+
+    def _begins_late(self, offset: int) -> bool:
+        # It begins with its last file, and this protocol does not name its first one.
+        return offset > 0
 
     def _confirmed(self) -> list[Effect]:
         return []

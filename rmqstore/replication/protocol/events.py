@@ -124,9 +124,10 @@ class HaOptions:
     overlap_bytes: int = 4096
     """How much of its own tail a slave asks for again and compares; 0: it trusts epochs alone, as
     RocketMQ does."""
-    ack_flushed: bool = False
+    ack_flushed: bool | None = None
     """Acknowledge what is on the disk instead of what is in memory (H17). On a master: its own
-    copy counts once it is on its disk."""
+    copy counts once it is on its disk. None: as flushDiskType of the store says, so on with
+    SYNC_FLUSH; a machine without a store then acknowledges memory."""
     ack_parts: bool = False
     """Acknowledge also the beginning of a record, as RocketMQ does. A damaged size then counts as
     one until more bytes come (H23)."""
@@ -169,7 +170,8 @@ class HaOptions:
                 text = shown(value, typed=False)
                 raise ArgumentError(f"{name} is {text}; it must be from {low} to {high}")
         for name in ("ack_flushed", "ack_parts", "checks", "streams"):
-            if not isinstance(value := getattr(self, name), bool):
+            value = getattr(self, name)
+            if not (isinstance(value, bool) or (value is None and name == "ack_flushed")):
                 raise ArgumentTypeError(f"{name} is a {type(value).__name__}; give True or False")
 
 

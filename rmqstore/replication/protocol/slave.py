@@ -209,6 +209,11 @@ class SlaveMachine(ABC):
         """Handle that this log's byte at *offset* is not the master's."""
 
     @abstractmethod
+    def _begins_late(self, offset: int) -> bool:
+        """Return whether the master, asked for its first bytes, sends those from *offset* on and
+        holds, or may hold, earlier ones."""
+
+    @abstractmethod
     def _confirmed(self) -> list[Effect]:
         """Return what follows from the master's word about the confirm offset."""
 
@@ -257,7 +262,7 @@ class SlaveMachine(ABC):
                 self.reported_offset,
                 self.reported_epoch,
                 self._label(),
-                self._options.ack_flushed,
+                bool(self._options.ack_flushed),
                 self._is_checked,
             )
             return [*effects, receive]
@@ -415,6 +420,9 @@ class SlaveMachine(ABC):
         if log.start_offset < log.end_offset and not self.may_begin_anew:
             return self._refuse_beginning(offset)
 
+        # The byte that an empty frame named is the master's first one.
+        is_partial = bool(body) and not self._awaits_beginning and self._begins_late(offset)
+
         self._moved_ms = now_ms
         if not self._gives_up(has_body=bool(body)):
             self._beginning, self._awaits_beginning = offset, True
@@ -429,6 +437,9 @@ class SlaveMachine(ABC):
         effects: list[Effect] = []
         if log.confirm_offset > offset:
             effects.append(SetConfirm(offset))
+        begun = log.epoch_state.begin_log(offset, is_partial=is_partial)
+        if begun != log.epoch_state:
+            effects.insert(0, SaveEpochState(begun))
         effects.append(Restart(offset))
         return [*effects, Append(offset, body)] if body else effects
 

@@ -22,11 +22,13 @@ from functools import partial
 from typing import Literal, Self
 
 from rmqstore import arguments
+from rmqstore.config import FlushDiskType
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, AllowList, parse_address
 from rmqstore.net.sockets import Listener, listen_on
 from rmqstore.net.work_thread import WorkThread
+from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
 from rmqstore.replication.group.node import HaProtocol
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
 from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
@@ -52,7 +54,8 @@ class Replica:
     """A store that is one replica of a log, in changing roles, on the loop that runs at `open`.
 
     Options and roles are those of `rmqstore.replication.ReplicatedStore`. Any number of replicas
-    may share a loop; each has one thread for its disk and one for its connections. *on_proposal*
+    may share a loop; each has one thread for its disk and one for its connections. *fixed* is of a
+    broker whose file makes it the master. *on_proposal*
     and *on_change* are called on the loop, soon after the event, and must not block.
 
     An async context manager, once: entering it is `open`, leaving it is `close`, which leaves the
@@ -83,6 +86,7 @@ class Replica:
         allow: Sequence[str] = (),
         is_learner: bool | None = None,
         sync_from_last_file: bool | None = None,
+        fixed: FixedMaster | None = None,
         on_proposal: Callable[[Proposal], None] | None = None,
         on_change: Callable[[Status], None] | None = None,
     ) -> None:
@@ -131,7 +135,7 @@ class Replica:
             protocol=protocol,
             quorum=quorum or Quorum.from_config(config),
             mode=mode or Mode.from_config(config, has_set=protocol == "autoswitch"),
-            options=replace(options or HaOptions.from_config(config), streams=True, checks=True),
+            options=_options_of(options or HaOptions.from_config(config), store),
             lease=lease or Lease(),
             is_gated=is_gated,
             waits_for_admission=waits_for_admission,
@@ -139,6 +143,7 @@ class Replica:
             allowed=AllowList(allow),
             is_learner=is_learner,
             sync_from_last_file=sync_from_last_file,
+            fixed=fixed,
         )
         self._on_proposal = on_proposal
         self._on_change = on_change
@@ -301,6 +306,13 @@ class Replica:
             timeout=timeout,
         )
 
+    def next_step(
+        self, *, word: int = -1, leader: str = "", reports: Sequence[SlaveReport] = ()
+    ) -> Lead | Wait:
+        """Return whether this replica, without a role and with *fixed*, may become master; see
+        `FixedMaster.next_step`."""
+        return self._opened().next_step(word=word, leader=leader, reports=reports)
+
     async def become_slave(
         self,
         master: str | Address,
@@ -369,14 +381,15 @@ class Replica:
         return self._opened().possible_members
 
     @property
-    def acknowledges_flushed(self) -> bool:
-        """Whether this replica acknowledges only what is on its disk."""
-        return bool(self._settings.options.ack_flushed)
-
-    @property
     def lease_ms(self) -> int:
         """The duration of the lease of a master; 0 for no lease."""
         return self._settings.lease.duration_ms
+
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """The possible members that are connected and are slaves of RocketMQ, which report no
+        changes of topics."""
+        return self._opened().members_without_reports
 
     @property
     def lease_end_ms(self) -> int | None:
@@ -404,6 +417,12 @@ class Replica:
     def address(self) -> Address | None:
         """Where slaves connect, with the port that was found for port 0; None without *listen*."""
         return self._settings.address
+
+    @property
+    def acknowledges_flushed(self) -> bool:
+        """Whether acknowledgements of this replica mean its disk, not its memory: as a slave, and
+        of its own copy as a master."""
+        return bool(self._settings.options.ack_flushed)
 
     @property
     def role(self) -> Literal["master", "slave"] | None:
@@ -541,6 +560,14 @@ def _take(
         store_log.check()
         undo.pop_all()
     return listening, view, store_log, settings
+
+
+def _options_of(options: HaOptions, store: Store) -> HaOptions:
+    """Return *options* with what the store decides where they leave it open."""
+    ack_flushed = options.ack_flushed
+    if ack_flushed is None:
+        ack_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    return replace(options, ack_flushed=ack_flushed, streams=True, checks=True)
 
 
 def _broker_ids(members: Collection[int]) -> frozenset[int]:

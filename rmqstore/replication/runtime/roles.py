@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError, StoreTimeout
 from rmqstore.net.addresses import Address, AllowList, format_address
 from rmqstore.net.work_thread import WorkThread
+from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import HaProtocol, MasterNode, SlaveNode
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
@@ -81,6 +82,7 @@ class Settings:
     allowed: AllowList
     is_learner: bool
     sync_from_last_file: bool
+    fixed: FixedMaster | None
 
 
 class Roles:
@@ -105,7 +107,11 @@ class Roles:
         self._on_proposal = on_proposal
         self._on_change = on_change
         self._machine: RoleMachine[Address] = RoleMachine(
-            log_of_store, quorum=settings.quorum, mode=settings.mode, place=store.path
+            log_of_store,
+            quorum=settings.quorum,
+            mode=settings.mode,
+            place=store.path,
+            fixed=settings.fixed,
         )
         self._turns = Turns(loop)
         """Changes of the role, and all else that saves the epoch state of a master."""
@@ -160,6 +166,11 @@ class Roles:
                 await self._take_set(frozenset(members), set_epoch)
 
         await self._turns.take(change)
+
+    def next_step(self, *, word: int, leader: str, reports: Sequence[SlaveReport]) -> Lead | Wait:
+        """Return whether a fixed master without a role leads now; see `FixedMaster.next_step`."""
+        assert self._settings.fixed is not None, "only the file of a broker makes it the master"
+        return self._settings.fixed.next_step(self._log, word=word, leader=leader, reports=reports)
 
     async def become_slave(
         self, master: Address, epoch: int | None, *, begin_anew: bool, allow_jump: bool
@@ -433,6 +444,12 @@ class Roles:
         side = self._master
         return frozenset() if side is None else side.group.sync_state_set.possible
 
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """See `Replica.members_without_reports`."""
+        side = self._master
+        return frozenset() if side is None else side.group.sync_state_set.without_reports
+
     # ---- how things stand
 
     def status(self) -> Status:
@@ -452,6 +469,7 @@ class Roles:
             epochs=tuple(self._log.epochs),
             address=self._settings.address,
             start_offset=self._log.start_offset,
+            is_partial=self._log.epoch_state.is_partial(self._log.start_offset),
             end_offset=self._log.end_offset,
             whole_end=self._log.whole_end,
             flushed_offset=self._log.flushed_offset,
