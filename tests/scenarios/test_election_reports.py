@@ -399,6 +399,7 @@ def test_replica_without_the_first_messages_is_no_member_and_the_last_choice(
     refused = cluster.propose(1, 2, 3)
     assert refused.verdict is Verdict.NOT_ALIVE
     assert "has no messages before 64; the master has them from 0 on" in refused.remark
+    assert cluster.leader.troubles("g", cluster.now_ms).startswith("broker 3 has no messages")
     cluster.elect(3, designated=True)
     cluster.now_ms += 1200
     for each in (1, 2):
