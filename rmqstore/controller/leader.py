@@ -18,13 +18,12 @@ from rmqstore.controller.commands import (
     AssignBrokerId,
     Command,
     ElectMaster,
-    RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
     SetAddress,
     SettleDeparted,
 )
-from rmqstore.controller.doubt import NO_LOG, doubt_of, incarnation_of, is_successor
+from rmqstore.controller.doubt import is_successor
 from rmqstore.controller.elect import Candidate, Choice, choose, epoch_above
 from rmqstore.controller.group import Electorate, Group
 from rmqstore.controller.liveness import (
@@ -34,6 +33,7 @@ from rmqstore.controller.liveness import (
     Liveness,
     Report,
 )
+from rmqstore.controller.reports import Reports
 from rmqstore.controller.state import (
     ControllerState,
     Result,
@@ -107,6 +107,7 @@ class Leader:
     ) -> None:
         self._state = state
         self._liveness = liveness
+        self.reports = Reports(liveness)
         self._leases = Leases(since_ms)
         self.allows_unclean = allows_unclean
         self._patience_ms = patience_ms
@@ -200,68 +201,14 @@ class Leader:
         )
 
         def unfit(broker_id: int) -> str:
-            return self._unfit(found, broker_id, beat, now_ms)
+            return self.reports.unfit(found, broker_id, beat, now_ms)
 
         return alteration_fault(found, command, unfit=unfit) or command
-
-    def _unfit(self, group: Group, joining: int, master: Heartbeat | None, now_ms: int) -> str:
-        """Returns why a broker cannot join the set yet; empty if it can."""
-        report = self._liveness.report(group.name, joining)
-        if report is None or not self._liveness.is_alive(group.name, joining, now_ms):
-            return "is not alive"
-        if master is None or master.life is None or report.beat.boot is None:
-            return ""
-        beat, known = report.beat, group.brokers[joining].incarnation
-        if beat.is_partial and beat.start_offset > master.start_offset:
-            return (
-                f"has no messages before {beat.start_offset}; the master has them from "
-                f"{master.start_offset} on"
-            )
-        if known is None and beat.synced_epoch < group.master_epoch:
-            return "has not reported yet that it caught up with the master"
-        doubt = self._doubt(group, report)
-        return f"has not caught up with the master yet: {doubt}" if doubt else ""
 
     def is_joining_soon(self, group: str, members: frozenset[int], now_ms: int) -> bool:
         """Return whether the next heartbeats of living replicas may make *members* acceptable."""
         found = self._state.group(group)
-        if found is None:
-            return False
-        return all(
-            self._liveness.is_alive(group, each, now_ms) and not self._is_partial(found, each)
-            for each in members - found.sync_state_set
-        )
-
-    def _is_partial(self, group: Group, broker_id: int) -> bool:
-        report = self._liveness.report(group.name, broker_id)
-        return report is not None and report.beat.is_partial
-
-    def _doubt(self, group: Group, report: Report) -> str:
-        """Returns why the log of a replica may have lost its end; empty if it has not."""
-        beat, confirmed = report.beat, NO_LOG
-        if self._electorate(group).terms is None:
-            return ""
-        if beat.broker_id in group.sync_state_set - {group.master_id}:
-            confirmed = self._confirmed(group)
-        return doubt_of(
-            beat,
-            group.brokers[beat.broker_id].incarnation,
-            master_epoch=group.master_epoch,
-            peak=report.peak,
-            confirmed=confirmed,
-        )
-
-    def _confirmed(self, group: Group) -> LogRank:
-        """Returns what every member of the set held when the master last reported."""
-        if group.master_id is None:
-            return NO_LOG
-        report = self._liveness.report(group.name, group.master_id)
-        if report is None or report.beat.confirm_offset < 0:
-            return NO_LOG
-        beat = report.beat
-        if (beat.role_epoch, beat.set_epoch) != (group.master_epoch, group.set_epoch):
-            return NO_LOG
-        return LogRank(beat.rank.last_epoch, beat.confirm_offset)
+        return found is not None and self.reports.may_join_soon(found, members, now_ms)
 
     # Elections.
 
@@ -484,25 +431,8 @@ class Leader:
         return max(timeouts, default=HEARTBEAT_TIMEOUT_MS)
 
     def _candidates(self, group: Group, now_ms: int, *, fence_ms: int | None) -> list[Candidate]:
-        """Returns the living brokers. Reports from *fence_ms* on are fresh; with None all are."""
-        reports = list(self._liveness.living(group.name, group.brokers, now_ms))
         is_java = self._electorate(group).terms is None
-        starts = [each.beat.start_offset for each in reports if not each.beat.is_partial]
-        first = min(starts, default=-1)
-        return [
-            Candidate(
-                each.beat.broker_id,
-                each.beat.rank,
-                each.beat.life,
-                each.beat.priority,
-                each.beat.is_learner,
-                fence_ms is None or each.as_of_ms >= fence_ms,
-                doubt="" if is_java else self._doubt(group, each),
-                partial_from=_partial_from(each.beat, first),
-                trouble=each.beat.trouble if each.beat.cannot_lead else "",
-            )
-            for each in reports
-        ]
+        return self.reports.candidates(group, now_ms, fence_ms=fence_ms, is_java=is_java)
 
     def begin(self, election: Election) -> None:
         """Record that an election is being written: no lease for its group until its outcome is
@@ -541,11 +471,7 @@ class Leader:
         """Return why living brokers could not carry out their last orders, or do not follow their
         master: members without its topics as well."""
         found = self._state.group(group)
-        if found is None:
-            return ""
-        reports = self._liveness.living(group, found.brokers, now_ms)
-        named = [f"broker {r.beat.broker_id}: {r.beat.trouble}" for r in reports if r.beat.trouble]
-        return "; ".join(named)
+        return "" if found is None else self.reports.troubles(found, now_ms)
 
     def risk(self, group: str) -> str:
         """Return the messages that the election of the present master may have lost."""
@@ -605,7 +531,7 @@ class Leader:
             return Election(None, Verdict.UNCHANGED, text, retry_at_ms=retry_at_ms)
         report = self._liveness.report(group, found.master_id)
         assert report is not None, "the master is alive"
-        due = self._incarnation_due(found, now_ms)
+        due = self.reports.incarnation_due(found, now_ms)
         if due is not None or report.beat.role_epoch != found.master_epoch:
             return due
         return self._terms_due(found, report.beat) or self._settlement_due(found, report.beat)
@@ -621,19 +547,6 @@ class Leader:
             self._discard(group.name)
             return None
         return written
-
-    def _incarnation_due(self, group: Group, now_ms: int) -> Command | None:
-        """Returns the command that records a process that is in sync, or that continues as the
-        master."""
-        for each in self._liveness.living(group.name, group.brokers, now_ms):
-            beat, found = each.beat, incarnation_of(each.beat)
-            known = group.brokers[beat.broker_id].incarnation
-            if found is None or found == known:
-                continue
-            is_next = beat.broker_id == group.master_id and beat.life != group.master_life
-            if beat.synced_epoch >= group.master_epoch or is_next:
-                return RecordIncarnation(group.name, group.master_epoch, beat.broker_id, found)
-        return None
 
     def _has_voters_alive(self, group: Group, now_ms: int) -> bool:
         voters = group.brokers if self.allows_unclean else group.voters
@@ -696,12 +609,6 @@ class Leader:
 
     def _is_alive(self, group: Group, broker_id: int, now_ms: int) -> bool:
         return self._liveness.is_alive(group.name, broker_id, now_ms)
-
-
-def _partial_from(beat: Heartbeat, first: int) -> int:
-    """Returns where the log of *beat* begins, if others begin earlier, at *first*; else -1."""
-    is_later = beat.is_partial and (first < 0 or beat.start_offset > first)
-    return beat.start_offset if is_later else -1
 
 
 def _lease_ms(group: Group) -> int:

@@ -186,8 +186,11 @@ class Checker:
                 f"replica {replica.number} reigns in epoch {epoch}; that it is master of it is not "
                 f"saved: {replica.log.epoch_state}"
             )
-        if epoch == self._view().epoch:
+        view = self._view()
+        if epoch == view.epoch:
             self.labels(replica)
+            if self.is_strict and not self.is_void:
+                self._holds_promises(replica, view)
 
     def obeyed(self, replica: Replica, epoch: int) -> None:
         """Check a replica that has completed an order of *epoch*."""
@@ -235,32 +238,40 @@ class Checker:
             self._compared(view)
         if is_election and self._is_excused(view, former):
             self._forget(self._replicas[view.master], is_risky=view.is_risky)
-        elif is_election and self.is_strict:
-            self._holds_all(self._replicas[view.master])
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
         if view.master and not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
 
         if is_election:
             self._trusted = view.asked - self._losses.distrusted
-            broken = self._promises.elected(
-                view.master,
-                asked=view.asked,
-                is_safe=self._shape.has_set,
-                is_strict=self.is_strict,
+            chosen = self._replicas[view.master]
+            # Another process than the elected one refuses the role.
+            if not self.is_strict or (chosen.is_up and chosen.life == view.master_life):
+                self._holds_promises(chosen, view)
+
+    def _holds_promises(self, chosen: Replica, view: View) -> None:
+        """Check that an elected replica holds all acknowledged messages, unless the election named
+        a risk."""
+        if self.is_strict and not view.is_risky:
+            self._holds_truth(chosen)
+        broken = self._promises.elected(
+            chosen.number,
+            asked=view.asked,
+            is_safe=self._shape.has_set,
+            is_strict=self.is_strict,
+        )
+        if broken is not None:
+            holders = [n for n, each in self._replicas.items() if self._has(each, broken)]
+            raise Violation(
+                f"put {broken.number} was acknowledged with {broken.copies} copies; "
+                f"{chosen.number} is elected and lacks it; it is in the logs of {holders}"
             )
-            if broken is not None:
-                holders = [n for n, each in self._replicas.items() if self._has(each, broken)]
-                raise Violation(
-                    f"put {broken.number} was acknowledged with {broken.copies} copies; "
-                    f"{view.master} is elected and lacks it; it is in the logs of {holders}"
-                )
 
     def _has(self, replica: Replica, promise: Promise) -> bool:
         log = replica.log
         return log.start_offset <= promise.start and promise.is_in(log, self._losses)
 
-    def _holds_all(self, chosen: Replica) -> None:
+    def _holds_truth(self, chosen: Replica) -> None:
         """Check a replica that was elected without a named risk: whatever it lost before, it holds
         all confirmed messages."""
         end, number = len(self._truth), chosen.number

@@ -6,14 +6,16 @@ single frames of the remoting protocol, which are late, lost, and, if a repetiti
 doubled. `Controllers` observes the committed commands, and checks each election by the rule of
 docs/replication.md.
 
-Unless the world is unwarned (`Hazards.is_unwarned`), an operator excludes each replica that lost
-messages that it may have acknowledged (`Subject.is_withheld`), while enough other replicas remain
-for an election. Replicas whose log was discarded are not excluded.
+Elections find out which logs may have lost their end. Only in groups with frames as RocketMQ's an
+operator excludes each replica that lost messages that it may have acknowledged
+(`Subject.is_withheld`), while enough other replicas remain for an election. Replicas whose log was
+discarded are not excluded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -256,7 +258,10 @@ class Controllers:
             asked=asked,
             asked_min=asked_min,
             is_risky=is_risky,
+            master_life=group.master_life,
         )
+        if view.epoch == known.epoch:
+            view = replace(view, asked=known.asked, is_risky=known.is_risky)
         if (view.epoch, view.set_epoch) != (known.epoch, known.set_epoch):
             self.view = view
             self._decided(view)
@@ -300,6 +305,7 @@ class Controllers:
             master_epoch=group.master_epoch,
             sync_state_set_epoch=group.set_epoch,
             master_broker_id=group.master_id,
+            master_life=group.master_life,
         )
         frame = Frame.request(
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED,

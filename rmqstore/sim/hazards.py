@@ -26,7 +26,6 @@ _SHARE = 0.5
 """Share of the groups under controllers that have hazards."""
 _KNOWN_DEFECTS = frozenset(
     {
-        "unwarned",
         "full_controllers",
         "slow_controllers",
         "new_lease",
@@ -43,9 +42,8 @@ class Hazards:
 
     mean_gap_ms: int = 2500
     """Mean time between two hazards."""
-    is_unwarned: bool = False
-    """No operator keeps a replica that lost messages out of elections: the elections themselves
-    must do so."""
+    loses_power: bool = False
+    """Machines lose their power although acknowledgements mean memory."""
     clean_restart: int = 0
     """A program is stopped, and started again."""
     old_copy: int = 0
@@ -85,20 +83,19 @@ class Hazards:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the names that `named` takes."""
-        return ("unwarned", *(each.name for each in fields(cls)[2:]))
+        return ("power", *(each.name for each in fields(cls)[2:]))
 
     @classmethod
     def named(cls, names: Collection[str]) -> Hazards:
         """Return the hazards *names*, equally often."""
-        weights = dict.fromkeys(set(names) - {"unwarned"}, 1)
-        return cls(is_unwarned="unwarned" in names, **weights)
+        weights = dict.fromkeys(set(names) - {"power"}, 1)
+        return cls(loses_power="power" in names, **weights)
 
     def of(self, shape: Shape) -> Hazards:
         """Return the hazards that groups of *shape* can have."""
         if not shape.has_set:
             return self.none()
-        # Brokers of RocketMQ do not report what their logs may have lost.
-        return replace(self, is_unwarned=self.is_unwarned and shape.options.checks)
+        return replace(self, loses_power=self.loses_power and not shape.is_durable)
 
     @classmethod
     def drawn(cls, rng: Random, shape: Shape) -> Hazards:

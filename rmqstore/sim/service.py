@@ -35,7 +35,6 @@ from rmqstore.replication.protocol.events import (
     FlushLog,
     FrameReceived,
     Halt,
-    HaState,
     LogGrew,
     Opened,
     Restart,
@@ -410,19 +409,10 @@ class Service(Host):
 
         node = self._now.node
         if isinstance(node, SlaveNode):
-            self._now.roles.note_synced(self._synced_epoch(node))
+            self._now.roles.note_synced(node.machine.synced_epoch)
         # Not earlier: when the confirm offset decreases, a cut follows.
         self._witness.on_confirmed(self)
         return has_changed
-
-    def _synced_epoch(self, node: SlaveNode) -> int:
-        """Return the epoch of the master that *node* has caught up with, -1 for none."""
-        machine = node.machine
-        if self._shape.options.checks:
-            return machine.synced_epoch
-        # Frames as RocketMQ's name no epoch; here they are those of a master of this library.
-        is_synced = machine.state is HaState.TRANSFER and machine.is_verified
-        return self.log.epochs[-1].epoch if is_synced and self.log.epochs else -1
 
     def _change_log(self, effect: Effect) -> None:
         if not isinstance(effect, SetConfirm):

@@ -25,4 +25,6 @@ class View:
     asked_min: int = 0
     """Number of compared replicas that is needed to find all acknowledged messages."""
     is_risky: bool = False
-    """Whether an operator accepted a loss of messages."""
+    """Whether the election of *master* named messages that may be lost."""
+    master_life: int | None = None
+    """The process of *master* whose log was compared; None if it is not known."""

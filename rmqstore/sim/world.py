@@ -95,7 +95,7 @@ class World:
         if hazards is None and faults is None:
             hazards = Hazards.drawn(rare, self.shape)
         self.hazards = (hazards or Hazards.none()).of(self.shape)
-        if self.hazards.is_unwarned and not self.shape.is_durable and faults is None:
+        if self.hazards.loses_power and faults is None:
             self.faults = self.faults.with_power_losses(rare)
 
         self.timeline = Timeline()
@@ -138,8 +138,9 @@ class World:
         self._rare = rare
         self._calm: Calm | None = None
         if isinstance(self.controller, Controllers):
-            self.controller.is_unwarned = self.hazards.is_unwarned
-            self.checker.is_strict = self.hazards.is_unwarned
+            # Brokers of RocketMQ do not report what their logs may have lost.
+            self.controller.is_unwarned = self.shape.options.checks
+            self.checker.is_strict = self.shape.options.checks
 
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again at its start."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import rmqstore
 from rmqstore import Message
@@ -33,9 +33,9 @@ IN_PIECES = HaOptions(heartbeat_ms=100, reconnect_ms=100, batch_bytes=700)
 MESSAGE_BYTES = 300
 
 
-def open_store(root: Path) -> rmqstore.Store:
+def open_store(root: Path, **settings: Any) -> rmqstore.Store:
     """Open a store with files as small as those of the Java replicas."""
-    return rmqstore.open(root, config_of(SETTINGS, root, compatibility="auto"))
+    return rmqstore.open(root, config_of(SETTINGS, root, compatibility="auto"), **settings)
 
 
 def message(number: int, *, size: int = MESSAGE_BYTES) -> Message:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rmqstore
+from rmqstore.config import FlushDiskType
 from rmqstore.replication import ReplicatedStore, Slave
 from tests.interop.ha_case import (
     FILE_SIZE,
@@ -79,6 +80,27 @@ def test_we_catch_up_follow_live_puts_and_acknowledge_quorum_writes(
         if protocol == "autoswitch":
             assert epochs_of(slave) == java.state["epochs"]
             java.wait_state(lambda state: state["syncStateSet"] == [1, 2], "us in the set")
+
+
+@with_releases("protocol", {"autoswitch": OLD, "classic": NEW})
+def test_with_sync_flush_java_gets_acknowledgements_of_our_disk(
+    java_replica: Replicas, protocol: Protocol, tmp_path: Path
+) -> None:
+    java = start_master(java_replica, tmp_path / "java", protocol, **NEEDS_TWO)
+    with (
+        open_store(
+            tmp_path / "ours",
+            flush_disk_type=FlushDiskType.SYNC_FLUSH,
+            flush_commit_log_thorough_interval_ms=600_000,
+        ) as store,
+        Slave(store, master=java.address, protocol=protocol, broker_id=2, options=QUICK) as slave,
+    ):
+        assert slave.acknowledges_flushed
+        slave.wait_caught_up(chunks(java, count=5), timeout=30)
+        end = chunks(java, count=100)
+        # Each of them was acknowledged, so all of it is on this disk.
+        assert store.flushed_offset >= end
+        assert_same(java, store)
 
 
 @with_releases("protocol", {"autoswitch": NEW, "classic": OLD})
@@ -283,6 +305,8 @@ def test_learner_last_file_and_a_java_master_that_begins_behind_our_end(
 
         for store in (last, fresh, old):
             assert_same(java, store)
+        partial = [each.status().is_partial for each in (at_last, from_first, rebegun)]
+        assert partial == [True, False, False]
         assert epochs_of(from_first) == epochs_of(rebegun) == java.ask("status")["epochs"]
 
 
