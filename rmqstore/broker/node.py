@@ -267,6 +267,8 @@ class Broker:
             broker_id=broker_id,
             listen=(self.config.bind_address, self.config.replica.ha_listen_port),
             protocol="autoswitch" if self.config.is_controlled else "classic",
+            # A member may be elected, and consumers would then miss what it lacks.
+            learns_while_partial=self.config.is_controlled,
             **options,
         ).open()
         return self._replica
