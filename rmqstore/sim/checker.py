@@ -85,6 +85,8 @@ class Checker:
         self.is_strict = False
         """Whether elections alone must protect messages from replicas that lost some: an elected
         replica holds all messages unless the election named a risk."""
+        self._thin_from: int | None = None
+        """Where messages begin that were confirmed by fewer members than puts wait for copies."""
         self._has_twins = False
         """Whether an operator promoted two replicas under one epoch."""
         self.has_lost = False
@@ -267,6 +269,16 @@ class Checker:
                 f"{chosen.number} is elected and lacks it; it is in the logs of {holders}"
             )
 
+    def _lacks_thin_end(self, view: View) -> bool:
+        """Return whether only messages are missing in the log of an elected replica that were
+        confirmed, and not acknowledged, by fewer members than puts wait for, and that these members
+        lost."""
+        end, thin = len(self._truth), self._thin_from
+        if thin is None or self._held_end(self._replicas[view.master]) < thin:
+            return False
+        voters = [each for each in self._replicas.values() if not each.is_learner]
+        return not any(self._held_end(each) >= end for each in voters)
+
     def _has(self, replica: Replica, promise: Promise) -> bool:
         log = replica.log
         return log.start_offset <= promise.start and promise.is_in(log, self._losses)
@@ -329,7 +341,7 @@ class Checker:
         may lack confirmed messages."""
         lost = self._losses.distrusted
         if self.is_strict:
-            return view.is_risky
+            return view.is_risky or self._lacks_thin_end(view)
         if self._shape.has_set:
             if view.is_risky or view.master in lost:
                 return True
@@ -386,16 +398,17 @@ class Checker:
         """Record that an earlier copy has replaced the directory of a replica, whose log was
         *former*."""
         log = replica.log
-        start = min(max(log.start_offset, former.start_offset), former.end_offset)
+        same = start = max(log.start_offset, former.start_offset)
         end = min(log.end_offset, former.end_offset)
-        same = start
         for border in (*former.borders(start, end), end):
-            if former.read(start, border - start) != log.read(start, border - start):
+            if start > end or former.read(start, border - start) != log.read(start, border - start):
                 break
             same = border
+        same = min(same, former.end_offset)
         data = self._losses.read(former, same, former.end_offset - same)
         self._losses.remove(replica.number, same, data)
-        self._losses.distrusted.add(replica.number)
+        # The copy may have messages that an election has removed since.
+        self._lead_astray(replica, same)
 
     def rotted(self, replica: Replica, rot: Rot) -> None:
         """Record a flipped bit on a replica's disk."""
@@ -631,6 +644,11 @@ class Checker:
                 f"confirmed those before, from {begin} on"
             )
 
+        is_thin = len(self._members) < replica.shape.quorum.in_sync
+        if not is_thin or replica.shape.quorum.all_ack:
+            self._thin_from = None
+        elif self._thin_from is None:
+            self._thin_from = begin
         self._truth += self._losses.read(log, begin, end - begin)
         for record in records_of(self._truth, log.borders(begin, end)):
             if record.number in self._seen:

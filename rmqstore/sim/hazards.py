@@ -47,7 +47,8 @@ class Hazards:
     clean_restart: int = 0
     """A program is stopped, and started again."""
     old_copy: int = 0
-    """A directory is copied, and later the copy is started in place of the directory."""
+    """A directory is copied, and later, after another process was in sync with the directory, the
+    copy is started in its place."""
     full_controllers: int = 0
     """The disks of the controllers are full: all that is proposed is refused."""
     slow_controllers: int = 0
@@ -207,7 +208,10 @@ class Mishaps:
         self._world.timeline.after(ms * 1000, self._put_back, replica, copied)
 
     def _put_back(self, replica: Replica, copied: Directory) -> None:
-        if not self._is_over and not self._is_resting and replica.is_up:
+        # Nothing tells a copy from the directory if no other process was in sync since.
+        known = self._controllers.group.brokers[replica.number].incarnation
+        is_old = known is not None and known.life > copied.lives[-1]
+        if is_old and not self._is_over and not self._is_resting and replica.is_up:
             self._world.put_back(replica, copied)
 
     def _full_controllers(self) -> None:
