@@ -316,7 +316,8 @@ class Replica:
         `FixedMaster.next_step`."""
         self._opened()
         fixed = self._settings.fixed
-        assert fixed is not None and self._log is not None, "the file of its broker makes it master"
+        assert fixed is not None, "the file of its broker makes it master"
+        assert self._log is not None, "the replica is open"
         return fixed.next_step(self._log, word=word, leader=leader, reports=reports)
 
     async def become_slave(
