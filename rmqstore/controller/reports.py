@@ -56,7 +56,9 @@ class Reports:
                 f"has no messages before {beat.start_offset}; the master has them from "
                 f"{master.start_offset} on"
             )
-        if known is None and beat.synced_epoch < group.master_epoch:
+        if beat.synced_epoch >= group.master_epoch and known != incarnation_of(beat):
+            return "has caught up with the master, which is not recorded yet"
+        if known is None:
             return "has not reported yet that it caught up with the master"
         doubt = self.doubt(group, report)
         return f"has not caught up with the master yet: {doubt}" if doubt else ""

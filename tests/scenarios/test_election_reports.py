@@ -67,6 +67,15 @@ def test_setting_of_the_process_that_acknowledged_is_what_counts(cluster: Cluste
     assert "broker 2" in cluster.leader.waiting["g"].reason
 
 
+def test_setting_of_a_process_in_between_is_not_known(cluster: Cluster) -> None:
+    cluster.booted_group(1, 2, 3, acks_flushed=True)
+    cluster.lose(1, 2)
+    later = {"life": 3, "former_lives": (1, 2), "synced_epoch": -1}
+    cluster.booted(2, 100, boot=2, acks_flushed=True, **later)
+    cluster.booted(3, 60, acks_flushed=True)
+    assert "broker 2" in cluster.leader.waiting["g"].reason
+
+
 def test_unflushed_end_of_a_log_is_not_missed(cluster: Cluster) -> None:
     cluster.booted_group(1, 2, 3, acks_flushed=True, vouched_offset=50)
     cluster.lose(1, 2)
