@@ -32,7 +32,12 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.link import MetadataLink
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
-from rmqstore.broker.registration import Announcement, announced_id, bodies_of
+from rmqstore.broker.registration import (
+    Announcement,
+    announced_id,
+    announced_until_ms,
+    bodies_of,
+)
 from rmqstore.broker.roles import Role
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.serving import merged
@@ -262,6 +267,8 @@ class Broker:
             broker_id=broker_id,
             listen=(self.config.bind_address, self.config.replica.ha_listen_port),
             protocol="autoswitch" if self.config.is_controlled else "classic",
+            # A member may be elected, and consumers would then miss what it lacks.
+            learns_while_partial=self.config.is_controlled,
             **options,
         ).open()
         return self._replica
@@ -474,8 +481,12 @@ class Broker:
     @property
     def announced_until_ms(self) -> int | None:
         """The end of this master's lease unless it is renewed; None without a lease."""
-        is_master = self._role.name == "master" and self._replica is not None
-        return self._replica.lease_end_ms if is_master and self._replica is not None else None
+        replica = self._replica
+        if replica is None:
+            return None
+        # A master is a possible member of its own set.
+        leads = not self.config.is_controlled or bool(replica.possible_members)
+        return announced_until_ms(self._role, leads=leads, lease_end_ms=replica.lease_end_ms)
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Follow the master that a nameserver names, where the file names none and no controller

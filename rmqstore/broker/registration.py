@@ -28,6 +28,7 @@ __all__ = [
     "MEMBER_TOPIC_PREFIX",
     "Announcement",
     "announced_id",
+    "announced_until_ms",
     "bodies_of",
     "is_changed",
     "member_count",
@@ -124,6 +125,18 @@ class Announcement:
             cluster_name=self.cluster_name,
             broker_id=self.broker_id,
         )
+
+
+def announced_until_ms(role: Role, *, leads: bool, lease_end_ms: int | None) -> int | None:
+    """Return when a broker with *role* may no longer be announced as the master; None for a slave,
+    and for a master without a lease.
+
+    *leads*: whether its replica still is the master. The role of a replica ends some time before
+    the role of its broker: the log is synced meanwhile.
+    """
+    if role.name != "master":
+        return None
+    return lease_end_ms if leads else 0
 
 
 def announced_id(role: Role, *, lease_end_ms: int | None, now_ms: int) -> int | None:

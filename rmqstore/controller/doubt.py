@@ -61,9 +61,10 @@ def doubt_of(
 
 
 def _is_flushed(beat: Heartbeat, known: Incarnation) -> bool:
-    """Returns whether the disk had all that the process *known* acknowledged."""
-    follows = bool(beat.former_lives) and beat.former_lives[-1] == known.life
-    return known.acks_flushed or (follows and beat.was_closed)
+    """Returns whether the disk has all that the replica acknowledged until the process of *beat*
+    began. A process between the two, with another setting, may have acknowledged from memory."""
+    is_next = bool(beat.former_lives) and beat.former_lives[-1] == known.life
+    return is_next and (known.acks_flushed or beat.was_closed)
 
 
 def _text(rank: LogRank) -> str:

@@ -326,7 +326,8 @@ class Leader:
         beats = {each.broker_id: self._liveness.report(name, each.broker_id) for each in living}
         report = None if chosen is None else beats.get(chosen)
         beat = None if report is None else report.beat
-        terms = None if beat is None else beat.terms
+        # A broker of an earlier release confirms messages before its first lease.
+        terms = None if beat is None or beat.boot is None else beat.terms
         command = ElectMaster(
             name,
             group.master_epoch,

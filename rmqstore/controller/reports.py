@@ -56,7 +56,9 @@ class Reports:
                 f"has no messages before {beat.start_offset}; the master has them from "
                 f"{master.start_offset} on"
             )
-        if known is None and beat.synced_epoch < group.master_epoch:
+        if beat.synced_epoch >= group.master_epoch and known != incarnation_of(beat):
+            return "has caught up with the master, which is not recorded yet"
+        if known is None:
             return "has not reported yet that it caught up with the master"
         doubt = self.doubt(group, report)
         return f"has not caught up with the master yet: {doubt}" if doubt else ""
@@ -102,12 +104,19 @@ class Reports:
         return None
 
     def troubles(self, group: Group, now_ms: int) -> str:
-        """Return why living brokers could not carry out their last orders, or do not follow their
-        master: members without its topics as well."""
-        beats = [each.beat for each in self._liveness.living(group.name, group.brokers, now_ms)]
-        return "; ".join(
-            f"broker {beat.broker_id}: {beat.trouble}" for beat in beats if beat.trouble
-        )
+        """Return why living brokers could not carry out their last orders, do not follow their
+        master, or cannot be members: also members that lack its topics."""
+        living = [each.beat for each in self._liveness.living(group.name, group.brokers, now_ms)]
+        master = next((beat for beat in living if beat.broker_id == group.master_id), None)
+        parts = []
+        for beat in living:
+            number = beat.broker_id
+            if beat.trouble:
+                parts.append(f"broker {number}: {beat.trouble}")
+            elif number not in group.sync_state_set and master is not None and not beat.is_learner:
+                unfit = self.unfit(group, number, master, now_ms)
+                parts += [f"broker {number} {unfit}"] if unfit else []
+        return "; ".join(parts)
 
 
 def _partial_from(beat: Heartbeat, first: int) -> int:

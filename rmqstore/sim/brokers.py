@@ -22,7 +22,7 @@ from rmqstore.broker.handlers.pull import PullRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.following import Follower
-from rmqstore.broker.registration import Announcement, announced_id
+from rmqstore.broker.registration import Announcement, announced_id, announced_until_ms
 from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import Handler, merged
 from rmqstore.config import BrokerConfig
@@ -207,7 +207,7 @@ class Broker:
         role, now_ms = self.role, self.now_ms()
         if not self.replica.is_up:
             return None
-        broker_id = announced_id(role, lease_end_ms=lease_end_ms(self.replica), now_ms=now_ms)
+        broker_id = announced_id(role, lease_end_ms=self._announced_until_ms, now_ms=now_ms)
         if broker_id is None:
             return None
         tables = self.metadata.tables
@@ -222,12 +222,17 @@ class Broker:
             self._announced = known, found
         return self._announced[1]
 
+    @property
+    def _announced_until_ms(self) -> int | None:
+        leads = self.replica.master_node is not None
+        return announced_until_ms(self.role, leads=leads, lease_end_ms=lease_end_ms(self.replica))
+
     # ---- what the handlers and the tables use
 
     @property
     def is_leading(self) -> bool:
         """Whether this is the master, and no other one can have been elected."""
-        until_ms = lease_end_ms(self.replica)
+        until_ms = self._announced_until_ms
         return self.role.name == "master" and (until_ms is None or self.now_ms() < until_ms)
 
     def wall_ms(self) -> int:

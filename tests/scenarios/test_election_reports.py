@@ -67,6 +67,15 @@ def test_setting_of_the_process_that_acknowledged_is_what_counts(cluster: Cluste
     assert "broker 2" in cluster.leader.waiting["g"].reason
 
 
+def test_setting_of_a_process_in_between_is_not_known(cluster: Cluster) -> None:
+    cluster.booted_group(1, 2, 3, acks_flushed=True)
+    cluster.lose(1, 2)
+    later = {"life": 3, "former_lives": (1, 2), "synced_epoch": -1}
+    cluster.booted(2, 100, boot=2, acks_flushed=True, **later)
+    cluster.booted(3, 60, acks_flushed=True)
+    assert "broker 2" in cluster.leader.waiting["g"].reason
+
+
 def test_unflushed_end_of_a_log_is_not_missed(cluster: Cluster) -> None:
     cluster.booted_group(1, 2, 3, acks_flushed=True, vouched_offset=50)
     cluster.lose(1, 2)
@@ -399,6 +408,7 @@ def test_replica_without_the_first_messages_is_no_member_and_the_last_choice(
     refused = cluster.propose(1, 2, 3)
     assert refused.verdict is Verdict.NOT_ALIVE
     assert "has no messages before 64; the master has them from 0 on" in refused.remark
+    assert cluster.leader.troubles("g", cluster.now_ms).startswith("broker 3 has no messages")
     cluster.elect(3, designated=True)
     cluster.now_ms += 1200
     for each in (1, 2):

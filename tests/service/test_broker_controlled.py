@@ -32,6 +32,7 @@ from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.fastjson import loads
 from rmqstore.remoting.frames import Frame
+from rmqstore.replication.runtime.replica import Replica
 from rmqstore.store.metadata import TopicConfig
 from tests.support.broker_group import Group, bodies, controller_of, group_of, put, takes_puts
 from tests.support.brokers import broker_config
@@ -464,3 +465,21 @@ async def test_a_slave_with_a_fixed_role_takes_the_metadata_at_the_host_of_the_h
         slave = await stack.enter_async_context(Broker(config))
         await until(lambda: slave.metadata.topic("T") is not None, "the slave has the topic")
         assert slave.role.master_address == master.address
+
+
+@on_loop
+async def test_a_broker_that_is_yet_to_learn_that_its_role_has_ended_is_announced_as_a_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group_of(tmp_path, "a") as group:
+        broker = group.brokers[await group.master()]
+        announced = broker.announcement()
+        assert announced is not None
+        assert (announced.broker_id, broker.is_leading) == (0, True)
+        # As while the log is synced at the end of a role.
+        monkeypatch.setattr(Replica, "possible_members", frozenset())
+        monkeypatch.setattr(Replica, "lease_end_ms", None)
+        announced = broker.announcement()
+        assert announced is not None
+        assert (announced.broker_id, broker.is_leading) == (broker.role.broker_id, False)
+        monkeypatch.undo()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmqstore import Message, Store
 from rmqstore.replication.group.epoch_state import (
     EpochState,
     format_epoch_state,
     parse_epoch_state,
 )
+from rmqstore.replication.group.sync_state_set import Proposal
+from tests.service.replicas_on_loop import of, stores
+from tests.support.loops import on_loop
 from tests.support.service_group import Group, group, put
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
-__all__ = ["group"]
+__all__ = ["group", "stores"]
 
 FILE_SIZE = 65536
 
@@ -83,6 +89,34 @@ def test_a_partial_replica_that_begins_anew_is_whole(group: Group) -> None:
     wait_until(again, lambda: again.end_offset == master.end_offset, "it begins anew")
     assert again.store.start_offset == 3 * FILE_SIZE
     assert not again.status().is_partial
+
+
+@on_loop
+async def test_a_partial_replica_that_may_be_elected_counts_once_its_master_has_no_more(
+    stores: Callable[[str], Store],
+) -> None:
+    one, two = stores("a"), stores("b")
+    proposed: list[Proposal] = []
+    wishes: dict[str, Any] = {"sync_from_last_file": True, "learns_while_partial": True}
+    async with (
+        of(one, 1, on_proposal=proposed.append) as master,
+        of(two, 2, **wishes) as slave,
+    ):
+        await master.become_master(1, members=(1,), set_epoch=1)
+        one.put_many([Message("orders", b"x" * 9000)] * 20)
+        assert master.address is not None
+        await slave.become_slave(master.address, 1)
+        await slave.wait_caught_up(one.end_offset)
+        await until(lambda: [each.is_learner for each in master.replicas] == [True], "it learns")
+        await slave.wait_caught_up(one.end_offset)
+        assert slave.status().is_partial
+        assert proposed == []
+
+        one.put_many([Message("orders", b"x" * 9000)] * 10)
+        await slave.wait_caught_up(one.end_offset)
+        two.expire_files(1)
+        await until(lambda: [each.members for each in proposed] == [{1, 2}], "it is proposed")
+        assert [each.is_learner for each in master.replicas] == [False]
 
 
 # -- the file

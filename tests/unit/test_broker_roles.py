@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rmqstore.broker.orders import RoleOrder
-from rmqstore.broker.registration import announced_id
+from rmqstore.broker.registration import announced_id, announced_until_ms
 from rmqstore.broker.roles import Role, role_by, role_during, role_with
 
 
@@ -76,3 +76,19 @@ def test_nameservers_know_a_broker_with_a_role_and_as_master_one_with_its_lease(
 ) -> None:
     assert MASTER.broker_id != 0
     assert announced_id(role, lease_end_ms=lease_end_ms, now_ms=100) == known_as
+
+
+@pytest.mark.parametrize(
+    ("role", "leads", "lease_end_ms", "until_ms"),
+    [
+        (NONE, False, None, None),
+        (SLAVE, False, None, None),
+        (MASTER, True, 100, 100),
+        (MASTER, True, None, None),
+        (MASTER, False, None, 0),
+    ],
+)
+def test_a_master_whose_replica_has_ended_its_role_is_no_longer_announced_as_one(
+    role: Role, leads: bool, lease_end_ms: int | None, until_ms: int | None
+) -> None:
+    assert announced_until_ms(role, leads=leads, lease_end_ms=lease_end_ms) == until_ms

@@ -273,6 +273,7 @@ class SlaveNode:
         options: HaOptions,
         is_learner: bool = False,
         sync_from_last_file: bool = False,
+        learns_while_partial: bool = False,
         may_begin_anew: bool = False,
     ) -> None:
         self.machine: SlaveMachine = (
@@ -284,6 +285,7 @@ class SlaveNode:
                 options=options,
                 is_learner=is_learner,
                 sync_from_last_file=sync_from_last_file,
+                learns_while_partial=learns_while_partial,
                 may_begin_anew=may_begin_anew,
             )
         )

@@ -70,7 +70,11 @@ _OFFERS_MAX = 3
 
 
 class AutoSwitchSlave(SlaveMachine):
-    """An auto-switch slave whose id is *broker_id*."""
+    """An auto-switch slave whose id is *broker_id*.
+
+    With *learns_while_partial* it is a learner as long as it lacks the beginning of its master's
+    log, so that no master proposes it as a member of the sync-state set.
+    """
 
     def __init__(
         self,
@@ -80,12 +84,14 @@ class AutoSwitchSlave(SlaveMachine):
         options: HaOptions,
         is_learner: bool = False,
         sync_from_last_file: bool = False,
+        learns_while_partial: bool = False,
         may_begin_anew: bool = False,
     ) -> None:
         super().__init__(log, options=options, may_begin_anew=may_begin_anew)
         self._hello = Handshake(
             sync_from_last_file=sync_from_last_file, is_learner=is_learner, broker_id=broker_id
         )
+        self._learns_while_partial = learns_while_partial
 
         self._said = self._hello
         self._refusals = 0
@@ -109,7 +115,7 @@ class AutoSwitchSlave(SlaveMachine):
         self.state = HaState.HANDSHAKE
         self._cut_at = self._master_epoch = self._clash = None
         self._master_confirm = -1
-        hello = self._hello
+        hello = replace(self._hello, is_learner=self._is_learner)
         if self._asks_from_start or (hello.is_learner and self._log.end_offset > 0):
             # From the first byte means from there, not from the last file; and who holds something
             # already goes on there. One flag must be free for the offer.
@@ -140,6 +146,21 @@ class AutoSwitchSlave(SlaveMachine):
                     return effects
                 return self._know(epoch, effects)
         return self._close(f"a {type(frame).__name__} came in state {self.state.name}")
+
+    @property
+    def _is_learner(self) -> bool:
+        """Whether the copy of this slave must not count at the present."""
+        log = self._log
+        is_partial = self._learns_while_partial and log.epoch_state.is_partial(log.start_offset)
+        return self._hello.is_learner or is_partial
+
+    def _change_voice(self) -> list[Effect]:
+        """Connect again where the handshake said another thing than holds now."""
+        if self._said.is_learner == self._is_learner:
+            return []
+        if self._is_learner:
+            return self._close("this log lacks the beginning of its master's: it counts no more", 0)
+        return self._close("this log lacks nothing of its master's any more: it counts again", 0)
 
     @property
     def _is_asking(self) -> bool:
@@ -358,12 +379,16 @@ class AutoSwitchSlave(SlaveMachine):
 
     def _log_grew(self, now_ms: int) -> list[Effect]:
         if self._cut_at is None:
-            return super()._log_grew(now_ms)
+            return self._change_voice() or super()._log_grew(now_ms)
         cut_at, self._cut_at = self._cut_at, None
         self._fork_ceiling = None
         if self._log.end_offset != cut_at:
             return self._close(f"cut at {cut_at}, the log ends at {self._log.end_offset}")
         return self._resume(now_ms)
+
+    def _tick(self, now_ms: int) -> list[Effect]:
+        is_following = self.state is HaState.TRANSFER
+        return (self._change_voice() if is_following else []) or super()._tick(now_ms)
 
     def _resume(self, now_ms: int) -> list[Effect]:
         """Take over the master's later epochs up to this log's end, and say where to begin."""

@@ -54,8 +54,9 @@ class Replica:
     """A store that is one replica of a log, in changing roles, on the loop that runs at `open`.
 
     Options and roles are those of `rmqstore.replication.ReplicatedStore`. Any number of replicas
-    may share a loop; each has one thread for its disk and one for its connections. *fixed* is of a
-    broker whose file makes it the master. *on_proposal*
+    may share a loop; each has one thread for its disk and one for its connections. With
+    *learns_while_partial* a slave is a learner as long as its log lacks the beginning of its
+    master's. *fixed* is of a broker whose file makes it the master. *on_proposal*
     and *on_change* are called on the loop, soon after the event, and must not block.
 
     An async context manager, once: entering it is `open`, leaving it is `close`, which leaves the
@@ -86,6 +87,7 @@ class Replica:
         allow: Sequence[str] = (),
         is_learner: bool | None = None,
         sync_from_last_file: bool | None = None,
+        learns_while_partial: bool = False,
         fixed: FixedMaster | None = None,
         on_proposal: Callable[[Proposal], None] | None = None,
         on_change: Callable[[Status], None] | None = None,
@@ -143,6 +145,7 @@ class Replica:
             allowed=AllowList(allow),
             is_learner=is_learner,
             sync_from_last_file=sync_from_last_file,
+            learns_while_partial=arguments.boolean("learns_while_partial", learns_while_partial),
             fixed=fixed,
         )
         self._on_proposal = on_proposal
@@ -311,7 +314,11 @@ class Replica:
     ) -> Lead | Wait:
         """Return whether this replica, without a role and with *fixed*, may become master; see
         `FixedMaster.next_step`."""
-        return self._opened().next_step(word=word, leader=leader, reports=reports)
+        self._opened()
+        fixed = self._settings.fixed
+        assert fixed is not None, "the file of its broker makes it master"
+        assert self._log is not None, "the replica is open"
+        return fixed.next_step(self._log, word=word, leader=leader, reports=reports)
 
     async def become_slave(
         self,

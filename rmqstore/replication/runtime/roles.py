@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError, StoreTimeout
 from rmqstore.net.addresses import Address, AllowList, format_address
 from rmqstore.net.work_thread import WorkThread
-from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
+from rmqstore.replication.group.fixed_master import FixedMaster
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import HaProtocol, MasterNode, SlaveNode
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
@@ -82,6 +82,7 @@ class Settings:
     allowed: AllowList
     is_learner: bool
     sync_from_last_file: bool
+    learns_while_partial: bool
     fixed: FixedMaster | None
 
 
@@ -166,11 +167,6 @@ class Roles:
                 await self._take_set(frozenset(members), set_epoch)
 
         await self._turns.take(change)
-
-    def next_step(self, *, word: int, leader: str, reports: Sequence[SlaveReport]) -> Lead | Wait:
-        """Return whether a fixed master without a role leads now; see `FixedMaster.next_step`."""
-        assert self._settings.fixed is not None, "only the file of a broker makes it the master"
-        return self._settings.fixed.next_step(self._log, word=word, leader=leader, reports=reports)
 
     async def become_slave(
         self, master: Address, epoch: int | None, *, begin_anew: bool, allow_jump: bool
@@ -348,6 +344,7 @@ class Roles:
             options=settings.options,
             is_learner=settings.is_learner,
             sync_from_last_file=settings.sync_from_last_file,
+            learns_while_partial=settings.learns_while_partial,
             may_begin_anew=begin_anew,
         )
         node.machine.ordered_epoch = epoch
