@@ -267,6 +267,7 @@ class Checker(Truth):
                 f"{number} is elected without a named risk and holds {held} of {end} confirmed "
                 f"bytes; the logs of {holders} have them"
             )
+        self._bridge(chosen.log)
         self._trust(number)
 
     def _compared(self, view: View) -> None:
@@ -330,6 +331,7 @@ class Checker(Truth):
             record = self._records.pop()
             self._seen.discard(record.number)
             self._queue_offsets[record.queue] = record.queue_offset
+        self._bridge(chosen.log)
         self._promises.give_up(chosen)
         for number, each in self._replicas.items():
             if each is not chosen and (is_risky or each.log.whole_end > end):

@@ -292,7 +292,7 @@ class ModelLog:
     def expire(self, offset: int) -> None:
         """Delete the files before *offset*, the start of a file."""
         assert self.start_offset < offset <= self.whole_end, "files that cannot expire"
-        self._first_queue_offsets = self._queue_offsets_at(offset)
+        self._first_queue_offsets = self.queue_offsets_at(offset)
         self.change()
         del self._data[: offset - self.start_offset]
         del self._borders[: bisect_left(self._borders, offset)]
@@ -387,9 +387,9 @@ class ModelLog:
 
     def _count_queues(self) -> None:
         """Find the next queue offsets."""
-        self._next_queue_offsets = self._queue_offsets_at(self.whole_end)
+        self._next_queue_offsets = self.queue_offsets_at(self.whole_end)
 
-    def _queue_offsets_at(self, offset: int) -> dict[int, int]:
+    def queue_offsets_at(self, offset: int) -> dict[int, int]:
         """Return the next queue offsets after the records before *offset*."""
         found = dict(self._first_queue_offsets)
         for _, _, _, _, _, queue, queue_offset, _, _ in self._heads(self.start_offset, offset):

@@ -53,6 +53,8 @@ class Hazards:
     """The lease in the settings of a running program changes."""
     late_reports: int = 0
     """An operator designates a replica while all messages are slow."""
+    struck_master: int = 0
+    """The machine of the replica that is elected next loses its power before the order arrives."""
     last_file: int = 0
     """A replica gets an empty disk, and begins at the last file of its master."""
     calm: int = 0
@@ -92,7 +94,9 @@ class Hazards:
         """Return the hazards that groups of *shape* can have."""
         if not shape.has_set:
             return self.none()
-        return replace(self, loses_power=self.loses_power and not shape.is_durable)
+        is_in_memory = self.loses_power and not shape.is_durable
+        struck = self.struck_master if is_in_memory or shape.is_durable else 0
+        return replace(self, loses_power=is_in_memory, struck_master=struck)
 
     @classmethod
     def drawn(cls, rng: Random, shape: Shape) -> Hazards:
@@ -117,7 +121,7 @@ class Scene(Protocol):
     def say(self, text: str) -> None:
         """Write a line of the trace."""
 
-    def kill(self, replica: Replica, *, loses_power: bool) -> None:
+    def kill(self, replica: Replica, *, loses_power: bool, away_ms: int | None = None) -> None:
         """End a replica, which restarts later."""
 
     def copy_directory(self, replica: Replica) -> Directory:
@@ -142,6 +146,8 @@ class Mishaps:
         self._hazards = hazards
         self._is_over = False
         self._is_resting = False
+        self._strikes_next = False
+        """Whether the replica that is elected next loses its power."""
         self._kinds = hazards.kinds
         self._weights = [getattr(hazards, each) for each in self._kinds]
 
@@ -157,6 +163,16 @@ class Mishaps:
     def rest(self, *, is_resting: bool) -> None:
         """Start no hazards for some time."""
         self._is_resting = is_resting
+
+    def decided(self, master: int) -> None:
+        """Take the election of *master* into account."""
+        if self._strikes_next and not self._is_resting:
+            self._strikes_next = False
+            self._world.timeline.after(0, self._strike_down, self._world.replicas[master])
+
+    def _strike_down(self, replica: Replica) -> None:
+        if replica.is_up:
+            self._world.kill(replica, loses_power=True, away_ms=1)
 
     @property
     def _controllers(self) -> Controllers:
@@ -255,6 +271,10 @@ class Mishaps:
         network.latency_ms = (0.1, 250.0)
         self._world.timeline.after(700_000, self._world.controller.elect)
         self._world.timeline.after(3_000_000, setattr, network, "latency_ms", (0.1, 1.0))
+
+    def _struck_master(self) -> None:
+        self._strikes_next = True
+        self._world.controller.elect()
 
     def _last_file(self) -> None:
         replica = self._anyone()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from rmqstore.epochs import epoch_at
-from rmqstore.sim.disk import ModelRecord, records_of
+from rmqstore.sim.disk import ModelLog, ModelRecord, records_of
 from rmqstore.sim.losses import Losses
 from rmqstore.sim.promises import Promises
 from rmqstore.sim.replica import Replica
@@ -109,6 +109,21 @@ class Truth:
         self._held_by(self._view().members, begin)
         if self._reigns(replica) and replica.master_node is not None:
             self._stored_by(replica)
+
+    def _bridge(self, log: ModelLog) -> None:
+        """Extend the truth to the first byte of *log*, the log of an elected replica.
+
+        An earlier election, with a named risk, removed messages from the truth that this replica
+        held, and deleted after they were confirmed.
+        """
+        begin, end = len(self._truth), log.start_offset
+        if begin >= end:
+            return
+        logs = [each.log for each in self._replicas.values()]
+        holders = [each for each in logs if each.start_offset <= begin and each.whole_end >= end]
+        size = end - begin
+        self._truth += holders[0].read(begin, size) if holders else bytes(size)
+        self._queue_offsets = log.queue_offsets_at(end)
 
     def _stored_by(self, master: Replica) -> None:
         """Check that enough replicas have stored the epoch of *master* when it confirms records."""

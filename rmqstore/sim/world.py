@@ -348,8 +348,10 @@ class World:
             f"decided: epoch {view.epoch}, master {view.master}, set {view.set_epoch} {{{members}}}"
         )
         self.checker.decided(view)
-        if self._calm is not None and is_election:
-            self._calm.decided(view.master)
+        if is_election:
+            self.mishaps.decided(view.master)
+            if self._calm is not None:
+                self._calm.decided(view.master)
 
     # ---- start and end
 
