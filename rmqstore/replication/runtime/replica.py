@@ -315,9 +315,10 @@ class Replica:
         """Return whether this replica, without a role and with *fixed*, may become master; see
         `FixedMaster.next_step`."""
         self._opened()
-        fixed = self._settings.fixed
-        assert fixed is not None and self._log is not None, "the file of its broker makes it master"
-        return fixed.next_step(self._log, word=word, leader=leader, reports=reports)
+        fixed, kept = self._settings.fixed, self._log
+        assert fixed is not None, "the file of its broker makes it the master"
+        assert kept is not None, "an open replica has a log"
+        return fixed.next_step(kept, word=word, leader=leader, reports=reports)
 
     async def become_slave(
         self,
