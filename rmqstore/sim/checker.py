@@ -82,7 +82,7 @@ class Checker:
         self._trusted: frozenset[int] = frozenset()
         """Replicas that were compared in the last election and had lost nothing."""
 
-        self.is_strict = False
+        self._is_strict = shape.has_set
         """Whether elections alone must protect messages from replicas that lost some: an elected
         replica holds all messages unless the election named a risk."""
         self._thin_from: int | None = None
@@ -120,7 +120,9 @@ class Checker:
         if self.is_void or not self._shape.is_confirming:
             return
         self._same(replica, max(before, replica.log.start_offset), visible)
-        if visible > len(self._truth) and not self._may_be_astray(replica):
+        if max(len(self._truth), replica.log.start_offset) < visible and not self._may_be_astray(
+            replica
+        ):
             self._extend(replica, visible)
 
     def cut(self, replica: Replica, offset: int) -> None:
@@ -191,7 +193,7 @@ class Checker:
         view = self._view()
         if epoch == view.epoch:
             self.labels(replica)
-            if self.is_strict and not self.is_void:
+            if self._is_strict and not self.is_void:
                 self._holds_promises(replica, view)
 
     def obeyed(self, replica: Replica, epoch: int) -> None:
@@ -248,19 +250,19 @@ class Checker:
             self._trusted = view.asked - self._losses.distrusted
             chosen = self._replicas[view.master]
             # Another process than the elected one refuses the role.
-            if not self.is_strict or (chosen.is_up and chosen.life == view.master_life):
+            if not self._is_strict or (chosen.is_up and chosen.life == view.master_life):
                 self._holds_promises(chosen, view)
 
     def _holds_promises(self, chosen: Replica, view: View) -> None:
         """Check that an elected replica holds all acknowledged messages, unless the election named
         a risk."""
-        if self.is_strict and not view.is_risky:
+        if self._is_strict and not view.is_risky:
             self._holds_truth(chosen)
         broken = self._promises.elected(
             chosen.number,
             asked=view.asked,
             is_safe=self._shape.has_set,
-            is_strict=self.is_strict,
+            is_strict=self._is_strict,
         )
         if broken is not None:
             holders = [n for n, each in self._replicas.items() if self._has(each, broken)]
@@ -340,7 +342,7 @@ class Checker:
         """Return whether too many replicas had lost something at the election, so that the master
         may lack confirmed messages."""
         lost = self._losses.distrusted
-        if self.is_strict:
+        if self._is_strict:
             return view.is_risky or self._lacks_thin_end(view)
         if self._shape.has_set:
             if view.is_risky or view.master in lost:

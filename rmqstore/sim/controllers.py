@@ -6,10 +6,8 @@ single frames of the remoting protocol, which are late, lost, and, if a repetiti
 doubled. `Controllers` observes the committed commands, and checks each election by the rule of
 docs/replication.md.
 
-Elections find out which logs may have lost their end. Only in groups with frames as RocketMQ's an
-operator excludes each replica that lost messages that it may have acknowledged
-(`Subject.is_withheld`), while enough other replicas remain for an election. Replicas whose log was
-discarded are not excluded.
+No operator excludes a replica that lost messages: elections find out which logs may have lost their
+end.
 """
 
 from __future__ import annotations
@@ -95,10 +93,9 @@ class Controllers:
         self._notices: list[bytes] = []
         self._tries: dict[int, int] = {}
         """Attempts to remove from the set replicas that lost their log."""
-        self._distrusted: frozenset[int] = frozenset()
+        self.distrusted: Collection[int] = frozenset()
+        """Replicas that lost messages. The elections find this out by themselves."""
         self._is_healed = False
-        self.is_unwarned = False
-        """Whether no operator keeps replicas that lost messages out of elections."""
         self.is_careful = False
         """Whether operators never elect a replica that may lack messages."""
         self.view = View(0, 0, frozenset(), 0)
@@ -265,7 +262,6 @@ class Controllers:
         if (view.epoch, view.set_epoch) != (known.epoch, known.set_epoch):
             self.view = view
             self._decided(view)
-            self._withhold()
 
     def _checked(self, before: Group, command: ElectMaster, election: Election) -> int:
         """Return how many replicas had to be compared, 0 if any member may be elected. Raises if
@@ -390,7 +386,6 @@ class Controllers:
         if number not in group.sync_state_set and number != group.master_id:
             return True
         tries = self._tries[number] = self._tries.get(number, 0) + 1
-        self._withhold()
         others = [n for n, each in self._subjects.items() if n != number and not each.is_learner]
         if tries % _EXPEL_TRIES == 0 and others:
             for node in self.nodes:
@@ -398,24 +393,3 @@ class Controllers:
                     node.leader.allows_unclean = True
             self._designate(self._rng.choice(others))
         return False
-
-    @property
-    def distrusted(self) -> Collection[int]:
-        """Replicas that lost messages that they may have acknowledged."""
-        return self._distrusted
-
-    @distrusted.setter
-    def distrusted(self, numbers: Collection[int]) -> None:
-        self._distrusted = frozenset(numbers)
-        self._withhold()
-
-    def _withhold(self) -> None:
-        group, lost = self.group, self._distrusted
-        terms = group.terms
-        trusted = group.voters - lost - self._tries.keys()
-        needed = 1
-        if terms is not None and not terms.all_ack:
-            needed = reports_needed(len(group.voters), copies=terms.in_sync)
-        has_others = len(trusted) >= needed and not trusted.isdisjoint(group.sync_state_set)
-        for number, each in self._subjects.items():
-            each.is_withheld = has_others and number in lost and not self.is_unwarned

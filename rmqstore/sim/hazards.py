@@ -24,16 +24,7 @@ __all__ = ["Hazards", "Mishaps", "Scene"]
 
 _SHARE = 0.5
 """Share of the groups under controllers that have hazards."""
-_KNOWN_DEFECTS = frozenset(
-    {
-        "full_controllers",
-        "slow_controllers",
-        "new_lease",
-        "last_file",
-        "full_master",
-        "hidden_slave",
-    }
-)
+_KNOWN_DEFECTS = frozenset({"last_file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +243,8 @@ class Mishaps:
         replica = self._anyone()
         if replica is None or replica.number == self._controllers.view.master:
             return
-        if not any(each.log.is_partial for each in self._others(replica)):
+        others = [each for each in self._world.replicas.values() if each is not replica]
+        if not any(each.sync_from_last_file for each in others):
             replica.sync_from_last_file = True
             self._world.empty(replica)
 
@@ -270,9 +262,6 @@ class Mishaps:
     def _anyone(self) -> Replica | None:
         living = [each for each in self._world.replicas.values() if each.is_up]
         return self._rng.choice(living) if living else None
-
-    def _others(self, replica: Replica) -> list[Replica]:
-        return [each for each in self._world.replicas.values() if each is not replica]
 
     def _stop(self, replica: Replica, stopped: Callable[[], None]) -> None:
         def later() -> None:

@@ -133,9 +133,6 @@ class Host(ABC):
         self.waits_for_admission = False
         """Whether a broker decides which replicas may join the set."""
 
-        self.is_withheld = False
-        """Whether it requests not to be elected."""
-
         self.asked_for = -1
         """The ballot for which the operator ended this replica's role; kept on the machine, not by
         the process, until an order of that ballot or a later one arrives."""

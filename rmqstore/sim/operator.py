@@ -40,8 +40,6 @@ class Subject(Protocol):
 
     number: int
     is_learner: bool
-    is_withheld: bool
-    """Whether it must not be elected, because it may lack messages that it acknowledged."""
 
 
 @dataclass(slots=True)

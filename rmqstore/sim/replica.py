@@ -108,7 +108,7 @@ class Replica(Service):
             role_epoch=-1 if node is None else self.epoch,
             refused_epoch=self._now.orders.refused_epoch,
             sync_state_set_epoch=-1 if node is None else node.group.sync_state_set.set_epoch,
-            is_learner=self.is_learner or self.is_withheld,
+            is_learner=self.is_learner,
             in_sync=quorum.in_sync,
             min_in_sync=quorum.min_in_sync,
             all_ack=quorum.all_ack,

@@ -137,9 +137,6 @@ class World:
 
         self._rare = rare
         self._calm: Calm | None = None
-        if isinstance(self.controller, Controllers):
-            self.controller.is_unwarned = True
-            self.checker.is_strict = True
 
         self._unattended: set[int] = set()
         """Replicas whose program becomes master again at its start."""
@@ -486,12 +483,17 @@ class World:
             if has_halted:
                 self._replace_disk(replica)
 
+    def _begins_late(self, number: int, master: Replica) -> bool:
+        log = self.replicas[number].log
+        return log.is_partial and log.start_offset > master.log.start_offset
+
     def _apart(self) -> str:
         view = self.controller.view
         master = self.replicas.get(view.master)
         if master is None or not master.is_up or master.master_node is None:
             return f"the master {view.master} does not reign"
-        voters = [each for each in self.replicas.values() if not each.is_learner]
-        if self.shape.has_set and view.members != {each.number for each in voters}:
+        voters = {number for number, each in self.replicas.items() if not each.is_learner}
+        voters -= {number for number in voters if self._begins_late(number, master)}
+        if self.shape.has_set and view.members != voters:
             return f"only {sorted(view.members)} are members of the set"
         return self.checker.settled(master, self.replicas.values())

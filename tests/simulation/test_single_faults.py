@@ -1,0 +1,84 @@
+"""Decisions that no seed shows to be wrong where one line of them is changed.
+
+The faults are those of `mutants/mutants.toml` that name these tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from rmqstore import sim
+from rmqstore.controller.commands import AlterSet
+from rmqstore.controller.group import BrokerRecord, Group
+from rmqstore.controller.state import Verdict, alteration_fault
+from rmqstore.sim.brokers import Broker
+from rmqstore.store.metadata import GroupConfig
+
+AT_ONCE_MS = 100
+
+
+@pytest.fixture(scope="module")
+def cluster() -> sim.Cluster:
+    """A quiet cluster whose tables are equal."""
+    world = sim.Cluster(1, faults=sim.Faults.none(), steps=5)
+    outcome = world.run()
+    assert outcome.violation is None
+    return world
+
+
+def master_of(cluster: sim.Cluster) -> Broker:
+    return cluster.brokers[cluster.controller.view.master]
+
+
+def test_set_of_an_earlier_epoch_is_refused_although_its_version_is_the_present_one() -> None:
+    brokers = MappingProxyType({each: BrokerRecord(f"h{each}", "") for each in (1, 2)})
+    group = Group(
+        "c",
+        "g",
+        brokers,
+        next_broker_id=3,
+        master_id=1,
+        master_epoch=5,
+        sync_state_set=frozenset({1}),
+        set_epoch=7,
+    )
+    members = frozenset({1, 2})
+    proposed = AlterSet("g", 1, 5, 7, members, accepts_same=True, terms=None)
+    assert alteration_fault(group, proposed) is None
+    fault = alteration_fault(group, replace(proposed, master_epoch=4))
+    assert fault is not None
+    assert fault.verdict is Verdict.FENCED_MASTER_EPOCH
+
+
+def test_new_group_is_on_all_members_at_once_and_its_answer_waits_for_them(
+    cluster: sim.Cluster,
+) -> None:
+    master, timeline = master_of(cluster), cluster.timeline
+    made_ms = []
+    for name in ("first", "second"):
+        work, spent_us = master.start(master.metadata.change_group(GroupConfig(name))), 0
+        while not work.is_over:
+            timeline.run(timeline.now_us + 1000)
+            spent_us += 1000
+        assert not work.value.missing
+        assert all(name in each.metadata.tables.groups for each in cluster.brokers.values())
+        made_ms.append(spent_us // 1000)
+    # The slaves had just asked again when the second one was made.
+    assert made_ms[1] < AT_ONCE_MS + 2 * cluster.shape.sync_ms
+
+
+def test_reports_of_an_earlier_epoch_admit_no_slave_in_the_next_one(
+    cluster: sim.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = master_of(cluster)
+    admitted: list[Collection[int]] = []
+    monkeypatch.setattr(master.replica, "admit", admitted.append)
+    metadata, role = master.metadata, master.role
+    metadata.take_role(replace(role, epoch=role.epoch + 1))
+    # A change, or a confirmation of the last one, admits the slaves that hold it.
+    master.start(metadata.confirm_topics())
+    assert admitted == [frozenset()]
