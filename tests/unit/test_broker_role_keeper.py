@@ -1,8 +1,7 @@
-"""How a broker carries orders out: addresses that are named later, disks that do not answer."""
+"""What a slave does with the HA address of its master that a nameserver names later."""
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,42 +49,3 @@ def test_master_is_followed_at_its_new_ha_address_where_the_former_one_gives_not
     keeper = slave_by(way, state)
     keeper.learn_master(master, ha_address)
     assert (keeper._orders.next(0) is not None) is is_again
-
-
-def test_elected_broker_whose_disk_does_not_answer_refuses_the_epoch() -> None:
-    async def run() -> None:
-        now_ms, changes = 0, asyncio.Event()
-        hung = asyncio.Event()
-
-        async def become_master(*_: object, **__: object) -> None:
-            await hung.wait()
-
-        role = Role(broker_id=2)
-        host: Any = SimpleNamespace(
-            log=IdentityLog("tests", "broker b"),
-            role=role,
-            now_ms=lambda: now_ms,
-            set_role=lambda _: None,
-        )
-        replica: Any = SimpleNamespace(
-            role=None,
-            epoch=4,
-            become_master=become_master,
-            status=lambda: SimpleNamespace(master=None, failure=None),
-        )
-        keeper = RoleKeeper(host, replica, 2, life=7, on_change=changes.set)
-        keeper.start()
-        elected = Decision(epoch=5, master_id=2, master_address=MASTER, members=frozenset({2}))
-        keeper.take(elected)
-        while keeper._present is None:
-            await asyncio.sleep(0.001)
-
-        now_ms = 10_000
-        keeper.take(elected)
-        await asyncio.wait_for(changes.wait(), 10)
-        assert keeper.refused_epoch == 5
-        assert keeper.cannot_lead
-        assert keeper.trouble == "no role of master after 10 s"
-        await keeper.close()
-
-    asyncio.run(run())

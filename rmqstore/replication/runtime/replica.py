@@ -315,10 +315,10 @@ class Replica:
         """Return whether this replica, without a role and with *fixed*, may become master; see
         `FixedMaster.next_step`."""
         self._opened()
-        fixed, kept = self._settings.fixed, self._log
-        assert fixed is not None, "the file of its broker makes it the master"
-        assert kept is not None, "an open replica has a log"
-        return fixed.next_step(kept, word=word, leader=leader, reports=reports)
+        fixed = self._settings.fixed
+        assert fixed is not None, "the file of its broker makes it master"
+        assert self._log is not None, "the replica is open"
+        return fixed.next_step(self._log, word=word, leader=leader, reports=reports)
 
     async def become_slave(
         self,
@@ -370,9 +370,7 @@ class Replica:
                 f"time.monotonic is at {now_ms()} ms"
             )
 
-        self._opened().of_master().change(
-            lambda group, now: group.policy.lease.renewed(asked_ms=asked_ms)
-        )
+        self._opened().of_master().change(lambda group, now: group.renew_lease(asked_ms))
 
     def admit(self, broker_ids: Collection[int]) -> None:
         """Let these replicas join the set of this master, and no others, until the next call.
@@ -388,6 +386,17 @@ class Replica:
         """Who may be in the set of this master at this moment: its members, and those that it has
         proposed without an answer. Empty in another role."""
         return self._opened().possible_members
+
+    @property
+    def lease_ms(self) -> int:
+        """The duration of the lease of a master; 0 for no lease."""
+        return self._settings.lease.duration_ms
+
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """The possible members that are connected and are slaves of RocketMQ, which report no
+        changes of topics."""
+        return self._opened().members_without_reports
 
     @property
     def lease_end_ms(self) -> int | None:
