@@ -28,56 +28,30 @@ puts are followed through all elections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 
-from rmqstore.epochs import epoch_at
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.protocol.frames import Ack
-from rmqstore.sim.disk import ModelLog, ModelRecord, Rot, records_of
-from rmqstore.sim.losses import Losses
-from rmqstore.sim.promises import Promise, Promises, standing
+from rmqstore.sim.disk import ModelLog, Rot
+from rmqstore.sim.promises import Promise, standing
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.truth import Truth, Violation
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 
 __all__ = ["Checker", "Violation"]
 
 
-class Violation(AssertionError):
-    """A violated invariant."""
-
-
-class Checker:
+class Checker(Truth):
     """Follows all replicas of one world."""
 
     def __init__(
         self, replicas: dict[int, Replica], shape: Shape, view: Callable[[], View]
     ) -> None:
-        self._replicas = replicas
-        self._shape = shape
-        self._view = view
-
-        self._truth = bytearray()
-        self._visible: dict[int, int] = {}
+        super().__init__(replicas, shape, view)
         self._masters: dict[int, int] = {}
-        self._seen: set[int] = set()
-        self._queue_offsets: dict[int, int] = {}
-        self._records: list[ModelRecord] = []
-        self._rotten: set[int] = set()
 
-        self._astray: dict[int, int] = {}
-        """Offsets from which replicas still hold bytes that were removed from the truth, until they
-        have caught up."""
-
-        self._late: dict[int, int] = {}
-        """Offsets of removed bytes that may be in transit to replicas, until these have obeyed the
-        next order."""
-
-        self._losses = Losses()
-        self._promises = Promises(replicas, self._losses)
-
-        self._members: frozenset[int] = view().members
         self._epoch = 0
         self._trusted: frozenset[int] = frozenset()
         """Replicas that were compared in the last election and had lost nothing."""
@@ -85,17 +59,12 @@ class Checker:
         self._is_strict = shape.has_set
         """Whether elections alone must protect messages from replicas that lost some: an elected
         replica holds all messages unless the election named a risk."""
-        self._thin_from: int | None = None
-        """Where messages begin that were confirmed by fewer members than puts wait for copies."""
         self._has_twins = False
         """Whether an operator promoted two replicas under one epoch."""
         self.has_lost = False
         """Whether an election removed messages from the truth."""
-        self.is_void = False
-        """Whether an operator made a mistake that the product does not survive."""
 
         self.acknowledged = 0
-        self.confirmed = 0
 
     # ---- events of replicas
 
@@ -209,13 +178,6 @@ class Checker:
         if end is not None and replica.log.whole_end > end:
             self._lead_astray(replica, end)
 
-    def _lead_astray(self, replica: Replica, end: int) -> None:
-        self._astray[replica.number] = min(end, self._astray.get(replica.number, end))
-        self._losses.distrusted.add(replica.number)
-
-    def _may_be_astray(self, replica: Replica) -> bool:
-        return replica.number in self._astray or replica.number in self._late
-
     def says(self, replica: Replica, ack: Ack) -> None:
         """Check an acknowledgement that a slave is about to send."""
         epochs = replica.log.epochs
@@ -302,11 +264,6 @@ class Checker:
             )
         self._trust(number)
 
-    def _trust(self, number: int) -> None:
-        self._losses.distrusted.discard(number)
-        self._astray.pop(number, None)
-        self._late.pop(number, None)
-
     def _compared(self, view: View) -> None:
         """Check that a master that an operator has chosen is the best of enough replicas."""
         if len(view.asked) < self._shape.asked_min:
@@ -374,16 +331,6 @@ class Checker:
                 self._lead_astray(each, end)
             elif each is not chosen and is_less:
                 self._late[number] = min(end, self._late.get(number, end))
-
-    def _ends_down(self, end: int) -> Iterator[int]:
-        yield end
-        for record in reversed(self._records):
-            if record.physical_offset <= end:
-                yield record.physical_offset
-
-    def _is_prefix(self, replica: Replica, end: int) -> bool:
-        start = replica.log.start_offset
-        return end <= start or self._is_same(replica, start, end)
 
     def lost_power(self, replica: Replica, *, tail_start: int, tail: bytes) -> None:
         """Record a loss of power, after the disk lost its bytes. *tail*, which began at
@@ -544,15 +491,6 @@ class Checker:
             is_held = self._held_end(replica) >= promise.end and promise.is_in(log, self._losses)
         return is_held and self._has_stored(replica, master.epoch)
 
-    def _has_stored(self, replica: Replica, epoch: int) -> bool:
-        """Return whether a replica has stored *epoch*, or had done so before it followed a later
-        master."""
-        log = replica.log
-        if self._shape.protocol == "classic" or log.end_offset == 0:
-            return True
-        last = log.epochs[-1].epoch if log.epochs else -1
-        return last >= epoch or log.epoch_state.known_epoch > epoch
-
     def _outlived(self, promise: Promise) -> None:
         """Check a put that a master acknowledged after another master was elected."""
         view = self._view()
@@ -572,10 +510,6 @@ class Checker:
             )
         if view.asked or promise.is_of_all:
             self._promises.add(promise)
-
-    def is_confirmed(self, queue: int, queue_offset: int) -> bool:
-        """Return whether readers have seen the message at an offset of a queue."""
-        return queue_offset < self._queue_offsets.get(queue, 0)
 
     # ---- at the end
 
@@ -620,109 +554,3 @@ class Checker:
                 if put.life == self._replicas[put.master].life:
                     return f"put {put.number} was stored and is not answered"
         return ""
-
-    def labels(self, replica: Replica) -> None:
-        """Check that the epochs of *replica* name the writers of all confirmed records."""
-        log = replica.log
-        if self.is_void:
-            return
-        for record in self._records:
-            offset = record.physical_offset
-            if log.start_offset <= offset < log.whole_end:
-                entry = epoch_at(log.epochs, offset)
-                if entry is None or entry.epoch != record.epoch:
-                    raise Violation(
-                        f"replica {replica.number} lays byte {offset}, which was written in epoch "
-                        f"{record.epoch}, to {entry}"
-                    )
-
-    # ---- the truth
-
-    def _extend(self, replica: Replica, end: int) -> None:
-        log, begin = replica.log, len(self._truth)
-        if begin < log.start_offset:
-            raise Violation(
-                f"replica {replica.number} confirms bytes from {log.start_offset} on; none has "
-                f"confirmed those before, from {begin} on"
-            )
-
-        is_thin = len(self._members) < replica.shape.quorum.in_sync
-        if not is_thin or replica.shape.quorum.all_ack:
-            self._thin_from = None
-        elif self._thin_from is None:
-            self._thin_from = begin
-        self._truth += self._losses.read(log, begin, end - begin)
-        for record in records_of(self._truth, log.borders(begin, end)):
-            if record.number in self._seen:
-                raise Violation(f"put {record.number} is in the log twice")
-            expected = self._queue_offsets.get(record.queue, 0)
-            if record.queue_offset != expected and not self._losses.is_unnoticed:
-                raise Violation(
-                    f"queue {record.queue}: {record.queue_offset} where {expected} comes next, at "
-                    f"{record.physical_offset}"
-                )
-
-            self._seen.add(record.number)
-            self._queue_offsets[record.queue] = record.queue_offset + 1
-            self._records.append(record)
-            self.confirmed += 1
-
-        broken = self._promises.confirmed(self._truth)
-        if broken is not None:
-            raise Violation(f"put {broken.number} was acknowledged; another is in its place")
-
-        self._held_by(self._view().members, begin)
-        if self._reigns(replica) and replica.master_node is not None:
-            self._stored_by(replica)
-
-    def _stored_by(self, master: Replica) -> None:
-        """Check that enough replicas have stored the epoch of *master* when it confirms records."""
-        members = self._view().members if self._shape.has_set else range(1, self._shape.voters + 1)
-        stored = {
-            each for each in members if self._has_stored(self._replicas[each], master.epoch)
-        } | (self._losses.distrusted & set(members))
-        needed = len(members) if self._shape.has_set else self._shape.needed
-        if len(stored) < needed:
-            raise Violation(
-                f"master {master.number} of epoch {master.epoch} has confirmed {len(self._truth)}; "
-                f"of {sorted(members)} only {sorted(stored)} have stored its epoch"
-            )
-
-    def _held_by(self, members: Iterable[int], begin: int) -> None:
-        """Check that *members* hold the truth from *begin* on."""
-        end = len(self._truth)
-        for number in sorted(members):
-            replica = self._replicas[number]
-            if number in self._rotten or number in self._losses.distrusted:
-                continue
-            if self._held_end(replica) < end:
-                raise Violation(
-                    f"{number} is a member of the set and holds {self._held_end(replica)} of {end} "
-                    "confirmed bytes"
-                )
-            self._same(replica, max(begin, replica.log.start_offset), end)
-
-    def _same(self, replica: Replica, begin: int, end: int) -> None:
-        number = replica.number
-        end = min(end, len(self._truth), self._astray.get(number, end), self._late.get(number, end))
-        if begin < end and not self._is_same(replica, begin, end):
-            raise Violation(
-                f"replica {replica.number} differs from what was confirmed, between {begin} and "
-                f"{end}"
-            )
-
-    def _is_same(self, replica: Replica, begin: int, end: int) -> bool:
-        return self._losses.read(replica.log, begin, end - begin) == self._truth[begin:end]
-
-    def _held_end(self, replica: Replica) -> int:
-        """Return the end of the log that a replica holds, in memory or on the disk as the group's
-        acknowledgements mean."""
-        log = replica.log
-        return min(log.whole_end, log.flushed_offset) if self._shape.is_durable else log.whole_end
-
-    def _reigns(self, replica: Replica) -> bool:
-        view = self._view()
-        return (view.master, view.epoch) == (replica.number, replica.epoch)
-
-    def _is_member(self, replica: Replica) -> bool:
-        return replica.number in self._view().members

@@ -16,6 +16,7 @@ from typing import Protocol
 from rmqstore.sim.clock import Timeline
 from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.host import Directory
+from rmqstore.sim.network import Network
 from rmqstore.sim.operator import Attendant
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
@@ -48,6 +49,8 @@ class Hazards:
     """A program is started again with other numbers of copies."""
     new_lease: int = 0
     """The lease in the settings of a running program changes."""
+    late_reports: int = 0
+    """An operator designates a replica while all messages are slow."""
     last_file: int = 0
     """A replica gets an empty disk, and begins at the last file of its master."""
     calm: int = 0
@@ -104,6 +107,7 @@ class Scene(Protocol):
     """The world in which hazards occur."""
 
     timeline: Timeline
+    network: Network
     replicas: dict[int, Replica]
     controller: Attendant | Controllers
     shape: Shape
@@ -238,6 +242,12 @@ class Mishaps:
             lease_ms = self._rng.choice((100, 300, 1200))
             self._world.say(f"   replica {replica.number}: {lease_ms} ms")
             replica.configure(replace(replica.shape, lease_ms=lease_ms))
+
+    def _late_reports(self) -> None:
+        network = self._world.network
+        network.latency_ms = (0.1, 250.0)
+        self._world.timeline.after(700_000, self._world.controller.elect)
+        self._world.timeline.after(3_000_000, setattr, network, "latency_ms", (0.1, 1.0))
 
     def _last_file(self) -> None:
         replica = self._anyone()
