@@ -32,6 +32,8 @@ _BEGIN_MS = 20_000
 """Time in which everything must become well; otherwise the calm ends without a check."""
 _BOUND_MS = 25_000
 """Time in which a put must be acknowledged."""
+_ELECT_MS = 2500
+"""Time between two requests of an operator for an election."""
 
 
 class Scene(Protocol):
@@ -70,6 +72,8 @@ class Calm:
         self._dead = 0
         self._has_killed = False
         self.is_over = False
+        self.has_checked = False
+        """Whether a put was acknowledged after the hazard occurred."""
 
     def start(self) -> None:
         """Begin."""
@@ -95,6 +99,7 @@ class Calm:
         if self._kind == "full_master" and self._since_ms is not None and not self._full:
             self._world.say(f"-- the disk of {master} is full")
             self._full.add(master)
+            self._puts, self._left_ms = [], _BOUND_MS
             self._world.replicas[master].log.is_full = True
 
     def _look(self) -> None:
@@ -103,6 +108,7 @@ class Calm:
         world = self._world
         self._left_ms -= _LOOK_MS
         if any(each.status is PutStatus.PUT_OK for each in self._puts) and self._has_occurred:
+            self.has_checked = True
             self.end()
             return
         if not self._is_well():
@@ -111,10 +117,14 @@ class Calm:
             self._since_ms, self._left_ms = world.timeline.now_us // 1000, _BOUND_MS
             self._occur()
         else:
+            is_full = self._kind == "full_master"
+            if is_full and not self._has_occurred and self._left_ms % _ELECT_MS == 0:
+                # The request of an operator may be refused.
+                world.controller.elect()
             self._hide(is_hidden=True)
             self._puts += world.workload.probe()
         if self._left_ms <= 0:
-            if self._since_ms is not None:
+            if self._since_ms is not None and self._has_occurred:
                 raise Violation(self._reason())
             self.end()
             return
@@ -124,7 +134,7 @@ class Calm:
     def _has_occurred(self) -> bool:
         if self._kind == "full_master":
             return bool(self._full)
-        return not self._dead or self._has_killed
+        return not self._hidden or self._has_killed
 
     def _reason(self) -> str:
         view = self._world.controller.view

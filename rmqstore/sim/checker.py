@@ -9,8 +9,7 @@ grows, so the invariants are checked at every event and not only at the end:
   that waited for a number of copies has these copies on members. It is lost only if an elected
   replica is not the best of enough compared replicas (`promises`).
 - The truth contains each put once, the offsets of each queue without a gap, in the order of the
-log,
-  under the epoch of the master that wrote them.
+  log, under the epoch of the master that wrote them.
 - The confirm offset of a replica decreases only with a cut, and no cut removes confirmed bytes.
 - An epoch has one master; epochs ascend. With leases no former master acknowledges a put after an
   election.
@@ -19,11 +18,17 @@ log,
   log of a replica counts as a copy once the replica has stored the epoch of the master.
 
 Invariants are relaxed only if the product guarantees less (docs/durability.md). With
-acknowledgements from memory, a power loss or a flipped bit on a disk removes acknowledged messages:
-such a replica is not trusted until it has caught up (`losses`). An election among replicas that all
-lost something removes from the truth the messages that the best replica lacks. If masters do not
-wait for the confirm offset, or the protocol does not carry it, there is no truth; then acknowledged
-puts are followed through all elections.
+acknowledgements from memory, a power loss removes acknowledged messages, as a flipped bit on a disk
+or an old copy of a directory does: such a replica need not hold the truth until it has caught up
+(`losses`). Under controllers an elected replica holds the truth and all acknowledged puts all the
+same, at its election and when it takes the role, unless the election named a risk; only such an
+election removes from the truth the messages that the elected replica lacks. One exception: messages
+that were read, not acknowledged, while the set had fewer members than puts wait for copies, and
+that these members lost. An operator compares no replica that lost messages, and elects the best of
+the others.
+
+If masters do not wait for the confirm offset, or the protocol does not carry it, there is no truth;
+then acknowledged puts are followed through all elections.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ It is a group with a sync-state set (`world`) whose replicas are brokers (`broke
 routes (`nameservers`) and used by clients (`clients`). The network is blocked between any two
 machines.
 
-The settings of these groups guarantee that no acknowledged message is lost under the chosen faults:
-no disk loses bits, and if acknowledgements mean memory, no machine loses its power.
+The settings of these groups guarantee that no acknowledged message is lost under the chosen faults,
+unless an election named a risk: no disk loses bits. If acknowledgements mean memory, machines lose
+their power only with `Hazards.loses_power`.
 """
 
 from __future__ import annotations

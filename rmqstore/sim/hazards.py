@@ -25,6 +25,8 @@ __all__ = ["Hazards", "Mishaps", "Scene"]
 
 _SHARE = 0.5
 """Share of the groups under controllers that have hazards."""
+_TRIES, _AGAIN_MS = 8, 1000
+"""How often, and how late, a copy is started if it cannot be started earlier."""
 _KNOWN_DEFECTS = frozenset({"last_file"})
 
 
@@ -202,12 +204,17 @@ class Mishaps:
         copied, ms = self._world.copy_directory(replica), self._rng.choice((200, 1500, 6000))
         self._world.timeline.after(ms * 1000, self._put_back, replica, copied)
 
-    def _put_back(self, replica: Replica, copied: Directory) -> None:
+    def _put_back(self, replica: Replica, copied: Directory, tries: int = _TRIES) -> None:
         # Nothing tells a copy from the directory if no other process was in sync since.
         known = self._controllers.group.brokers[replica.number].incarnation
         is_old = known is not None and known.life > copied.lives[-1]
-        if is_old and not self._is_over and not self._is_resting and replica.is_up:
+        if self._is_over:
+            return
+        if is_old and replica.is_up and not self._is_resting:
             self._world.put_back(replica, copied)
+        elif tries:
+            again_us = 1000 * _AGAIN_MS
+            self._world.timeline.after(again_us, self._put_back, replica, copied, tries - 1)
 
     def _full_controllers(self) -> None:
         self._controllers.log.is_full = True

@@ -75,6 +75,8 @@ class Mutation:
     new: str = ""
     tests: tuple[str, ...] = ()
     """In place of the tests that the row names."""
+    sweep: str = ""
+    """Arguments of `python -m rmqstore.sim` that find it, if the default seeds do not."""
     none: str = ""
 
     @property

@@ -92,7 +92,7 @@ SABOTAGE: dict[str, tuple[type, str, Callable[..., object]]] = {
 
 
 FIRST = {
-    "a sign of life over a later connection counts for the earlier one": 50,
+    "a sign of life over a later connection counts for the earlier one": 130,
     "nobody expires": 36,
 }
 """The first seed, where it is not 1."""

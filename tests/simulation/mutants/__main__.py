@@ -6,9 +6,10 @@
 
 A fault is one changed line in replication, in its C core, in the controller, in the nameserver, or
 in what stands in the simulator for a rule that production states in its documentation. It is made
-in a copy of the tree, and the first 2,000 seeds run there until one fails. A fault that the seeds
-do not find names the test that does: the simulator's groups do not do what it needs, or do it too
-seldom. A fault that changes nothing that can be seen has the reason in place of its line.
+in a copy of the tree, and the first 2,000 seeds run there until one fails, or those of its `sweep`.
+A fault that the seeds do not find names the test that does: the simulator's groups do not do what
+it needs, or do it too seldom. A fault that changes nothing that can be seen has the reason in place
+of its line.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def _find(copy: Copy, mutant: Mutation, *, seeds: int) -> str | None:
             print(outcome.text)
         return " ".join(mutant.tests) if outcome.is_found else None
 
-    sweep = ["--first", "1", "--count", str(seeds), "--failures", "1", "--jobs", "1"]
-    command = [sys.executable, "-m", "rmqstore.sim", *sweep]
+    chosen = mutant.sweep.split() or ["--first", "1"]
+    sweep = ["--count", str(seeds), "--failures", "1", "--jobs", "1"]
+    command = [sys.executable, "-m", "rmqstore.sim", *chosen, *sweep]
 
     try:
         with copy.mutated(mutant):
