@@ -92,7 +92,7 @@ SABOTAGE: dict[str, tuple[type, str, Callable[..., object]]] = {
 
 
 FIRST = {
-    "a sign of life over a later connection counts for the earlier one": 130,
+    "a sign of life over a later connection counts for the earlier one": 260,
     "nobody expires": 36,
 }
 """The first seed, where it is not 1."""
@@ -103,6 +103,7 @@ def test_sabotage_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, instead = SABOTAGE[what]
     monkeypatch.setattr(owner, name, instead)
     first = FIRST.get(what, 1)
-    violations = (sim.run(seed).violation for seed in range(first, first + SEEDS))
+    seeds = range(first, first + SEEDS)
+    violations = (sim.run(seed, hazards=sim.Hazards.none()).violation for seed in seeds)
     found = next(filter(None, violations), "")
     assert "nameserver" in found
