@@ -155,8 +155,10 @@ class RoleKeeper:
                 self._is_named.set()
             return
         role, status = self._host.role, self._replica.status().master
-        is_way = role.name == "slave" and self._way not in ("", ha_address)
-        if is_way and status is not None and status.state is not HaState.TRANSFER:
+        is_followed = role.name == "slave" and role.followed is not None
+        is_same = is_followed and master == format_address(role.master_address or ("", 0))
+        is_other_way = is_same and self._way not in ("", ha_address)
+        if is_other_way and status is not None and status.state is not HaState.TRANSFER:
             self._orders.again()
             self._news.set()
 

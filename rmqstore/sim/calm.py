@@ -171,7 +171,9 @@ class Calm:
         slaves = sorted(view.members - {view.master})
         if self._kind == "full_master":
             # Without a second copy no other replica may replace the master.
-            if quorum.all_ack or (quorum.in_sync > 1 and len(slaves) > 1):
+            copies = quorum.min_in_sync if quorum.all_ack else quorum.in_sync
+            has_second = quorum.all_ack or quorum.in_sync > 1
+            if has_second and len(slaves) >= max(copies, quorum.min_in_sync):
                 world.controller.elect()
             else:
                 self._kind = "calm"

@@ -219,6 +219,16 @@ class Checker(Truth):
             # Another process than the elected one refuses the role.
             if not self._is_strict or (chosen.is_up and chosen.life == view.master_life):
                 self._holds_promises(chosen, view)
+                self._shows_again(chosen)
+
+    def _shows_again(self, chosen: Replica) -> None:
+        """Record messages that readers of an elected replica see. A risky election had removed
+        them, and its epoch never began."""
+        visible, start = chosen.visible_end, chosen.log.start_offset
+        is_certain = self._is_strict and self._shape.is_confirming
+        is_certain = is_certain and not self._may_be_astray(chosen)
+        if is_certain and start <= len(self._truth) < visible and chosen.number not in self._rotten:
+            self._extend(chosen, visible)
 
     def _holds_promises(self, chosen: Replica, view: View) -> None:
         """Check that an elected replica holds all acknowledged messages, unless the election named

@@ -132,6 +132,7 @@ class Nameservers:
 
     def changed(self, replica: Replica) -> None:
         """Let a replica register its new role."""
+        self.checker.changed(replica.number)
         for each in self._registrars[replica.number]:
             each.changed()
 

@@ -99,6 +99,12 @@ class RouteChecker:
             del claims[address]
         self.look(node)
 
+    def changed(self, number: int) -> None:
+        """Record that a replica has another role, or its lease again."""
+        address = place(number)
+        for _, epoch in [each for each in self._ended if each[0] == address]:
+            self._ended_ms(address, Role(epoch, MASTER_ID))
+
     def on_scan(self, node: NameserverNode) -> None:
         """Check the route after a scan."""
         self.look(node)

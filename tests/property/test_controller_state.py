@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqstore.controller.commands import (
@@ -39,38 +39,41 @@ INCARNATIONS = st.builds(
 )
 SETS = st.frozensets(IDS, min_size=1, max_size=4)
 # Small numbers, so that many commands expect the current state.
+ASSIGNMENTS = st.builds(
+    AssignBrokerId,
+    GROUPS,
+    st.sampled_from(["c", "c", "c", "d"]),
+    IDS,
+    st.sampled_from(["h:1", "h:2"]),
+    st.sampled_from(["x", "y"]),
+)
+ELECTIONS = st.builds(
+    ElectMaster,
+    GROUPS,
+    EPOCHS,
+    EPOCHS,
+    st.one_of(st.none(), IDS),
+    st.integers(0, 8),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 3)),
+    st.sampled_from([None, "b1", "b2"]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+REMOVALS = st.builds(RemoveBrokers, GROUPS, st.one_of(st.none(), SETS))
 COMMANDS = st.one_of(
-    st.builds(
-        AssignBrokerId,
-        GROUPS,
-        st.sampled_from(["c", "c", "c", "d"]),
-        IDS,
-        st.sampled_from(["h:1", "h:2"]),
-        st.sampled_from(["x", "y"]),
-    ),
+    ASSIGNMENTS,
     st.builds(SetAddress, GROUPS, IDS, st.sampled_from(["h:1", "h:3"])),
     st.builds(
         AlterSet, GROUPS, IDS, EPOCHS, EPOCHS, SETS, st.booleans(), st.one_of(st.none(), TERMS)
     ),
-    st.builds(
-        ElectMaster,
-        GROUPS,
-        EPOCHS,
-        EPOCHS,
-        st.one_of(st.none(), IDS),
-        st.integers(0, 8),
-        st.booleans(),
-        st.one_of(st.none(), st.integers(1, 3)),
-        st.sampled_from([None, "b1", "b2"]),
-        st.booleans(),
-        st.booleans(),
-        st.booleans(),
-    ),
+    ELECTIONS,
     st.builds(RecordIncarnation, GROUPS, EPOCHS, IDS, INCARNATIONS),
     st.builds(ContinueEpoch, GROUPS, EPOCHS, st.integers(1, 3)),
     st.builds(RecordTerms, GROUPS, EPOCHS, TERMS),
     st.builds(SettleDeparted, GROUPS, EPOCHS, EPOCHS),
-    st.builds(RemoveBrokers, GROUPS, st.one_of(st.none(), SETS)),
+    REMOVALS,
 )
 AIMED = st.booleans()
 """Whether a command expects the current state, which random values seldom match."""
@@ -171,6 +174,23 @@ def test_a_command_that_is_applied_again_changes_nothing(commands: list[Command]
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(COMMANDS, AIMED), max_size=60))
+@example(
+    [
+        (AssignBrokerId("a", "c", 1, "h:1", "x"), True),
+        (AssignBrokerId("a", "c", 2, "h:2", "x"), True),
+        (RemoveBrokers("a", frozenset((1,))), True),
+        (AssignBrokerId("a", "c", 1, "h:1", "y"), False),
+    ]
+)
+@example(
+    [
+        (AssignBrokerId("a", "c", 1, "h:1", "x"), True),
+        (ElectMaster("a", 0, 0, 1, 1, False), True),
+        (RemoveBrokers("a", None), True),
+        (AssignBrokerId("a", "c", 1, "h:1", "y"), True),
+        (ElectMaster("a", 0, 0, 1, 1, False), True),
+    ]
+)
 def test_ids_and_epochs_are_never_given_twice(steps: list[tuple[Command, bool]]) -> None:
     state = ControllerState()
     given_ids: set[tuple[str, int]] = set()

@@ -19,6 +19,7 @@ from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.replication import HaOptions
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 from tests.service.broker_clients import call, pull_request, records_of
 from tests.service.test_broker_nameservers import at, known, nameserver
@@ -94,6 +95,9 @@ def pair_at(
 ) -> Iterator[Callable[[NameServer], Pair]]:
     boot = tmp_path / "boot"
     monkeypatch.setenv("RMQ_BOOT_ID_PATH", str(boot))
+    # A slave that finds its master before that has its role tries again soon.
+    slow = HaOptions.from_config
+    monkeypatch.setattr(HaOptions, "from_config", lambda config: slow(config, reconnect_ms=20))
     with reserved(1) as (port,):
         yield lambda server: Pair(tmp_path, server, boot, port)
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.epochs import EpochList
+from rmqstore.replication.group.epoch_state import known_epoch
 from rmqstore.replication.protocol.autoswitch_master import AutoSwitchMaster
 from rmqstore.replication.protocol.autoswitch_slave import AutoSwitchSlave
 from rmqstore.replication.protocol.events import (
@@ -20,6 +21,7 @@ from rmqstore.replication.protocol.events import (
     Close,
     Closed,
     Effect,
+    Event,
     FlushLog,
     FrameReceived,
     HaOptions,
@@ -28,6 +30,7 @@ from rmqstore.replication.protocol.events import (
     Opened,
     Ordered,
     ReceiveEnded,
+    Restart,
     SaveEpochs,
     SaveEpochState,
     Send,
@@ -456,6 +459,41 @@ def test_learner_that_holds_nothing_and_wants_the_last_file_has_no_room_to_offer
     assert (empty.sync_from_last_file, empty.offers_checks) == (True, False)
     holds = shaken(AutoSwitchSlave(ModelLog().begin(1).put("a"), **wishes))  # type: ignore[arg-type]
     assert (holds.sync_from_last_file, holds.offers_checks) == (False, True)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_slave_that_begins_with_the_last_file_keeps_so_and_counts_no_more(*, learns: bool) -> None:
+    log = ModelLog()
+    slave = AutoSwitchSlave(
+        log, broker_id=2, options=OPTIONS, sync_from_last_file=True, learns_while_partial=learns
+    )
+
+    def handle(event: Event) -> list[Effect]:
+        effects = slave.on(event, 0)
+        for effect in effects:
+            log.carry_out(effect)
+        return effects
+
+    assert not shaken(slave).is_learner
+    handle(FrameReceived(HandshakeReply(700, 3, entries((3, 0)))))
+    effects = handle(FrameReceived(Transfer(600, 3, 0, 600, b"a" * 100)))
+    # A death in between leaves no whole log that began late.
+    kinds = [type(each) for each in effects]
+    assert kinds.index(SaveEpochState) < kinds.index(Restart)
+    assert log.epoch_state.is_partial(log.start_offset)
+    assert known_epoch(log) == 3
+    after = handle(LogGrew())
+    assert any(isinstance(each, Close) for each in after) is learns
+    assert any(isinstance(each, Send) for each in after) is not learns
+
+    if learns:
+        hello = shaken(slave)
+        assert (hello.is_learner, hello.sync_from_last_file) == (True, False)
+        handle(FrameReceived(HandshakeReply(700, 3, entries((3, 0)))))
+        assert not any(isinstance(each, Close) for each in handle(Tick()))
+        log.put("b").trim(700)
+        assert any(isinstance(each, Close) for each in handle(Tick()))
+        assert not shaken(slave).is_learner
 
 
 def test_after_offers_that_end_the_connection_one_is_made_without() -> None:
