@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _INT64_MAX = 2**63 - 1
-_FORMER_MAX = 16
+_FORMER_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)

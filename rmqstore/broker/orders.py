@@ -65,6 +65,9 @@ class Orders:
         self._failing_since_ms = 0
         self._trouble = ""
         self._cannot_lead_until_ms = -1
+        self._replaceable_epoch = -1
+        """The highest epoch whose controller elects another master after a refusal: one of this
+        library, which names the process of the master."""
         self.refused_epoch = -1
         """The highest epoch in which this broker was elected and will not be master."""
 
@@ -94,6 +97,8 @@ class Orders:
             set_epoch=decision.set_epoch,
         )
         is_own = self.is_own(order)
+        if decision.master_life is not None:
+            self._replaceable_epoch = max(self._replaceable_epoch, order.epoch)
         # The log that an earlier process reported for the election may have been longer.
         is_of_other_life = decision.master_life not in (None, self._life)
         is_lost = is_of_other_life and order.epoch > known_epoch
@@ -139,7 +144,7 @@ class Orders:
     def failed(self, order: RoleOrder, now_ms: int, reason: str) -> None:
         """Record that *order* was not carried out for *reason*, and left no role.
 
-        It stays due, unless it is to lead and has failed for some time.
+        It stays due, unless it is to lead, has failed for some time, and another can be elected.
         """
         self._kept = None
         if self.is_own(order) and order.epoch <= self.refused_epoch:
@@ -147,16 +152,21 @@ class Orders:
         self._trouble = reason
         if self._failures == 0:
             self._failing_since_ms = now_ms
-        if self.is_own(order) and now_ms - self._failing_since_ms >= _GIVE_UP_MS:
+        has_failed_long = now_ms - self._failing_since_ms >= _GIVE_UP_MS
+        if self.may_give_up(order) and has_failed_long:
             self.give_up(order, now_ms, reason)
         elif self._due == order:
             self._failures += 1
             pause_ms = min(_RETRY_MS << min(self._failures - 1, 8), _RETRY_MS_MAX)
             self._retry_at_ms = now_ms + pause_ms
 
+    def may_give_up(self, order: RoleOrder) -> bool:
+        """Return whether *order* is to lead, and a refusal makes the controller elect another."""
+        return self.is_own(order) and order.epoch <= self._replaceable_epoch
+
     def give_up(self, order: RoleOrder, now_ms: int, reason: str) -> None:
         """Refuse the epoch of *order*, in which this broker cannot take the role of master."""
-        assert self.is_own(order), "an order to follow is repeated"
+        assert self.may_give_up(order), "another order is repeated"
         self._trouble, self._cannot_lead_until_ms = reason, now_ms + _TROUBLE_MS
         self.refused(order)
 

@@ -286,7 +286,7 @@ class RoleKeeper:
         self._on_change()
 
     def _is_late(self, order: RoleOrder, end_ms: int) -> bool:
-        return self._orders.is_own(order) and self._host.now_ms() >= end_ms
+        return self._orders.may_give_up(order) and self._host.now_ms() >= end_ms
 
     async def _do(self, order: RoleOrder) -> None:
         log, self._search = self._host.log, None

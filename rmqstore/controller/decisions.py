@@ -178,7 +178,8 @@ class Decisions:
             raise
         finally:
             if result is None:
-                leader.fail(election, failure, is_unknown=is_unknown)
+                now_ms = self._host.now_ms()
+                leader.fail(election, failure, is_unknown=is_unknown, now_ms=now_ms)
             else:
                 leader.end(election, result)
         if result.group is None or not result.is_applied:

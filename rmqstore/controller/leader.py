@@ -49,6 +49,8 @@ _FOUND_MS = 5000
 """Every 3 s a Java broker looks which controllers it reaches; only they get its heartbeats."""
 _QUERIED_AGAIN_MS = 1000
 """A master that serves without heartbeats is queried again after this time."""
+_WRITTEN_AGAIN_MS = 500
+"""An election that could not be written is tried again after this time."""
 _SILENCE_MS = 30_000
 """A master that did not answer, and sends no heartbeats, is queried again after this time."""
 
@@ -116,6 +118,8 @@ class Leader:
         """Groups with an election that is being written, or whose outcome is not known."""
         self._unsettled: set[str] = set()
         """Groups with an election whose outcome is not known."""
+        self._paused_until_ms: dict[str, int] = {}
+        """Groups whose last election could not be written, and the time of the next attempt."""
         self._withheld: dict[str, int] = {}
         """Groups whose master gets no lease, and the end of that time, after an operator requested
         an election."""
@@ -451,9 +455,9 @@ class Leader:
                 each.pop(command.group, None)
             self._risks[command.group] = (command.new_epoch, election.risk)
 
-    def fail(self, election: Election, reason: str, *, is_unknown: bool) -> None:
+    def fail(self, election: Election, reason: str, *, is_unknown: bool, now_ms: int) -> None:
         """Record that an election was not written, or, with *is_unknown*, that it may take effect
-        later. Then `review` returns it again until its outcome is known."""
+        later. Then `review` returns it again until its outcome is known, after a pause."""
         command = election.command
         assert command is not None, "an election without a command is not written"
         name = command.group
@@ -461,6 +465,7 @@ class Leader:
             self._unsettled.add(name)
         else:
             self._discard(name)
+        self._paused_until_ms[name] = now_ms + _WRITTEN_AGAIN_MS
         self.waiting[name] = Waiting(frozenset(), f"the election cannot be written: {reason}")
 
     def _discard(self, group: str) -> None:
@@ -513,7 +518,7 @@ class Leader:
         An `Election` without a command is returned too: it names what the group waits for.
         """
         found = self._state.group(group)
-        if found is None:
+        if found is None or now_ms < self._paused_until_ms.get(group, now_ms):
             return None
         written = self._electing.get(group)
         if written is not None:

@@ -51,7 +51,7 @@ NAME_LENGTH_MAX = 255
 _TIMEOUT_MS_MAX = 3_600_000
 _BOOT_LENGTH_MAX = 64
 _TROUBLE_LENGTH_MAX = 500
-_LIVES_MAX = 32
+_LIVES_MAX = 64
 _JOIN_WAIT_MS = 400
 """How long a proposal waits for the heartbeat in which a joining replica reports to be in sync."""
 _JOIN_POLL_MS = 10

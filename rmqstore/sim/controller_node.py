@@ -137,7 +137,7 @@ class Node:
 
         def done(result: Result | Refusal) -> None:
             if isinstance(result, Refusal):
-                leader.fail(election, "it was refused", is_unknown=False)
+                leader.fail(election, "it was refused", is_unknown=False, now_ms=self.now_ms())
             else:
                 leader.end(election, result)
 

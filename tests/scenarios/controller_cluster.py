@@ -125,6 +125,10 @@ class Cluster:
             assert result.is_applied, result
         return self.group
 
+    def fail(self, election: Election, reason: str, *, is_unknown: bool) -> None:
+        """Let the log refuse an election, or not answer in time."""
+        self.leader.fail(election, reason, is_unknown=is_unknown, now_ms=self.now_ms)
+
     def elect(self, broker_id: int | None = None, *, designated: bool = False) -> Election:
         def attempt() -> Election:
             return self.leader.elect(

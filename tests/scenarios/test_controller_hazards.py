@@ -198,7 +198,7 @@ def test_defect_12_no_lease_is_granted_while_an_election_is_being_written(
     assert cluster.ours(1, 100, epoch=1, terms=ALL_ACK) == 0
 
     # There is no lease after the attempt either while its outcome is unknown.
-    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+    cluster.fail(due, "no answer of the disk", is_unknown=True)
     assert cluster.leader.lease("g", 1, cluster.now_ms) == 0
 
 
@@ -212,11 +212,13 @@ def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> 
 
     cluster.leader.begin(due)
     assert cluster.leader.review("g", cluster.now_ms) is None, "it is being written"
-    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+    cluster.fail(due, "no answer of the disk", is_unknown=True)
     assert "no answer of the disk" in cluster.leader.waiting["g"].reason
     asked = cluster.leader.elect("g", broker_id=2, is_designated=True, now_ms=cluster.now_ms)
     assert asked.command is None, "no other election before the outcome is known"
 
+    assert cluster.leader.review("g", cluster.now_ms) is None, "not without a pause"
+    cluster.now_ms += 500
     again = cluster.leader.review("g", cluster.now_ms)
     assert again == due
     assert cluster.settle(again).master_id == 2
@@ -232,9 +234,10 @@ def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -
     assert isinstance(due, Election)
     assert due.command is not None
     cluster.leader.begin(due)
-    cluster.leader.fail(due, "no answer of the disk", is_unknown=True)
+    cluster.fail(due, "no answer of the disk", is_unknown=True)
 
     assert cluster.state.apply(due.command).is_applied
+    cluster.now_ms += 500
     cluster.review()
     cluster.numbers = 100
     assert cluster.ours(2, 100, epoch=2, terms=ALL_ACK) == ALL_ACK.lease_ms
@@ -248,8 +251,9 @@ def test_election_that_was_refused_is_tried_again(cluster: Cluster) -> None:
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
     cluster.leader.begin(due)
-    cluster.leader.fail(due, "No space left on device", is_unknown=False)
+    cluster.fail(due, "No space left on device", is_unknown=False)
     assert "No space left" in cluster.leader.waiting["g"].reason
+    cluster.now_ms += 500
     cluster.review()
     assert cluster.group.master_id == 2
 

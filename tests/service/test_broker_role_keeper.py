@@ -38,7 +38,13 @@ def test_elected_broker_whose_disk_does_not_answer_refuses_the_epoch() -> None:
         )
         keeper = RoleKeeper(host, replica, 2, life=7, on_change=changes.set)
         keeper.start()
-        elected = Decision(epoch=5, master_id=2, master_address=MASTER, members=frozenset({2}))
+        elected = Decision(
+            epoch=5,
+            master_id=2,
+            master_address=MASTER,
+            master_life=7,
+            members=frozenset({2}),
+        )
         keeper.take(elected)
         await until(lambda: keeper._present is not None, "the order is carried out")
 

@@ -261,12 +261,12 @@ def test_each_life_is_above_the_former_one_whatever_the_clock_does(tmp_path: Pat
     assert lives == [1000, 1001, 1002, 5000, 5001]
 
 
-def test_a_life_names_the_last_sixteen_before_it(tmp_path: Path) -> None:
+def test_a_life_names_the_last_lives_before_it(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path / "id", GROUP)
     files.save_identity(1)
-    for wall_ms in range(1, 41):
+    for wall_ms in range(1, 101):
         files.begin_life(1, former=files.read().life, wall_ms=wall_ms)
-    assert files.read().life == Life(1, 40, tuple(range(24, 40)))
+    assert files.read().life == Life(1, 100, tuple(range(36, 100)))
 
 
 def test_a_life_of_an_earlier_release_is_read(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_master_goes_on_in_its_epoch_once_the_controller_has_named_its_process
 
 def test_an_elected_broker_that_cannot_lead_refuses_the_epoch_after_a_time() -> None:
     orders = Orders(1, LIFE)
-    order = taken(orders, decision(3, 1))
+    order = taken(orders, decision(3, 1, master_life=LIFE))
     assert order is not None
     orders.failed(order, 0, "the disk is full")
     assert orders.refused_epoch == -1
@@ -264,9 +264,19 @@ def test_an_order_to_follow_is_repeated_whatever_fails() -> None:
     assert not orders.cannot_lead(50_000)
 
 
-def test_an_order_that_is_given_up_stays_so_when_its_work_ends() -> None:
+def test_under_a_controller_of_rocketmq_an_order_to_lead_is_repeated() -> None:
     orders = Orders(1, LIFE)
     order = taken(orders, decision(3, 1))
+    assert order is not None
+    for now_ms in (0, 500, 5000, 50_000):
+        orders.failed(order, now_ms, "the disk is full")
+    assert orders.refused_epoch == -1, "nobody would elect another"
+    assert orders.latest == order
+
+
+def test_an_order_that_is_given_up_stays_so_when_its_work_ends() -> None:
+    orders = Orders(1, LIFE)
+    order = taken(orders, decision(3, 1, master_life=LIFE))
     assert order is not None
     orders.give_up(order, 10_000, "no answer of the disk")
     orders.failed(order, 12_000, "it was interrupted")
