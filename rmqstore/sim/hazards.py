@@ -166,7 +166,7 @@ class Mishaps:
 
     def decided(self, master: int) -> None:
         """Take the election of *master* into account."""
-        if self._strikes_next and not self._is_resting:
+        if self._strikes_next and not (self._is_resting or self._is_over):
             self._strikes_next = False
             self._world.timeline.after(0, self._strike_down, self._world.replicas[master])
 
