@@ -96,7 +96,8 @@ class Calm:
 
     def decided(self, master: int) -> None:
         """Fill the disk of a replica that was elected, if enough others remain."""
-        if self._kind == "full_master" and self._since_ms is not None and not self._full:
+        has_begun = self._since_ms is not None and not self.is_over
+        if self._kind == "full_master" and has_begun and not self._full:
             self._world.say(f"-- the disk of {master} is full")
             self._full.add(master)
             self._puts, self._left_ms = [], _BOUND_MS
