@@ -40,16 +40,17 @@ def doubt_of(
     beat: Heartbeat,
     known: Incarnation | None,
     *,
-    master_epoch: int,
+    is_synced: bool,
     peak: LogRank,
     confirmed: LogRank = NO_LOG,
 ) -> str:
     """Return why the log of *beat* may have lost its end; empty if it has not.
 
-    *known* is the process with which the replica was in sync last. *peak* is the most that the
-    replica may have acknowledged, *confirmed* what all members of the set held.
+    *known* is the process with which the replica was in sync last. *is_synced*: the sender has
+    caught up with the present master. *peak* is the most that the replica may have acknowledged,
+    *confirmed* what all members of the set held.
     """
-    if beat.life is None or beat.synced_epoch >= master_epoch:
+    if beat.life is None or is_synced:
         return ""
     if known is not None and beat.boot is not None:
         if not is_successor(beat, known.life):

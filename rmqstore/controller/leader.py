@@ -340,8 +340,6 @@ class Leader:
             epoch,
             is_override=chosen is not None and chosen not in electorate.voters,
             master_life=None if beat is None else beat.life,
-            master_boot=None if beat is None or beat.life is None else beat.boot,
-            acks_flushed=beat is not None and beat.acks_flushed,
             awaits_lease=terms is not None and terms.lease_ms > 0,
             voids_last=electorate is group.former,
         )

@@ -26,7 +26,7 @@ class Reports:
         return doubt_of(
             beat,
             group.brokers[beat.broker_id].incarnation,
-            master_epoch=group.master_epoch,
+            is_synced=_is_synced(group, beat),
             peak=report.peak,
             confirmed=confirmed,
         )
@@ -56,7 +56,7 @@ class Reports:
                 f"has no messages before {beat.start_offset}; the master has them from "
                 f"{master.start_offset} on"
             )
-        if beat.synced_epoch >= group.master_epoch and known != incarnation_of(beat):
+        if _is_synced(group, beat) and known != incarnation_of(beat):
             return "has caught up with the master, which is not recorded yet"
         if known is None:
             return "has not reported yet that it caught up with the master"
@@ -97,7 +97,7 @@ class Reports:
             if found is None:
                 continue
             is_known = found == group.brokers[beat.broker_id].incarnation
-            if beat.synced_epoch >= group.master_epoch and not is_known:
+            if _is_synced(group, beat) and not is_known:
                 return RecordIncarnation(group.name, group.master_epoch, beat.broker_id, found)
             if beat.broker_id == group.master_id and found.life != group.master_life:
                 return ContinueEpoch(group.name, group.master_epoch, found.life)
@@ -117,6 +117,12 @@ class Reports:
                 unfit = self.unfit(group, number, master, now_ms)
                 parts += [f"broker {number} {unfit}"] if unfit else []
         return "; ".join(parts)
+
+
+def _is_synced(group: Group, beat: Heartbeat) -> bool:
+    """Returns whether the sender holds the log of the present master, which has begun its epoch.
+    The log of an elected master that has not begun may be the one that lacks messages."""
+    return group.former is None and beat.synced_epoch >= group.master_epoch
 
 
 def _partial_from(beat: Heartbeat, first: int) -> int:

@@ -230,7 +230,7 @@ class ControllerState:
             )
         return self._store(
             replace(
-                _with_incarnation(group, chosen, _elected(command)),
+                group,
                 master_id=chosen,
                 master_life=command.master_life,
                 master_epoch=command.new_epoch,
@@ -439,13 +439,7 @@ def _without_master(group: Group, epoch: int, last: Electorate) -> Group:
     )
 
 
-def _elected(command: ElectMaster) -> Incarnation | None:
-    if command.master_life is None or command.master_boot is None:
-        return None
-    return Incarnation(command.master_life, command.master_boot, command.acks_flushed)
-
-
-def _with_incarnation(group: Group, broker_id: int, incarnation: Incarnation | None) -> Group:
+def _with_incarnation(group: Group, broker_id: int, incarnation: Incarnation) -> Group:
     record = replace(group.brokers[broker_id], incarnation=incarnation)
     return replace(group, brokers=_with(group.brokers, broker_id, record))
 

@@ -53,6 +53,12 @@ class Cluster:
         is_new = self.liveness.record(beat, connection or f"connection {broker_id}", self.now_ms)
         assert is_new, "the heartbeat was dropped"
 
+    def beat(self, broker_id: int) -> Heartbeat:
+        """Return the last heartbeat of a broker."""
+        report = self.liveness.report("g", broker_id)
+        assert report is not None
+        return report.beat
+
     def java(self, broker_id: int, end: int = 0, *, epoch: int = -1) -> None:
         """Deliver a heartbeat of a Java broker."""
         self.heartbeat(broker_id, rank=LogRank(epoch, end), timeout_ms=3000)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqstore.controller.commands import AlterSet, ElectMaster, RecordIncarnation, Terms
+from rmqstore.controller.doubt import incarnation_of
 from rmqstore.controller.state import Verdict
 from tests.scenarios.controller_cluster import ALL_ACK, QUORUM, Cluster
 
@@ -471,6 +472,26 @@ def test_doubt_about_a_master_without_terms_counts(cluster: Cluster) -> None:
     back(cluster, 2, 60, boot=2, terms=terms)
     assert cluster.group.master_id == 2
     assert "its machine was started again" in cluster.leader.risk("g")
+
+
+def test_doubt_outlives_an_epoch_that_never_began(cluster: Cluster) -> None:
+    cluster.booted_group(1, 2, 3)
+    cluster.lose(1, 2, 3)
+    for each, end in ((1, 40), (2, 60), (3, 50)):
+        refused = {"refused": 1} if each == 1 else {}
+        back(cluster, each, end, boot=2, **refused)
+    assert (cluster.group.master_id, cluster.group.former is None) == (2, False)
+    cluster.booted(2, 60, boot=2, life=2, former_lives=(1,), synced_epoch=2, role_epoch=-1)
+    assert cluster.group.brokers[2].incarnation != incarnation_of(cluster.beat(2))
+
+    cluster.close(2)
+    cluster.now_ms += 1
+    again = {"boot": 2, "life": 3, "former_lives": (1, 2), "synced_epoch": -1}
+    for each, end in ((1, 40), (3, 50), (2, 60)):
+        refused = {"refused": 1} if each == 1 else {}
+        cluster.booted(each, end, **again, **refused)
+    assert cluster.group.master_id == 2
+    assert "broker 2: its machine was started again" in cluster.leader.risk("g")
 
 
 # The state.
