@@ -130,8 +130,6 @@ class ModelLog:
 
         self.was_closed = False
         """Whether the process before the present one closed the log."""
-        self.is_partial = False
-        """Whether the log begins above the first byte that its master had."""
         self.is_full = False
         """Whether the disk is full."""
         self.dies_in = -1
@@ -149,6 +147,10 @@ class ModelLog:
         self._first_queue_offsets: dict[int, int] = {}
 
     # ---- the view of a machine
+
+    @property
+    def is_partial(self) -> bool:
+        return self.epoch_state.is_partial(self.start_offset)
 
     @property
     def is_promised(self) -> bool:

@@ -1,8 +1,7 @@
 """Hazards of a group under controllers: what changes disks, directories and settings.
 
-They come in addition to the faults of `faults`, from random numbers of their own. A hazard is not
-drawn by default while a defect that it shows is not repaired (`_KNOWN_DEFECTS`); `--hazards` of the
-command line draws the named ones in each seed.
+They come in addition to the faults of `faults`, from random numbers of their own. `--hazards` of
+the command line draws the named ones in each seed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _SHARE = 0.5
 """Share of the groups under controllers that have hazards."""
 _TRIES, _AGAIN_MS = 8, 1000
 """How often, and how late, a copy is started if it cannot be started earlier."""
-_KNOWN_DEFECTS = frozenset({"last_file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,7 @@ class Hazards:
         if not shape.has_set or not is_chosen:
             return cls.none()
         names = [each for each in cls.names() if rng.random() < 0.5]
-        found = cls.named([each for each in names if each not in _KNOWN_DEFECTS]).of(shape)
+        found = cls.named(names).of(shape)
         return replace(found, mean_gap_ms=rng.choice((1200, 2500, 5000)))
 
 

@@ -412,6 +412,7 @@ class Replica(Service):
             options=self._shape.options,
             is_learner=self.is_learner,
             sync_from_last_file=self.sync_from_last_file,
+            learns_while_partial=self._shape.has_set,
             may_begin_anew=may_begin_anew,
         )
         process.node.machine.ordered_epoch = epoch

@@ -420,8 +420,6 @@ class Service(Host):
             if isinstance(effect, _CUTS):
                 self._witness.on_cut(self, effect.offset)
         self.log.carry_out(effect)
-        if isinstance(effect, Restart):
-            self.log.is_partial = self.sync_from_last_file
         self._log_moved()
 
     def _log_moved(self) -> None:

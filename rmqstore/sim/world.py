@@ -485,17 +485,14 @@ class World:
             if has_halted:
                 self._replace_disk(replica)
 
-    def _begins_late(self, number: int, master: Replica) -> bool:
-        log = self.replicas[number].log
-        return log.is_partial and log.start_offset > master.log.start_offset
-
     def _apart(self) -> str:
         view = self.controller.view
         master = self.replicas.get(view.master)
         if master is None or not master.is_up or master.master_node is None:
             return f"the master {view.master} does not reign"
         voters = {number for number, each in self.replicas.items() if not each.is_learner}
-        voters -= {number for number in voters if self._begins_late(number, master)}
+        # Its slave is a learner as long as a log lacks what its master's began with.
+        voters -= {each for each in voters - {view.master} if self.replicas[each].log.is_partial}
         if self.shape.has_set and view.members != voters:
             return f"only {sorted(view.members)} are members of the set"
         return self.checker.settled(master, self.replicas.values())

@@ -595,6 +595,8 @@ def replication_verbs(bench: Bench) -> Iterator[Verb]:
     for kind in (Quorum, HaOptions):
         for name, default in ((each.name, each.default) for each in dataclasses.fields(kind)):
             accepts = v.boolean if isinstance(default, bool) else v.whole()
+            if default is None:
+                accepts = optional(v.boolean)
             yield Verb(kind.__name__, kind, {name: default}, {name: accepts})
     yield Verb("Lease", Lease, {"duration_ms": 0}, {"duration_ms": v.whole(0, 2**31 - 1)})
 
