@@ -481,7 +481,7 @@ def test_doubt_outlives_an_epoch_that_never_began(cluster: Cluster) -> None:
         refused = {"refused": 1} if each == 1 else {}
         back(cluster, each, end, boot=2, **refused)
     assert (cluster.group.master_id, cluster.group.former is None) == (2, False)
-    cluster.booted(2, 60, boot=2, life=2, former_lives=(1,), synced_epoch=2, role_epoch=-1)
+    cluster.booted(2, 60, boot=2, life=2, former_lives=(1,), role_epoch=-1)
     assert cluster.group.brokers[2].incarnation != incarnation_of(cluster.beat(2))
 
     cluster.close(2)
