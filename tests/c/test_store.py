@@ -412,6 +412,11 @@ def test_checkpoint_of_a_store_whose_sync_failed_names_nothing_later(
         store.put(body(number))
     store.wait_dispatched(store.end_offset)
 
+    # The warmer syncs a new file too, without a look at the outcome.
+    warmer = store.store.log.warmer
+    warmer.is_held = True
+    spin_until(lambda: not warmer.is_busy, "the end of its round")
+
     # The sync of the log alone fails; syncs of the queues would succeed.
     door.arm(SYNC, 0, errno.EIO)
     with pytest.raises(Failed):

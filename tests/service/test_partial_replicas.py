@@ -92,7 +92,7 @@ def test_a_partial_replica_that_begins_anew_is_whole(group: Group) -> None:
 
 
 @on_loop
-async def test_a_partial_replica_that_may_be_elected_counts_once_its_master_has_no_more(
+async def test_a_partial_replica_that_may_be_elected_counts_once_its_first_file_is_deleted(
     stores: Callable[[str], Store],
 ) -> None:
     one, two = stores("a"), stores("b")

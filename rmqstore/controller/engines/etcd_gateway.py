@@ -103,18 +103,22 @@ class Gateway:
         request = json.dumps(body).encode()
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        is_repeated, reason = False, "no attempt was made"
+        is_repeated, reason = False, ""
         while (rest := end - loop.time()) > 0:
             try:
                 async with asyncio.timeout(min(rest, _ATTEMPT_S)):
                     status, data = await self._attempt(path, request)
                 return Answer(_answer_of(status, data, is_repeated=is_repeated), is_repeated)
             except TimeoutError:
-                is_repeated, reason = True, "a member did not answer"
+                is_repeated = True
+                # An attempt that the end of the time cut short shows less than the one before it.
+                if rest >= _ATTEMPT_S or not reason:
+                    reason = "a member did not answer"
             except _LostError as error:
                 is_repeated, reason = is_repeated or error.is_sent, str(error)
             self._member = (self._member + 1) % len(self._places)
             await asyncio.sleep(min(_PAUSE_S, max(0.0, end - loop.time())))
+        reason = reason or "no attempt was made"
         raise StoreTimeout(f"etcd at {self} did not answer within {timeout:.1f} s: {reason}")
 
     async def wait_for_changes(self, body: Mapping[str, Any], changed: asyncio.Event) -> None:
