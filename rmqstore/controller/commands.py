@@ -120,6 +120,10 @@ class ElectMaster:
     master_life: int | None = None
     """The process of the master that reported the log which was compared; None if it is not known,
     as for a Java broker."""
+    master_boot: str | None = None
+    """The boot of the machine of that process; None to leave the process that is recorded."""
+    acks_flushed: bool = False
+    """Whether that process acknowledges only messages on its disk."""
     awaits_lease: bool = False
     """Whether the master confirms and acknowledges nothing before its first lease."""
     voids_last: bool = False
@@ -205,7 +209,7 @@ _TYPES: Mapping[str, type[Command]] = {
 P = TypeVar("P", "Terms", "Incarnation")
 
 _NAMES = {kind: name for name, kind in _TYPES.items()}
-_MAY_BE_NULL = {"terms", "master_id", "master_life", "broker_ids"}
+_MAY_BE_NULL = {"terms", "master_id", "master_life", "master_boot", "broker_ids"}
 _SETS = {"members", "broker_ids"}
 
 
@@ -296,7 +300,7 @@ def _field(kind: type, name: str, value: Any) -> Any:
 def _plain(kind: type, name: str, value: Any) -> Any:
     """Returns a text, a flag or a whole number. Raises ValueError for another type."""
     wanted = {each.name: each.type for each in fields(kind)}[name]
-    if wanted == "str" and isinstance(value, str):
+    if "str" in str(wanted) and isinstance(value, str):
         return value
     if wanted == "bool" and isinstance(value, bool):
         return value

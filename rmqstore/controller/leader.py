@@ -332,6 +332,9 @@ class Leader:
         beat = None if report is None else report.beat
         # A broker of an earlier release confirms messages before its first lease.
         terms = None if beat is None or beat.boot is None else beat.terms
+        # The recorded process is what the doubt about this one is measured by.
+        is_doubted = any(each.broker_id == chosen and each.doubt for each in living)
+        stays = chosen is None or (is_doubted and group.brokers[chosen].incarnation is not None)
         command = ElectMaster(
             name,
             group.master_epoch,
@@ -340,6 +343,8 @@ class Leader:
             epoch,
             is_override=chosen is not None and chosen not in electorate.voters,
             master_life=None if beat is None else beat.life,
+            master_boot=None if beat is None or beat.life is None or stays else beat.boot,
+            acks_flushed=beat is not None and beat.acks_flushed,
             awaits_lease=terms is not None and terms.lease_ms > 0,
             voids_last=electorate is group.former,
         )

@@ -228,6 +228,10 @@ class ControllerState:
                 f"{sorted(last.voters)}",
                 group,
             )
+        if command.master_life is not None and command.master_boot is not None:
+            # Recorded before its first message: its next report may be of another boot.
+            found = Incarnation(command.master_life, command.master_boot, command.acks_flushed)
+            group = _with_incarnation(group, chosen, found)
         return self._store(
             replace(
                 group,

@@ -1,7 +1,8 @@
 """Hazards of a group under controllers: what changes disks, directories and settings.
 
 They come in addition to the faults of `faults`, from random numbers of their own. `--hazards` of
-the command line draws the named ones in each seed.
+the command line draws the named ones in each seed. `last_file` is drawn so only: where it makes a
+voter a learner, a group may rightly refuse all puts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _SHARE = 0.5
 """Share of the groups under controllers that have hazards."""
 _TRIES, _AGAIN_MS = 8, 1000
 """How often, and how late, a copy is started if it cannot be started earlier."""
+_BY_NAME_ONLY = frozenset({"last_file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class Hazards:
         if not shape.has_set or not is_chosen:
             return cls.none()
         names = [each for each in cls.names() if rng.random() < 0.5]
-        found = cls.named(names).of(shape)
+        found = cls.named([each for each in names if each not in _BY_NAME_ONLY]).of(shape)
         return replace(found, mean_gap_ms=rng.choice((1200, 2500, 5000)))
 
 

@@ -31,6 +31,8 @@ class Truth:
         self._view = view
 
         self._truth = bytearray()
+        self._gaps: list[tuple[int, int]] = []
+        """Ranges of the truth that no replica held as a whole when it was extended over them."""
         self._visible: dict[int, int] = {}
         self._seen: set[int] = set()
         self._queue_offsets: dict[int, int] = {}
@@ -117,12 +119,15 @@ class Truth:
         held, and deleted after they were confirmed.
         """
         begin, end = len(self._truth), log.start_offset
+        self._gaps = [(first, min(last, begin)) for first, last in self._gaps if first < begin]
         if begin >= end:
             return
         logs = [each.log for each in self._replicas.values()]
         holders = [each for each in logs if each.start_offset <= begin and each.whole_end >= end]
         size = end - begin
         self._truth += holders[0].read(begin, size) if holders else bytes(size)
+        if not holders:
+            self._gaps.append((begin, end))
         self._queue_offsets = log.queue_offsets_at(end)
 
     def _stored_by(self, master: Replica) -> None:
@@ -162,7 +167,12 @@ class Truth:
             )
 
     def _is_same(self, replica: Replica, begin: int, end: int) -> bool:
-        return self._losses.read(replica.log, begin, end - begin) == self._truth[begin:end]
+        held = bytearray(self._losses.read(replica.log, begin, end - begin))
+        for first, last in self._gaps:
+            first, last = max(first, begin), min(last, end)
+            if first < last:
+                held[first - begin : last - begin] = self._truth[first:last]
+        return held == self._truth[begin:end]
 
     def _is_prefix(self, replica: Replica, end: int) -> bool:
         start = replica.log.start_offset

@@ -56,6 +56,8 @@ ELECTIONS = st.builds(
     st.integers(0, 8),
     st.booleans(),
     st.one_of(st.none(), st.integers(1, 3)),
+    st.sampled_from([None, "b1", "b2"]),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
 )

@@ -14,6 +14,7 @@ from rmqstore.controller.commands import (
     Command,
     ContinueEpoch,
     ElectMaster,
+    Incarnation,
     RecordIncarnation,
     RecordTerms,
     RemoveBrokers,
@@ -160,6 +161,10 @@ class Model:
         past.masters[command.new_epoch] = chosen
         is_ours, has_voters = command.master_life is not None, last["set"] | last["departed"]
         now["former"] = last if is_ours and has_voters else None
+        if command.master_life is not None and command.master_boot is not None:
+            now["incarnations"][chosen] = Incarnation(
+                command.master_life, command.master_boot, command.acks_flushed
+            )
         now.update(master=chosen, life=command.master_life, epoch=command.new_epoch)
         now.update(has_elected=True, set={chosen}, awaits_lease=command.awaits_lease)
         now.update(set_epoch=now["set_epoch"] + 1, departed=set(), terms=None, is_settled=False)

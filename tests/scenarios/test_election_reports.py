@@ -494,6 +494,22 @@ def test_doubt_outlives_an_epoch_that_never_began(cluster: Cluster) -> None:
     assert "broker 2: its machine was started again" in cluster.leader.risk("g")
 
 
+def test_elected_process_is_known_before_its_first_report(cluster: Cluster) -> None:
+    """It acknowledges messages at once where its epoch has no lease."""
+    terms = Terms(in_sync=2, min_in_sync=1, all_ack=True, lease_ms=0)
+    cluster.register(1, 2)
+    for each in (1, 2):
+        cluster.booted(each, epoch=-1, synced_epoch=-1, terms=terms)
+    cluster.elect(1)
+
+    cluster.lose(1)
+    fields = {"life": 2, "former_lives": (1,), "synced_epoch": -1, "role_epoch": -1}
+    cluster.booted(1, 60, boot=2, terms=terms, **fields)
+    report = cluster.liveness.report("g", 1)
+    assert report is not None
+    assert "its machine was started again" in cluster.leader.reports.doubt(cluster.group, report)
+
+
 # The state.
 
 

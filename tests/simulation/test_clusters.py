@@ -122,7 +122,7 @@ SABOTAGE = {
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 10
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 88
     ),
     "a message is acknowledged before the members have the topic that it made": Sabotage(
         ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 76
@@ -130,7 +130,7 @@ SABOTAGE = {
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
         "was acknowledged as on all members",
-        185,
+        525,
     ),
     "a master stays registered when its lease has ended": Sabotage(
         ((brokers, "announced_id", lambda role, **_: role.registered_id if role.name else None),),
@@ -146,7 +146,7 @@ SABOTAGE = {
         15,
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((brokers.Broker, "answered", _acknowledge_anyway),), "was acknowledged at offset", 85
+        ((brokers.Broker, "answered", _acknowledge_anyway),), "was acknowledged at offset", 45
     ),
 }
 
