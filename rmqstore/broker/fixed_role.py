@@ -105,7 +105,7 @@ class FixedRole:
         master."""
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         await self._tasks.close()
 
     async def take(self) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Reports"]
 
 
 class Reports:
-    """Judges the last reports in *liveness*."""
+    """Assesses the last reports in *liveness*."""
 
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness

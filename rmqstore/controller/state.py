@@ -372,8 +372,8 @@ def alteration_fault(
     group: Group, command: AlterSet, *, unfit: Callable[[int], str] | None = None
 ) -> Result | None:
     """Return why a proposed set is refused, with RocketMQ's order of checks; None if it is
-    accepted. *unfit* returns why a joining broker is no member yet, or an empty text. It comes from
-    the leader, because reports are not part of the state."""
+    accepted. *unfit* returns why a joining broker is not a member yet, or an empty text. It comes
+    from the leader, because reports are not part of the state."""
     members = command.members
     if members == group.sync_state_set and not command.accepts_same:
         text = f"the sync-state set of {group.name} is {sorted(members)} already"

@@ -4,7 +4,7 @@ A calm begins with the end of all faults. Once everything is well, its hazard oc
 replica has a full disk, or a slave reaches no controller and another replica dies. A put that waits
 for copies must be acknowledged within a bounded time, although the hazard lasts, and although no
 controller was started again and no other one was made the leader. The check is left out where the
-group is not certain to recover by itself: where a replica has halted or a disk is useless.
+group is not certain to recover without help: where a replica has halted or a disk is useless.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class Mishaps:
         self._world.timeline.after(ms * 1000, self._put_back, replica, copied)
 
     def _put_back(self, replica: Replica, copied: Directory, tries: int = _TRIES) -> None:
-        # Nothing tells a copy from the directory if no other process was in sync since.
+        # Nothing distinguishes a copy from the directory if no other process was in sync since.
         known = self._controllers.group.brokers[replica.number].incarnation
         is_old = known is not None and known.life > copied.lives[-1]
         if self._is_over:

@@ -118,7 +118,7 @@ class Replica(Service):
         )
 
     def _worth(self) -> dict[str, Any]:
-        """Return the fields of a heartbeat that tell what a report is worth."""
+        """Return the fields of a heartbeat that show what a report is worth."""
         log, process, is_flushed = self.log, self._now, self._shape.options.ack_flushed
         orders = process.orders
         assert orders is not None, "a client has orders"

@@ -97,7 +97,7 @@ class EpochState:
         return replace(self, has_replicas=True)
 
     def begin_log(self, offset: int, *, is_partial: bool) -> EpochState:
-        """Return the state of a replica whose log begins anew at *offset*."""
+        """Return the state of a replica whose log restarts at *offset*."""
         return replace(self, begun_at=offset if is_partial else -1)
 
     def latest(self, epochs: Sequence[EpochEntry]) -> int:

@@ -1,6 +1,6 @@
 """Whether a replica that its file makes the master, without a controller, leads when it starts.
 
-Nothing else elects in such a group, so the master leads on by itself wherever nothing can be
+Nothing else elects in such a group, so the master continues wherever nothing can be
 missing from its log. The page cache survives the death of a process, not that of its machine. So a
 master whose puts waited for copies in memory may lack acknowledged messages once its machine was
 started again: then its slaves are asked first.
