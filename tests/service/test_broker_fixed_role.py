@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,23 @@ async def perm_of(server: NameServer, client: RemotingClient) -> int:
 PairAt = Callable[[NameServer], Pair]
 
 
+@contextlib.asynccontextmanager
+async def ended_by(
+    what: str, pair_at: PairAt, **changes: Any
+) -> AsyncIterator[tuple[Pair, Broker]]:
+    """Yield a pair and its slave, which runs. The master has acknowledged a message, which the
+    slave has, and has ended as `Pair.losing` says."""
+    async with nameserver() as server:
+        pair = pair_at(server)
+        async with pair.slave() as slave:
+            async with pair.master(**changes) as master:
+                await in_sync(master, slave)
+                with pair.losing(what):
+                    await put(master, b"0")
+                    await master.close()
+            yield pair, slave
+
+
 @on_loop
 async def test_a_master_whose_machine_lost_power_waits_while_its_slave_holds_more(
     pair_at: PairAt,
@@ -222,57 +239,36 @@ async def test_it_leads_on_once_its_slaves_hold_nothing_more(pair_at: PairAt) ->
 
 @on_loop
 async def test_power_lost_twice_is_asked_about_twice(pair_at: PairAt) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master() as master:
-                await in_sync(master, slave)
-                with pair.losing("power"):
-                    await put(master, b"0")
-                    await master.close()
-            for _ in range(2):
-                pair.reboot()
-                async with pair.master() as again:
-                    await waiting(again, "has the log up to")
+    async with ended_by("power", pair_at) as (pair, _):
+        for _ in range(2):
+            pair.reboot()
+            async with pair.master() as again:
+                await waiting(again, "has the log up to")
 
 
 @on_loop
 async def test_an_operator_lets_it_lead_while_it_runs(pair_at: PairAt) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master() as master:
-                await in_sync(master, slave)
-                with pair.losing("power"):
-                    await put(master, b"0")
-                    await master.close()
-            pair.reboot()
-            async with pair.master() as again:
-                await waiting(again, "has the log up to")
-                await again.configure({"othersAskedEpoch": "3"})
-                await waiting(again, "has the log up to")
-                await again.configure({"othersAskedEpoch": "2"})
-                await lead(again)
-                assert again.replica is not None
-                assert again.replica.epoch == 2
+    async with ended_by("power", pair_at) as (pair, _):
+        pair.reboot()
+        async with pair.master() as again:
+            await waiting(again, "has the log up to")
+            await again.configure({"othersAskedEpoch": "3"})
+            await waiting(again, "has the log up to")
+            await again.configure({"othersAskedEpoch": "2"})
+            await lead(again)
+            assert again.replica is not None
+            assert again.replica.epoch == 2
 
 
 @on_loop
 async def test_a_master_whose_process_was_killed_leads_on(pair_at: PairAt) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master() as master:
-                await in_sync(master, slave)
-                await put(master, b"0")
-                with pair.losing("kill"):
-                    await master.close()
-            async with pair.master() as again:
-                assert again.role.name == "master"
-                assert again.replica is not None
-                assert again.replica.epoch == 2
-                await in_sync(again, slave)
-                assert await put(again, b"1") == [1]
+    async with ended_by("kill", pair_at) as (pair, slave):
+        async with pair.master() as again:
+            assert again.role.name == "master"
+            assert again.replica is not None
+            assert again.replica.epoch == 2
+            await in_sync(again, slave)
+            assert await put(again, b"1") == [1]
 
 
 @on_loop
@@ -320,53 +316,32 @@ async def test_a_copy_of_the_directory_waits_in_the_same_boot(pair_at: PairAt) -
 async def test_it_leads_on_where_no_other_can_hold_more(
     pair_at: PairAt, changes: Mapping[str, Any]
 ) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master(**changes) as master:
-                await in_sync(master, slave)
-                await put(master, b"0")
-                with pair.losing("kill"):
-                    await master.close()
-            pair.reboot()
-            async with pair.master(**changes) as again:
-                assert again.role.name == "master"
-                assert again.replica is not None
-                assert again.replica.epoch == 2
+    async with ended_by("kill", pair_at, **changes) as (pair, _):
+        pair.reboot()
+        async with pair.master(**changes) as again:
+            assert again.role.name == "master"
+            assert again.replica is not None
+            assert again.replica.epoch == 2
 
 
 @on_loop
 async def test_a_lower_number_of_copies_does_not_end_the_wait(pair_at: PairAt) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master() as master:
-                await in_sync(master, slave)
-                with pair.losing("power"):
-                    await put(master, b"0")
-                    await master.close()
-            pair.reboot()
-            async with pair.master(in_sync_replicas=1) as again:
-                await waiting(again, "has the log up to")
+    async with ended_by("power", pair_at) as (pair, _):
+        pair.reboot()
+        async with pair.master(in_sync_replicas=1) as again:
+            await waiting(again, "has the log up to")
 
 
 @on_loop
 async def test_without_a_boot_to_read_a_kill_counts_as_a_loss_of_power(
     pair_at: PairAt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with nameserver() as server:
-        pair = pair_at(server)
-        async with pair.slave() as slave:
-            async with pair.master() as master:
-                await in_sync(master, slave)
-                await put(master, b"0")
-                with pair.losing("kill"):
-                    await master.close()
-            monkeypatch.setenv("RMQ_BOOT_ID_PATH", str(pair.master_path / "nothing"))
-            async with pair.master() as again:
-                # The slave answers that it holds no more.
-                await lead(again)
-                assert again.role.name == "master"
+    async with ended_by("kill", pair_at) as (pair, _):
+        monkeypatch.setenv("RMQ_BOOT_ID_PATH", str(pair.master_path / "nothing"))
+        async with pair.master() as again:
+            # The slave answers that it holds no more.
+            await lead(again)
+            assert again.role.name == "master"
 
 
 @on_loop
