@@ -327,14 +327,15 @@ class Leader:
             if choice.is_pending or group.master_id is None:
                 return Election(None, Verdict.STALE, choice.reason)
         electorate = self._electorate(group)
-        beats = {each.broker_id: self._liveness.report(name, each.broker_id) for each in living}
-        report = None if chosen is None else beats.get(chosen)
+        candidate = next((each for each in living if each.broker_id == chosen), None)
+        report = None if candidate is None else self._liveness.report(name, candidate.broker_id)
         beat = None if report is None else report.beat
         # A broker of an earlier release confirms messages before its first lease.
         terms = None if beat is None or beat.boot is None else beat.terms
-        # The recorded process is what the doubt about this one is measured by.
-        is_doubted = any(each.broker_id == chosen and each.doubt for each in living)
-        stays = chosen is None or (is_doubted and group.brokers[chosen].incarnation is not None)
+        boot = None if beat is None or beat.life is None else beat.boot
+        if candidate is not None and candidate.doubt:
+            # The doubt is relative to the recorded process, which therefore stays.
+            boot = None if group.brokers[candidate.broker_id].incarnation else boot
         command = ElectMaster(
             name,
             group.master_epoch,
@@ -343,7 +344,7 @@ class Leader:
             epoch,
             is_override=chosen is not None and chosen not in electorate.voters,
             master_life=None if beat is None else beat.life,
-            master_boot=None if beat is None or beat.life is None or stays else beat.boot,
+            master_boot=boot,
             acks_flushed=beat is not None and beat.acks_flushed,
             awaits_lease=terms is not None and terms.lease_ms > 0,
             voids_last=electorate is group.former,
