@@ -349,7 +349,8 @@ def test_store_opened_twice_in_one_process_is_told_so(tmp_path: Path) -> None:
 def test_put_after_the_log_folder_was_deleted_raises_a_put_error(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path, **FILES) as store:
         store.put("orders", b"x")
-        shutil.rmtree(tmp_path / "commitlog")
+        # Renamed first: the store may make its next file while the folder is emptied.
+        shutil.rmtree((tmp_path / "commitlog").rename(tmp_path / "deleted"))
         bodies = [bytes(1000)] * (2 * FILES["commit_log_file_size_bytes"] // 1000)
         with pytest.raises(rmqstore.PutError) as caught:
             store.put_many(bodies, topic="orders", durability=rmqstore.Durability.DISK)

@@ -211,10 +211,12 @@ def test_transactions_without_an_end_are_told_once_with_their_checks(
         store.put("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"0,2,", tags="d")
 
         # Level 1 waits in queue 0: what it is due at stands in its queue entry.
-        for _ in range(3):
-            late = store.put(Message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": "1"}))
+        late = [
+            store.put(Message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": "1"}))
+            for _ in range(3)
+        ]
 
-    now_ms = late.store_timestamp + 1_000_000
+    now_ms = late[-1].store_timestamp + 1_000_000
     found = pipelines.transactions(spark, str(root), now_ms=now_ms, delay_offsets={1: 1})
 
     (hanging,) = found.transactions
@@ -224,10 +226,10 @@ def test_transactions_without_an_end_are_told_once_with_their_checks(
 
     (level,) = found.delays
     assert (level.level, level.messages, level.overdue) == (1, 3, 2)
-    assert level.oldest_due == late.store_timestamp + 1000
+    assert level.oldest_due == late[1].store_timestamp + 1000
     assert not found.is_sound
 
-    early = pipelines.transactions(spark, str(root), now_ms=late.store_timestamp - 1_000_000)
+    early = pipelines.transactions(spark, str(root), now_ms=late[0].store_timestamp - 1_000_000)
     assert early.transaction_count == 0
     assert early.overdue == 0
 
