@@ -41,6 +41,8 @@ _ALL_EVERY = 4
 _STRANGERS_MAX = 3
 """Number of repeated registrations of its address before a broker yields to another broker with
 its id."""
+_REPORT_MS_MIN = 5
+"""Shortest pause before a heartbeat that an answer requests for later."""
 _URGED_MAX = 3
 """Largest number of consecutive early heartbeats that answers can request."""
 _UNANSWERED_MAX = 2
@@ -144,8 +146,9 @@ class ControllerCalls:
         self.is_registered = self.is_displaced = False
         self.trouble = ""
         """Why the leader refused the last request for this broker; empty when it did not."""
-        self.is_beat_due = False
-        """Whether the leader waits for another heartbeat, before the next one is due by time."""
+        self.beat_in_ms: int | None = None
+        """Duration after the last answer at which the leader needs another heartbeat; None if it
+        does not, or a heartbeat was sent since."""
         self._urged = 0
         self._has_master = False
         self._is_master = False
@@ -185,7 +188,7 @@ class ControllerCalls:
         if self.is_displaced:
             return []
         self._beats += 1
-        self.is_beat_due = False
+        self.beat_in_ms = None
         self._unanswered += 1
         self._asked.clear()
         if self._unanswered > _UNANSWERED_MAX:
@@ -358,7 +361,11 @@ class ControllerCalls:
             return None
         self.leader, self._unanswered = source, 0
         self._urged = self._urged + 1 if header.wants_report else 0
-        self.is_beat_due = 0 < self._urged <= _URGED_MAX
+        self.beat_in_ms = None
+        if header.report_in_ms >= 0:
+            self.beat_in_ms = max(header.report_in_ms, _REPORT_MS_MIN)
+        if 0 < self._urged <= _URGED_MAX:
+            self.beat_in_ms = 0
         self._has_master = header.master_broker_id is not None
         if header.master_broker_id is None:
             return None

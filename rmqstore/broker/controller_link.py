@@ -113,6 +113,8 @@ class ControllerLink:
         self._is_unreached = False
         """Whether the leader that was asked last did not answer."""
         self._beat_due = asyncio.Event()
+        self._early_beat: asyncio.TimerHandle | None = None
+        """The heartbeat that the last answer requested."""
         self._synced_epoch = -1
         self._life = Life(0, 0)
         self._boot = ""
@@ -413,10 +415,19 @@ class ControllerLink:
             said = self._calls.failed(call, was_sent=True)
         else:
             said = self._calls.answered(call, answer)
-        if self._calls.is_beat_due:
-            self._beat_due.set()
+            if is_beat:
+                self._plan_beat(self._calls.beat_in_ms)
         await self._heed(said)
         self._send(self._calls.due(self._host.now_ms(), wall_ms=self._host.wall_ms()))
+
+    def _plan_beat(self, in_ms: int | None) -> None:
+        """Plans an early heartbeat, in place of an earlier plan."""
+        if self._early_beat is not None:
+            self._early_beat.cancel()
+            self._early_beat = None
+        if in_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._early_beat = loop.call_later(in_ms / 1000, self._beat_due.set)
 
     async def _heed(self, said: Decision | SetAnswer | Displaced | None) -> None:
         assert self._keeper is not None, "it came before the calls"

@@ -93,6 +93,8 @@ class Waiting:
     reason: str
     is_short: bool = False
     """Whether the wait ends with a lease, or with the next heartbeats of living replicas."""
+    fence_ms: int | None = None
+    """Time from which reports count, if the wait is for it."""
 
 
 class Leader:
@@ -282,7 +284,7 @@ class Leader:
             text = f"the lease of the former master may last for {fence_ms - now_ms} ms"
             if not _lease_ms(group):
                 text = f"the former master may be alive for {fence_ms - now_ms} ms"
-            self.waiting[group.name] = Waiting(frozenset(), text, is_short=True)
+            self.waiting[group.name] = Waiting(frozenset(), text, is_short=True, fence_ms=fence_ms)
             return Election(None, Verdict.STALE, text, retry_at_ms=fence_ms)
         if designated is None and self._is_doubted(group, now_ms):
             text = f"broker {group.master_id}, the former master, has yet to answer"
@@ -494,6 +496,14 @@ class Leader:
         """Return whether an election waits for the next heartbeat of a living broker."""
         waiting = self.waiting.get(group)
         return waiting is not None and waiting.is_short and broker_id in waiting.waits_for
+
+    def report_in_ms(self, group: str, now_ms: int) -> int:
+        """Return the duration after which reports count in the election that waits for the end of
+        a lease; -1 if no election does."""
+        waiting = self.waiting.get(group)
+        if waiting is None or waiting.fence_ms is None:
+            return -1
+        return max(0, waiting.fence_ms - now_ms)
 
     def lease(self, group: str, broker_id: int, now_ms: int) -> int:
         """Grant the sender of a heartbeat a lease, and return its duration; 0 for none.

@@ -465,11 +465,12 @@ class Requests:
         """Returns the answer to a broker of this library, with its lease."""
         host = self._host
         await host.reviewed(beat.group)
-        leader, lease_ms, wants_report = host.leader, 0, False
+        leader, lease_ms, wants_report, report_in_ms = host.leader, 0, False, -1
         leads = leader is not None and await host.leads()
         if leads and leader is not None and host.leader is leader:
             lease_ms = leader.lease(beat.group, beat.broker_id, host.now_ms())
             wants_report = leader.wants_report(beat.group, beat.broker_id)
+            report_in_ms = leader.report_in_ms(beat.group, host.now_ms())
         group = host.state.group(beat.group)
         master = MasterHeader() if group is None or not leads else _master_of(group)
         answer = ControllerHeartbeatResponseHeader(
@@ -478,6 +479,7 @@ class Requests:
             is_leader=leads,
             lease_ms=lease_ms,
             wants_report=wants_report,
+            report_in_ms=report_in_ms,
             master_broker_id=master.master_broker_id,
             master_address=master.master_address,
             master_epoch=master.master_epoch,

@@ -79,6 +79,25 @@ def test_report_that_was_sent_before_the_fence_does_not_count(cluster: Cluster) 
     assert cluster.group.master_id == 2
 
 
+def test_broker_knows_from_when_on_its_report_counts(cluster: Cluster) -> None:
+    cluster.our_group(1, 2, terms=ALL_ACK)
+    before_ms = cluster.now_ms
+    assert cluster.leader.report_in_ms("g", cluster.now_ms) == -1
+    cluster.close(1)
+    cluster.now_ms += 300
+    cluster.ours(2, 100, epoch=1, terms=ALL_ACK)
+    assert cluster.leader.report_in_ms("g", cluster.now_ms) == 800
+    assert cluster.leader.report_in_ms("g", before_ms + 1200) == 0
+
+    cluster.now_ms += 800
+    cluster.ours(2, 100, epoch=1, terms=ALL_ACK, seen_ms=before_ms)
+    assert cluster.leader.wants_report("g", 2)
+    assert cluster.leader.report_in_ms("g", cluster.now_ms) == -1
+    cluster.ours(2, 100, epoch=1, terms=ALL_ACK)
+    assert cluster.group.master_id == 2
+    assert cluster.leader.report_in_ms("g", cluster.now_ms) == -1
+
+
 def test_terms_of_an_epoch_are_the_weakest_that_its_puts_had(cluster: Cluster) -> None:
     cluster.our_group(1, 2, 3, terms=ALL_ACK)
     cluster.ours(1, 100, epoch=1, terms=QUORUM)

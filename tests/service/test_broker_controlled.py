@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from rmqstore.broker.metadata import shared
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, ControllerConfig, NameserverConfig
+from rmqstore.controller.leader import Leader
+from rmqstore.controller.liveness import Heartbeat, Liveness
 from rmqstore.controller.server import Controller
 from rmqstore.errors import (
     ConfigError,
@@ -91,6 +93,24 @@ async def test_slaves_join_and_take_over_when_the_master_is_killed(tmp_path: Pat
         await until(lambda: bodies(returned) == acknowledged, "readers see all on the slave")
         with pytest.raises(NotWritable):
             await returned.store.put("orders", b"no", durability=Durability.MEMORY)
+
+
+@on_loop
+async def test_a_broker_sends_a_heartbeat_when_an_election_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Leader, "report_in_ms", lambda *_: 20)
+    heard = []
+    record = Liveness.record
+
+    def hear(self: Liveness, beat: Heartbeat, connection: Hashable, now_ms: int) -> bool:
+        heard.append(beat.number)
+        return record(self, beat, connection, now_ms)
+
+    monkeypatch.setattr(Liveness, "record", hear)
+    options = {"heartbeat_interval_ms": 60_000, "controller_heartbeat_timeout_ms": 200_000}
+    async with group_of(tmp_path, "a", **options):
+        await until(lambda: len(heard) > 20, "heartbeats long before the next one is due by time")
 
 
 @on_loop

@@ -65,6 +65,7 @@ def beat_answer(call: Call, *, leads: bool = True, master: int | None = 1, **fie
         master_epoch=fields.pop("epoch", 3),
         sync_state_set_epoch=4,
         wants_report=fields.pop("wants_report", False),
+        report_in_ms=fields.pop("report_in_ms", -1),
     )
     members = frozenset(fields.pop("members", (1, 2)))
     assert not fields
@@ -92,17 +93,29 @@ def test_beat_that_an_election_waits_for_is_due_at_once_and_not_for_ever() -> No
     machine = calls_of(ONE)
     led_by(machine, ONE)
     registered(machine)
-    assert not machine.is_beat_due
+    assert machine.beat_in_ms is None
     for _ in range(3):
         led_by(machine, ONE, wants_report=True)
-        assert machine.is_beat_due
+        assert machine.beat_in_ms == 0
     led_by(machine, ONE, wants_report=True)
-    assert not machine.is_beat_due
+    assert machine.beat_in_ms is None
     led_by(machine, ONE)
     led_by(machine, ONE, wants_report=True)
-    assert machine.is_beat_due
+    assert machine.beat_in_ms == 0
     machine.beat(0, HEADER)
-    assert not machine.is_beat_due
+    assert machine.beat_in_ms is None
+
+
+@pytest.mark.parametrize(("asked_ms", "pause_ms"), [(700, 700), (1, 5), (0, 5), (-1, None)])
+def test_beat_that_an_election_needs_later_is_due_then(asked_ms: int, pause_ms: int | None) -> None:
+    machine = calls_of(ONE)
+    led_by(machine, ONE)
+    registered(machine)
+    for _ in range(10):
+        led_by(machine, ONE, report_in_ms=asked_ms)
+        assert machine.beat_in_ms == pause_ms
+    machine.beat(0, HEADER)
+    assert machine.beat_in_ms is None
 
 
 class Java:

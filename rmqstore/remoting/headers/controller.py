@@ -201,3 +201,5 @@ class ControllerHeartbeatResponseHeader(MasterHeader):
     """Duration of the master's lease from the moment it sent the heartbeat; 0 for no lease."""
     wants_report: bool = boolean("wantsReport", default=False)
     """An election waits for the next heartbeat of this broker, because this one was too early."""
+    report_in_ms: int = int64("reportInMillis", default=-1)
+    """Duration after which an election will need a heartbeat of this broker; -1 for none."""
