@@ -552,8 +552,8 @@ class Checker(Truth):
         return ""
 
     def has_parted(self, replica: Replica, master: Replica) -> bool:
-        """Return whether a replica holds complete records that differ from the confirmed records,
-        or, if these are not known, from the records of *master*."""
+        """Return whether a replica holds no confirmed record, or complete records that differ from
+        the confirmed records or, if these are not known, from the records of *master*."""
         log = replica.log
         if self._shape.protocol == "classic" and log.end_offset > master.log.end_offset:
             return True
@@ -562,7 +562,7 @@ class Checker(Truth):
             size = min(log.whole_end, master.log.whole_end) - start
             return size <= 0 or log.read(start, size) != master.log.read(start, size)
         end = min(log.whole_end, len(self._truth))
-        return log.start_offset < end and not self._is_same(replica, log.start_offset, end)
+        return end <= log.start_offset or not self._is_same(replica, log.start_offset, end)
 
     def unanswered(self, puts: Iterable[Put]) -> str:
         """Return a put of *puts* that a master stored and never answered, "" for none."""
