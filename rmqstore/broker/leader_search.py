@@ -1,8 +1,8 @@
 """The leader among controllers, from their answers to GET_METADATA_INFO.
 
 Each controller names the leader by an address of its own configuration, which brokers may not
-reach. So a controller that says it leads is used at the address at which it answered, and so is the
-leader that others name by the same name.
+reach. So a controller that reports itself as the leader is used at the address at which it
+answered, also where others name the leader by the same name.
 """
 
 from __future__ import annotations

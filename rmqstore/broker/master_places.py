@@ -111,7 +111,7 @@ class MasterPlaces:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the broker there is yet to say that it is the announced one."""
+        """Whether the broker there has not confirmed yet that it is the announced one."""
         return self.present != self._announced and not self._is_checked
 
     def is_master(self, named: str | None) -> bool:

@@ -24,7 +24,7 @@ def boot_id() -> str:
     """Return the id of this machine's present boot, at most 64 characters.
 
     It is the content of the file that the environment variable RMQ_BOOT_ID_PATH names, by
-    default that of Linux's kernel. Without such a file each process has an id of its own.
+    default that of Linux's kernel. Without such a file each process has a different id.
     """
     path = Path(os.environ.get(_PATH_VARIABLE) or _KERNEL_PATH)
     try:

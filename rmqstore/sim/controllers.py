@@ -272,7 +272,7 @@ class Controllers:
         electorate = former or before.electorate
         chosen, terms, members = command.master_id, electorate.terms, electorate.members
         if terms is None or terms.all_ack:
-            assert chosen in members, f"{chosen} is elected, who is no member"
+            assert chosen in members, f"{chosen} was elected and is not a member"
             return 0
         needed = reports_needed(len(electorate.voters), copies=terms.in_sync)
         if electorate.is_settled:

@@ -202,15 +202,20 @@ def test_defect_12_no_lease_is_granted_while_an_election_is_being_written(
     assert cluster.leader.lease("g", 1, cluster.now_ms) == 0
 
 
-def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> None:
+def begun_election(cluster: Cluster) -> Election:
+    """Return an election that is being written: broker 2 in place of the silent master 1."""
     cluster.our_group(1, 2, terms=ALL_ACK)
     cluster.now_ms += 1200
     cluster.close(1)
     cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
     due = cluster.leader.review("g", cluster.now_ms)
     assert isinstance(due, Election)
-
     cluster.leader.begin(due)
+    return due
+
+
+def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> None:
+    due = begun_election(cluster)
     assert cluster.leader.review("g", cluster.now_ms) is None, "it is being written"
     cluster.fail(due, "no answer of the disk", is_unknown=True)
     assert "no answer of the disk" in cluster.leader.waiting["g"].reason
@@ -226,16 +231,10 @@ def test_election_with_an_unknown_outcome_is_written_again(cluster: Cluster) -> 
 
 
 def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -> None:
-    cluster.our_group(1, 2, terms=ALL_ACK)
-    cluster.now_ms += 1200
-    cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
-    due = cluster.leader.review("g", cluster.now_ms)
-    assert isinstance(due, Election)
-    assert due.command is not None
-    cluster.leader.begin(due)
+    due = begun_election(cluster)
     cluster.fail(due, "no answer of the disk", is_unknown=True)
 
+    assert due.command is not None
     assert cluster.state.apply(due.command).is_applied
     cluster.now_ms += 500
     cluster.review()
@@ -244,13 +243,7 @@ def test_election_that_took_effect_late_is_not_written_again(cluster: Cluster) -
 
 
 def test_election_that_was_refused_is_tried_again(cluster: Cluster) -> None:
-    cluster.our_group(1, 2, terms=ALL_ACK)
-    cluster.now_ms += 1200
-    cluster.close(1)
-    cluster.heartbeat(2, life=1, number=99, seen_ms=cluster.now_ms, rank=LogRank(1, 100))
-    due = cluster.leader.review("g", cluster.now_ms)
-    assert isinstance(due, Election)
-    cluster.leader.begin(due)
+    due = begun_election(cluster)
     cluster.fail(due, "No space left on device", is_unknown=False)
     assert "No space left" in cluster.leader.waiting["g"].reason
     cluster.now_ms += 500

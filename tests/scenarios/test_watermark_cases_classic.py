@@ -172,7 +172,7 @@ def test_case_2_3_in_the_classic_protocol_halts_under_a_shorter_java_master() ->
         -- 10001 ms
         slave > report 200
         master > data 200+0
-        slave: halt (this log ends at 600, its master's at 200: what lies between is only here.
+        slave: halt (this log ends at 600, its master's at 200: what is between is only here.
             Nothing was touched; if the master has lost it with its machine or its disk, make
             this replica the master, else copy what is needed of it and empty this replica)
         """
@@ -196,7 +196,7 @@ def test_a_classic_slave_waits_for_a_master_that_has_no_allowance_for_a_second()
         -- 1001 ms
         slave > report 550
         master > data 550+0
-        slave: halt (this log ends at 600, its master's at 550: what lies between is only here.
+        slave: halt (this log ends at 600, its master's at 550: what is between is only here.
             Nothing was touched; if the master has lost it with its machine or its disk, make
             this replica the master, else copy what is needed of it and empty this replica)
         """
@@ -236,7 +236,7 @@ def test_case_2_3_in_the_classic_protocol_asks_a_shorter_master_from_further_bac
         -- 5001 ms
         master > data 300+0
         slave > report 300
-        slave: halt (this log ends at 600, its master's at 300: what lies between is only here.
+        slave: halt (this log ends at 600, its master's at 300: what is between is only here.
             Nothing was touched; if the master has lost it with its machine or its disk, make
             this replica the master, else copy what is needed of it and empty this replica)
         master: acked 2 300

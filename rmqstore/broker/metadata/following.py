@@ -54,7 +54,7 @@ class Follower:
         self._reported: set[str] = set()
         """Failures since the last answer, which are reported once each."""
         self.failure = ""
-        """Why there is no answer of the master; empty after one."""
+        """Why the master did not answer; empty after an answer."""
         self._asked_at = 0
         self.rounds = 0
         """Answers of the master that were taken."""

@@ -372,8 +372,8 @@ class SharedTables(ABC):
     # -- slaves
 
     def _others(self) -> frozenset[int] | None:
-        """The possible members except this master; None when its role has ended, which `take_role`
-        is yet to say."""
+        """The possible members except this master; None when its role has ended but `take_role`
+        was not called yet."""
         role, possible = self._broker.role, self._broker.possible_members
         if role.epoch >= 0 and role.broker_id not in possible:
             return None

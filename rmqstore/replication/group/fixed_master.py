@@ -39,7 +39,7 @@ class Lead:
 
     epoch: int | None
     reason: str
-    """Why nothing can be missing, or who said so; "" where the last role ended cleanly."""
+    """Why nothing can be missing, or the setting that states it; "" after a clean end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,12 +155,16 @@ class AutoSwitchSlave(SlaveMachine):
         return self._hello.is_learner or is_partial
 
     def _change_voice(self) -> list[Effect]:
-        """Connect again where the handshake said another thing than holds now."""
+        """Connect again if the handshake no longer states what holds."""
         if self._said.is_learner == self._is_learner:
             return []
         if self._is_learner:
-            return self._close("this log lacks the beginning of its master's: it counts no more", 0)
-        return self._close("this log lacks nothing of its master's any more: it counts again", 0)
+            return self._close(
+                "this log lacks the beginning of its master's: it no longer counts", 0
+            )
+        return self._close(
+            "this log no longer lacks the beginning of its master's: it counts again", 0
+        )
 
     @property
     def _is_asking(self) -> bool:

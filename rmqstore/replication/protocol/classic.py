@@ -117,7 +117,7 @@ class ClassicSlave(SlaveMachine):
             return super()._stalled()
         return self._halt(
             f"this log ends at {self._log.end_offset}, its master's at {self._next_offset}: what "
-            "lies between is only here. Nothing was touched; if the master has lost it with its "
+            "is between is only here. Nothing was touched; if the master has lost it with its "
             "machine or its disk, make this replica the master, else copy what is needed of it and "
             "empty this replica"
         )

@@ -126,8 +126,8 @@ class HaOptions:
     RocketMQ does."""
     ack_flushed: bool | None = None
     """Acknowledge what is on the disk instead of what is in memory (H17). On a master: its own
-    copy counts once it is on its disk. None: as flushDiskType of the store says, so on with
-    SYNC_FLUSH; a machine without a store then acknowledges memory."""
+    copy counts once it is on its disk. None: True if flushDiskType of the store is SYNC_FLUSH; a
+    machine without a store then acknowledges memory."""
     ack_parts: bool = False
     """Acknowledge also the beginning of a record, as RocketMQ does. A damaged size then counts as
     one until more bytes come (H23)."""
