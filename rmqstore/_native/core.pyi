@@ -340,6 +340,7 @@ class StoreWriter(LogHandle):
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
+        appended: bytes,
     ) -> list[Receipt]: ...
 
 class StoreReader(StoreWriter):

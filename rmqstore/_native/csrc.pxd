@@ -50,6 +50,7 @@ cdef extern from "format/properties.h" nogil:
     bint rmq_properties_next(const char *text, size_t size, size_t *at, rmq_slice *name, rmq_slice *value)
     rmq_slice rmq_properties_find(const char *text, size_t size, const char *name)
     int RMQ_PROPERTIES_SIZE_MAX
+    char RMQ_PROPERTY_SEPARATOR
 
 
 cdef extern from "format/record.h" nogil:

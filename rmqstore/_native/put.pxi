@@ -321,11 +321,11 @@ cdef class StoreWriter(LogHandle):
 
     def _put_encoded_batch(self, str topic not None, bytes batch not None, size_t count, *, int32_t queue,
                            int32_t sys_flag, int64_t born_timestamp, bytes born_host not None,
-                           int32_t reconsume_times):
+                           int32_t reconsume_times, bytes appended not None):
         """Append the *count* messages of a batch (csrc/format/batch.h) side by side and return their Receipts;
-        nothing is awaited.
+        nothing is awaited. Each gets the text *appended* after its own properties.
 
-        The caller has validated the batch. Raises as put_many, and CorruptionError for a batch of another form or
+        The caller has validated batch and text. Raises as put_many, and CorruptionError for a batch of another form or
         count.
         """
         cdef AckBoard board = self._board
@@ -333,6 +333,9 @@ cdef class StoreWriter(LogHandle):
         cdef rmq_message first
         cdef rmq_message *out = NULL
         cdef rmq_receipt *receipts = NULL
+        cdef char *texts = NULL
+        cdef char *text
+        cdef size_t appended_size = <size_t>PyBytes_GET_SIZE(appended)
         cdef rmq_batch_item item
         cdef rmq_error err
         cdef Waited waited
@@ -345,15 +348,20 @@ cdef class StoreWriter(LogHandle):
             first.reconsume_times = reconsume_times
             out = <rmq_message *>PyMem_Malloc(count * sizeof(rmq_message) if count else 1)
             receipts = <rmq_receipt *>PyMem_Malloc(count * sizeof(rmq_receipt) if count else 1)
-            if out == NULL or receipts == NULL:
+            # Of each message: its own text, the separator that it may lack, and the appended text.
+            texts = <char *>PyMem_Malloc(<size_t>PyBytes_GET_SIZE(batch) + count * (1 + appended_size) + 1)
+            if out == NULL or receipts == NULL or texts == NULL:
                 raise MemoryError
 
+            text = texts
             for i in range(count):
                 check(rmq_batch_next(data, <size_t>PyBytes_GET_SIZE(batch), &at, &item, &err), &err)
                 out[i] = first
                 out[i].flag = item.flag
                 out[i].body, out[i].body_size = item.body, <size_t>item.body_size
-                out[i].properties, out[i].properties_size = item.properties, <size_t>item.properties_size
+                out[i].properties = text
+                text = joined_properties(text, &item, appended, appended_size)
+                out[i].properties_size = <size_t>(text - out[i].properties)
 
             status = wait_raw(self, handle, &err)
             if status == RMQ_OK:
@@ -365,9 +373,21 @@ cdef class StoreWriter(LogHandle):
                                   count=count, is_retriable=err.status == RMQ_NO_SPACE)
             return result
         finally:
+            PyMem_Free(texts)
             PyMem_Free(out)
             PyMem_Free(receipts)
             self.leave()
+
+
+cdef char *joined_properties(char *to, const rmq_batch_item *item, bytes appended, size_t appended_size) noexcept:
+    """Write the properties of *item* and the *appended* ones to *to*; return their end."""
+    memcpy(to, item.properties, <size_t>item.properties_size)
+    to += item.properties_size
+    if item.properties_size > 0 and appended_size > 0 and to[-1] != RMQ_PROPERTY_SEPARATOR:
+        to[0] = RMQ_PROPERTY_SEPARATOR
+        to += 1
+    memcpy(to, PyBytes_AS_STRING(appended), appended_size)
+    return to + appended_size
 
 
 cdef int fill_encoded(StoreHandle store, rmq_message *message, str topic, int32_t queue, int32_t sys_flag,

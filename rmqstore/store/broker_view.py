@@ -39,7 +39,8 @@ class BrokerView:
         them), reconsume_times. Nothing is awaited. Raises as Store.put."""
         self.put_batch = store._put_encoded_batch
         """Appends the messages of a batch and returns their Receipts: topic, batch, their number,
-        and by name as `put` but the flag. Raises as Store.put_many."""
+        and by name as `put` but the flag, and `appended`, a text of properties that each message
+        gets after its own. Raises as Store.put_many."""
         self.takes_batches = store._takes_batches
         """Returns whether a queue, by topic and number, is known as one for inner batches."""
         self.get = store._get_raw

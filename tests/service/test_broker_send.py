@@ -133,8 +133,9 @@ async def test_batch_is_stored_message_by_message_with_an_id_for_each(tmp_path: 
         records = records_of((await call(client, broker, pull_request("T", 0))).body)
         assert [each.body for each in records] == [b"one", b"two"]
         assert [each.flag for each in records] == [7, 7]
-        keys = [each.properties["UNIQ_KEY"] for each in records]
-        assert keys == ["A", "B"]
+        made = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+        kept = [dict(each.properties) for each in records]
+        assert kept == [{"UNIQ_KEY": "A"} | made, {"UNIQ_KEY": "B", "TAGS": "x"} | made]
         places = [parse_message_id(each).physical_offset for each in ids]
         assert places == [each.physical_offset for each in records]
 
@@ -216,3 +217,4 @@ async def test_request_for_a_missing_service_is_refused_by_name(tmp_path: Path, 
         answer = await call(client, broker, Frame.request(code, {"topic": "T"}, b"x"))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert RequestCode(code).name in (answer.remark or "")
+    (batch_body((b"x", {"a": "x" * 32_750})), "properties"),

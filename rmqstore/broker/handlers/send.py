@@ -301,7 +301,8 @@ class SendRequests:
                 return self._success(request, found, key, is_inner=True)
             return self._when_acknowledged(request, found, key, is_inner=True)
 
-        many = partial(view.put_batch, topic.name, request.body, count, **envelope)
+        own = self._text_of({})
+        many = partial(view.put_batch, topic.name, request.body, count, appended=own, **envelope)
         several = self._context.store.append(many, durability)
         if isinstance(several, list):
             return self._success(request, several, key)
