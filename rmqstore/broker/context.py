@@ -46,6 +46,10 @@ class Context(Protocol):
         """Whether this is the master, and no other one can have been elected."""
 
     @property
+    def is_shown_as_master(self) -> bool:
+        """Whether routes name this broker as the master, read-only, although it is a slave."""
+
+    @property
     def replica(self) -> Replica | None:
         """The replica of the store, open; None in controller mode until the id is known."""
 

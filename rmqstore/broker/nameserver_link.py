@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
-from rmqstore.broker.registration import Announcement, member_count
+from rmqstore.broker.registration import Announcement
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError
 from rmqstore.net.identity_log import IdentityLog
@@ -53,8 +53,8 @@ class Host(Protocol):
     def learn_order_topics(self, topics: Collection[str]) -> None:
         """Take the topics that nameservers have an order configuration of."""
 
-    def learn_alive(self, count: int) -> None:
-        """Take how many replicas of the group are alive."""
+    def learn_members(self, ids: Collection[int]) -> None:
+        """Take the ids of the living replicas of the group, this one included."""
 
 
 class _Nameserver:
@@ -285,14 +285,15 @@ class NameserverLink:
             announcement = self._host.announcement()
             if announcement is None:
                 continue
-            count = await self._count_members(announcement, tuple(self._nameservers.values()))
-            if count is not None:
-                self._host.learn_alive(count)
+            ids = await self._members(announcement, tuple(self._nameservers.values()))
+            if ids:
+                self._host.learn_members(ids)
 
-    async def _count_members(
+    async def _members(
         self, announcement: Announcement, nameservers: Sequence[_Nameserver]
-    ) -> int | None:
-        """Returns the number of living members by the first nameserver that knows the group."""
+    ) -> Collection[int]:
+        """Returns the ids of the living members by the first nameserver that knows the group, none
+        where no nameserver does."""
         config = self._host.config
         compatible = config.compatible_with_old_nameserver
         query = announcement.member_query(compatible=compatible)
@@ -306,7 +307,6 @@ class NameserverLink:
                 members = announcement.members(answer, compatible=compatible)
             except (RemotingError, ValueError):
                 continue
-            count = member_count(members, announcement.broker_id)
-            if count is not None:
-                return count
-        return None
+            if members:
+                return {*members, announcement.broker_id}
+        return ()

@@ -146,6 +146,9 @@ class Broker:
         self._addresses = ServerAddresses(self, self._take_nameservers)
         self._bodies: tuple[object, tuple[bytes, bytes]] | None = None
         """What nameservers get of the topics, and the version and permission that it is of."""
+        self._members: frozenset[int] = frozenset()
+        """Ids of the living replicas by a nameserver, with enableSlaveActingMaster; the last that
+        were known."""
         self._role_waiters: set[asyncio.Future[None]] = set()
         self._files = asyncio.Lock()
         self._is_closing = False
@@ -173,6 +176,14 @@ class Broker:
             raise
         role = self._role
         self.log.info("started as %s", role if role.name else "member of a group with a controller")
+        if self._acts_as_master:
+            self.log.warning(
+                "enableSlaveActingMaster is served in part: without a master the slave with the "
+                "smallest id answers reads, commits of offsets and locks of queues, but delivers "
+                "no delayed, timer, transactional or popped messages, sends none to other groups "
+                "(enableRemoteEscape) and asks no majority for locks (lockInStrictMode); "
+                'docs/operations.md, "Acting master"'
+            )
 
     async def _start(self) -> None:
         # The address is part of each record, so it must be known before the store opens.
@@ -479,6 +490,19 @@ class Broker:
         return self._role.name == "master" and (until_ms is None or self.now_ms() < until_ms)
 
     @property
+    def is_shown_as_master(self) -> bool:
+        """Whether routes name this broker as the master, read-only, although it is a slave."""
+        if self._role.waits_for:
+            return True
+        is_slave = self._acts_as_master and self._role.name == "slave"
+        return is_slave and min(self._members, default=0) == self._role.broker_id
+
+    @property
+    def _acts_as_master(self) -> bool:
+        """Whether a slave of this group may stand in for a fixed master."""
+        return self.config.replica.acting_master_enable and not self.config.is_controlled
+
+    @property
     def announced_until_ms(self) -> int | None:
         """The end of this master's lease unless it is renewed; None without a lease."""
         replica = self._replica
@@ -509,10 +533,11 @@ class Broker:
         except RequestRefused as error:
             self.log.warning("ordered topics: %s", error)
 
-    def learn_alive(self, count: int) -> None:
-        """Take how many replicas of the group are alive."""
+    def learn_members(self, ids: Collection[int]) -> None:
+        """Take the ids of the living replicas of the group, this one included."""
+        self._members = frozenset(ids)
         if self._replica is not None:
-            self._replica.set_alive_replicas(count)
+            self._replica.set_alive_replicas(len(ids))
 
     @property
     def metrics_address(self) -> Address | None:

@@ -31,7 +31,6 @@ __all__ = [
     "announced_until_ms",
     "bodies_of",
     "is_changed",
-    "member_count",
 ]
 
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -152,12 +151,6 @@ def announced_id(role: Role, *, lease_end_ms: int | None, now_ms: int) -> int | 
     if role.name == "master" and lease_end_ms is not None and now_ms >= lease_end_ms:
         return role.broker_id
     return role.registered_id
-
-
-def member_count(members: Mapping[int, str], own_id: int) -> int | None:
-    """Return how many replicas are alive by *members*, this one included; None where no member is
-    known, which does not describe the group."""
-    return len({*members, own_id}) if members else None
 
 
 def is_changed(answer: Frame) -> bool:

@@ -235,6 +235,12 @@ class Broker:
         until_ms = self._announced_until_ms
         return self.role.name == "master" and (until_ms is None or self.now_ms() < until_ms)
 
+    @property
+    def is_shown_as_master(self) -> bool:
+        """Whether routes name this broker as the master although it is a slave: slaves answer
+        pulls here without it."""
+        return False
+
     def wall_ms(self) -> int:
         """Return the time of day of this machine."""
         return self.replica.clock.wall_ms()

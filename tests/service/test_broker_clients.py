@@ -7,14 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqstore.broker.node import Broker
+from rmqstore.broker.roles import Role
 from rmqstore.remoting.bodies.clients import ConsumerList
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
-from rmqstore.store.metadata import GroupConfig
-from tests.service.broker_clients import call, heartbeat
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+from tests.service.broker_clients import call, heartbeat, pull_request
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
 from tests.support.waiting import until
@@ -144,6 +147,45 @@ async def test_queue_is_locked_for_one_client_at_a_time(tmp_path: Path) -> None:
         assert await locked("b", 1, broker_name="another") == []
         await call(client, broker, lock(RequestCode.UNLOCK_BATCH_MQ, "a", 1))
         assert await locked("b", 1) == [1]
+
+
+ROLES: list[tuple[Role, dict[str, bool], set[int], bool]] = [
+    (Role(name="master", broker_id=0), {}, set(), True),
+    (Role(name="slave", broker_id=1), {"acting_master_enable": True}, {1, 2}, True),
+    (Role(name="slave", broker_id=1), {"acting_master_enable": True}, {0, 1, 2}, False),
+    (Role(name="slave", broker_id=2), {"acting_master_enable": True}, {1, 2}, False),
+    (Role(name="slave", broker_id=1), {"acting_master_enable": True}, set(), False),
+    (Role(name="slave", broker_id=1), {}, {1, 2}, False),
+    (Role(name="slave", broker_id=0, waits_for="its power was lost"), {}, set(), True),
+    (Role(), {}, set(), False),
+]
+
+
+@pytest.mark.parametrize(("role", "settings", "members", "is_served"), ROLES)
+@on_loop
+async def test_broker_that_routes_show_as_the_master_locks_queues_and_answers_pulls(
+    tmp_path: Path, role: Role, settings: dict[str, bool], members: set[int], is_served: bool
+) -> None:
+    """Java's consumers that read in order stop where their locks are refused
+    (spec/acting-master.md 13)."""
+    async with Broker(broker_config(tmp_path, **settings)) as broker, RemotingClient() as client:
+        await broker.metadata.change_topic(TopicConfig("T"))
+        await broker.metadata.change_group(GroupConfig("cg"))
+        if members:
+            broker.learn_members(members)
+        broker.set_role(role)
+        answer = await call(client, broker, lock(RequestCode.LOCK_BATCH_MQ, "a", 0))
+        assert (answer.code == ResponseCode.SUCCESS) is is_served, answer.remark
+        pull = await call(client, broker, pull_request("T", 0))
+        assert (pull.code == ResponseCode.PULL_NOT_FOUND) is is_served, pull.remark
+
+
+@on_loop
+async def test_start_names_what_the_acting_master_mode_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(broker_config(tmp_path, acting_master_enable=True)):
+        assert "enableSlaveActingMaster is served in part" in caplog.text
 
 
 @on_loop

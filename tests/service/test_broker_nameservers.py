@@ -178,6 +178,30 @@ async def test_living_members_of_the_group_are_counted_at_the_nameserver(
             await until(lambda: counts[-1] == 1, "the slave has left")
 
 
+@pytest.mark.parametrize("compatible", [True, False])
+@on_loop
+async def test_slave_stands_in_for_its_master_while_no_nameserver_has_the_master(
+    tmp_path: Path, compatible: bool
+) -> None:
+    common = {
+        "acting_master_enable": True,
+        "total_replicas": 2,
+        "compatible_with_old_nameserver": compatible,
+        "member_group_interval_ms": 10,
+        "heartbeat_interval_ms": 10,
+    }
+    async with nameserver(acting_master=True) as server:
+        config = broker_config(tmp_path / "slave", nameservers=at(server), broker_id=1, **common)
+        config = config.replace(broker_role=BrokerRole.SLAVE)
+        async with Broker(config) as slave:
+            for _ in range(2):
+                await until(lambda: slave.is_shown_as_master, "the slave is alone")
+                config = broker_config(tmp_path / "master", nameservers=at(server), **common)
+                async with Broker(config) as master:
+                    await until(lambda: not slave.is_shown_as_master, "the master is back")
+                    assert not master.is_shown_as_master
+
+
 @on_loop
 async def test_changed_list_of_nameservers_takes_effect(tmp_path: Path) -> None:
     async with nameserver() as one, nameserver() as two:

@@ -250,7 +250,7 @@ class ClientRequests:
 
     def _lock_body(self, request: Frame) -> LockBatchBody:
         body = _read(lambda: LockBatchBody.decode(request.body), "LOCK_BATCH_MQ")
-        if self._context.role.name != "master":
+        if self._context.role.name != "master" and not self._context.is_shown_as_master:
             raise RequestRefused(
                 "queues are locked at the master; get the route again",
                 code=ResponseCode.SERVICE_NOT_AVAILABLE,

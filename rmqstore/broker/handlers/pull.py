@@ -169,9 +169,9 @@ class PullRequests:
         )
 
     def _is_silent_slave(self) -> bool:
-        role = self._context.role
-        is_slave = role.name == "slave" and not role.waits_for
-        return is_slave and not self._context.config.slave_reads
+        context = self._context
+        is_slave = context.role.name == "slave"
+        return is_slave and not (context.config.slave_reads or context.is_shown_as_master)
 
     def _tags_of(
         self, header: PullMessageRequestHeader, group: GroupConfig
