@@ -330,6 +330,8 @@ async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
         answer = await ask(slave, RequestCode.GET_BROKER_EPOCH_CACHE)
         cache = EpochCache.decode(answer.body)
         assert cache.broker_id == slave.role.broker_id
+        answer = await ask(master, RequestCode.GET_BROKER_EPOCH_CACHE)
+        assert EpochCache.decode(answer.body).broker_id == 0
         assert [each.epoch for each in cache.entries] == [master.role.epoch]
 
         bad = Frame.request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {}, b"{")

@@ -128,7 +128,7 @@ class GroupRequests:
                 QueueName(topic, self._context.config.name, number),
                 QueueProgress(
                     queue.end,
-                    -1 if committed is None else committed,
+                    committed or 0,
                     max(pulled or 0, 0),
                     consumed_ms,
                 ),

@@ -17,6 +17,8 @@ from rmqstore.replication.group.status import Status
 
 __all__ = ["ReplicationRequests"]
 
+_MASTER_ID = 0
+
 
 class ReplicationRequests:
     """Answers replicas, controllers and operators."""
@@ -68,7 +70,8 @@ class ReplicationRequests:
                 code=ResponseCode.SYSTEM_ERROR,
             )
         status = self._status()
-        cache = EpochCache(status.broker_id, status.epochs, status.end_offset)
+        broker_id = _MASTER_ID if self._context.is_leading else status.broker_id
+        cache = EpochCache(broker_id, status.epochs, status.end_offset)
         body = cache.encode(cluster=config.cluster_name, broker_name=config.name)
         return request.respond(ResponseCode.SUCCESS, body=body)
 

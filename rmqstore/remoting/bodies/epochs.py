@@ -21,7 +21,7 @@ class EpochCache:
     """The epochs in the log of a broker, and its end."""
 
     broker_id: int
-    """The id that the controller gave; 0 for a master of RocketMQ."""
+    """0 for a master; the id that the controller gave for a slave."""
     entries: tuple[EpochEntry, ...]
     end_offset: int
     broker_name: str = ""

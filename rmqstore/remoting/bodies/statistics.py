@@ -82,7 +82,7 @@ class QueueProgress:
 
     broker_offset: int = 0
     consumer_offset: int = 0
-    """-1 until the group commits an offset."""
+    """0 until the group commits an offset."""
     pull_offset: int = 0
     consumed_ms: int = 0
     """Store time of the last consumed message, 0 without such a message."""
