@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.metadata import shared
 from rmqstore.broker.node import Broker
+from rmqstore.broker.roles import Role
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame, encode
@@ -157,6 +159,49 @@ async def test_every_message_is_sent_until_a_heartbeat_brings_the_subscription_o
 
 
 @on_loop
+@pytest.mark.parametrize("creates", [True, False])
+@on_loop
+async def test_slave_serves_a_group_that_its_master_does_not_know_from_its_memory(
+    tmp_path: Path, creates: bool
+) -> None:
+    config = broker_config(tmp_path, slave_reads=True, create_groups=creates)
+    async with Broker(config) as broker, RemotingClient() as client:
+        await filled(broker, client, "a")
+        broker.set_role(Role(name="slave", broker_id=1))
+        groups = broker.metadata.tables.group_table()
+        beat = await call(client, broker, heartbeat("c1", "cg"))
+        assert beat.code == ResponseCode.SUCCESS
+        answer = await call(client, broker, pull_request("T", 0, sys_flag=0))
+        fields = {"consumerGroup": "cg", "commitOffset": "1"}
+        commit = await fields_of(client, broker, RequestCode.UPDATE_CONSUMER_OFFSET, **fields)
+        assert broker.metadata.tables.group_table() == groups, "the tables are the master's"
+        if creates:
+            assert [each.body for each in records_of(answer.body)] == [b"0"]
+            assert commit.code == ResponseCode.SUCCESS
+        else:
+            missing = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert (answer.code, commit.code) == (missing, missing)
+
+        broker.set_role(Role(name="master", broker_id=1))
+        assert broker.metadata.group("cg") is None
+        await call(client, broker, heartbeat("c1", "cg"))
+        assert ("cg" in broker.metadata.tables.groups) is creates
+
+
+@on_loop
+async def test_consumers_make_a_bounded_number_of_groups_at_a_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "_GUESTS_MAX", 2)
+    config = broker_config(tmp_path, slave_reads=True)
+    async with Broker(config) as broker, RemotingClient() as client:
+        await filled(broker, client, "a")
+        broker.set_role(Role(name="slave", broker_id=1))
+        pulls = [pull_request("T", 0, consumer_group=f"g{number}") for number in (0, 1, 2, 1)]
+        codes = [(await call(client, broker, each)).code for each in pulls]
+        assert codes == [0, 0, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, 0]
+
+
 async def test_pull_commits_the_offset_that_it_names(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
         await filled(broker, client, "a", "a")

@@ -111,6 +111,11 @@ class TopicRequests:
                 "The specified topic is blank.", code=ResponseCode.INVALID_PARAMETER
             )
         rules.refuse_system(name)
+        role = self._context.role
+        if role.name == "slave" and not role.waits_for:
+            # mqadmin sends the request to masters and slaves, in any order.
+            remark = "this broker is a slave, which deletes the topic after its master"
+            return request.respond(ResponseCode.SUCCESS, remark)
         self._context.log.info("topic %s is deleted by a request", name)
         spread = await self._context.metadata.delete_topic(name)
         await self._context.registered()

@@ -34,6 +34,8 @@ _KEPT_MS = 2000
 """Longest wait of the answer to a message for its topic: RocketMQ's clients wait for 3 s."""
 _OFFSETS_EVERY_MS = 1000
 """Longest wait of a slave for offsets, while no topic or group changes."""
+_GUESTS_MAX = 10_000
+"""Groups that consumers may make at a slave."""
 _WAIT_MAX_MS = 5000
 """Longest delay of the answer to a slave, whose next request is its report."""
 
@@ -119,6 +121,8 @@ class SharedTables(ABC):
         """The epoch that this broker is master of, 0 without a controller."""
         self._admitted: frozenset[int] | None = None
         """Brokers that may join the sync-state set because they hold all changes."""
+        self._guests: dict[str, GroupConfig] = {}
+        """Groups that consumers made at this slave, whose tables are those of its master."""
         self._unsaved: set[str] = set()
         """Tables that were taken from a master and are not saved: the disk was full, or the master
         was replaced meanwhile."""
@@ -175,6 +179,7 @@ class SharedTables(ABC):
             self._admitted = None
             self._changes_id = ""
             if epoch is not None:
+                self._guests.clear()
                 if epoch != self._unkept_epoch:
                     self.unkept.clear()
                     self._unkept_epoch = epoch
@@ -192,7 +197,7 @@ class SharedTables(ABC):
 
     def group(self, name: str) -> GroupConfig | None:
         """Return a group, None for an unknown group, which is not created."""
-        return self.tables.groups.get(name)
+        return self.tables.groups.get(name) or self._guests.get(name)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Whether a group may not read a topic."""
@@ -249,10 +254,19 @@ class SharedTables(ABC):
         creates = self._broker.config.create_groups
         if known is not None or not group_rules.may_be_made(name, creates_groups=creates):
             return known
+        if self._broker.role.name != "master":
+            return self._guest(name)
         self._broker.log.info("group %s is made by a consumer", name)
         made = GroupConfig(name)
         await self.change_group(made)
         return made
+
+    def _guest(self, name: str) -> GroupConfig | None:
+        """Returns a new group of this slave alone, None where it has too many."""
+        if len(self._guests) >= _GUESTS_MAX:
+            return None
+        self._broker.log.info("group %s is made by a consumer, in the memory of this slave", name)
+        return self._guests.setdefault(name, GroupConfig(name))
 
     async def change_topic(self, topic: TopicConfig) -> Spread:
         """Add or replace a topic."""
