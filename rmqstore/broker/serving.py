@@ -15,7 +15,16 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Answer", "Family", "Handler", "ViewOf", "merged", "packed_host", "refuse_without_role"]
+__all__ = [
+    "Answer",
+    "Family",
+    "Handler",
+    "ViewOf",
+    "merged",
+    "packed_host",
+    "refuse_light_topic",
+    "refuse_without_role",
+]
 
 Answer = Frame | None
 Handler = Callable[[Any, Frame], Awaitable[Answer] | Answer]
@@ -63,6 +72,16 @@ def refuse_without_role(context: Context) -> None:
             "the broker has no role yet; it serves clients once the controller or its peers name "
             "the master",
             code=ResponseCode.SERVICE_NOT_AVAILABLE,
+        )
+
+
+def refuse_light_topic(light_topic: str | None) -> None:
+    """Raise RequestRefused for a request of a light topic, a queue of its own, instead of answering
+    from the queue of its parent topic."""
+    if light_topic:
+        raise RequestRefused(
+            f"light topics ({light_topic}) are not served by this broker; read the whole topic",
+            code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
 
 

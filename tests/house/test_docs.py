@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.broker.handlers.refused import COMMANDS
 from tests.house import tree
 
 # The change log may name what is gone.
@@ -36,6 +37,15 @@ def _alternatives(path: str) -> Iterator[str]:
         return
     for word in braces[1].split(","):
         yield from _alternatives(path[: braces.start()] + word + path[braces.end() :])
+
+
+def test_operations_list_every_command_that_a_broker_refuses() -> None:
+    title = "### Commands that are not served"
+    section = tree.text_of("docs/operations.md").partition(title)[2].partition("\n#")[0]
+    numbers: set[int] = set()
+    for first, last in re.findall(r"\b(\d{3,6})(?: to (\d{3,6}))?", section):
+        numbers.update(range(int(first), int(last or first) + 1))
+    assert numbers == set(COMMANDS)
 
 
 def test_readme_shows_running_code_on_the_first_screen() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.broker.handlers.refused import COMMANDS
 from rmqstore.broker.node import Broker
 from rmqstore.broker.roles import Role
 from rmqstore.config import parse_properties
@@ -115,6 +116,8 @@ async def test_unchanged_topic_is_answered_with_the_members_that_lack_it(tmp_pat
         ({"perm": "8"}, ResponseCode.INVALID_PARAMETER, "perm 8"),
         ({"perm": "x"}, ResponseCode.INVALID_PARAMETER, "perm"),
         ({"attributes": "-message.type"}, ResponseCode.SYSTEM_ERROR, "only add attribute"),
+        ({"attributes": "+message.type=LITE"}, ResponseCode.SYSTEM_ERROR, "LITE"),
+        ({"attributes": "+cleanup.policy=COMPACTION"}, ResponseCode.SYSTEM_ERROR, "COMPACTION"),
     ],
 )
 @on_loop
@@ -165,6 +168,33 @@ async def test_slave_refuses_changes(tmp_path: Path) -> None:
         refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
         answer = await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
         refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
+
+
+@on_loop
+async def test_slave_answers_a_deletion_and_leaves_it_to_its_master(tmp_path: Path) -> None:
+    """mqadmin sends it to masters and slaves, and ends at the first refusal."""
+    async with operated(tmp_path) as operator:
+        await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+        code, metadata = RequestCode.DELETE_TOPIC_IN_BROKER, operator.broker.metadata
+        operator.broker.set_role(Role(name="slave", broker_id=1))
+        for topic in ("T", "%RETRY%g"):
+            answer = await operator.ask(code, {"topic": topic})
+            assert answer.code == ResponseCode.SUCCESS
+            assert "after its master" in (answer.remark or "")
+        assert metadata.topic("T") is not None
+        for role in (Role(name="slave", broker_id=0, waits_for="power was lost"), Role()):
+            operator.broker.set_role(role)
+            answer = await operator.ask(code, {"topic": "T"})
+            refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
+
+
+@pytest.mark.parametrize("code", sorted(COMMANDS))
+@on_loop
+async def test_command_that_is_not_served_is_refused_by_name(tmp_path: Path, code: int) -> None:
+    async with operated(tmp_path) as operator:
+        answer = await operator.ask(code, {"topic": "T"}, b"{}")
+        refused(answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, RequestCode(code).name)
+        assert 'docs/operations.md, "Commands that are not served"' in (answer.remark or "")
 
 
 # -- groups and offsets

@@ -120,6 +120,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
         "65 tags",
     ),
     ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "heartbeat"),
+    ({"lite_topic": "chat-1"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "light topics"),
 ]
 
 
@@ -158,7 +159,6 @@ async def test_every_message_is_sent_until_a_heartbeat_brings_the_subscription_o
         assert (await call(client, broker, pull)).code == ResponseCode.SYSTEM_ERROR
 
 
-@on_loop
 @pytest.mark.parametrize("creates", [True, False])
 @on_loop
 async def test_slave_serves_a_group_that_its_master_does_not_know_from_its_memory(
@@ -202,6 +202,7 @@ async def test_consumers_make_a_bounded_number_of_groups_at_a_slave(
         assert codes == [0, 0, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, 0]
 
 
+@on_loop
 async def test_pull_commits_the_offset_that_it_names(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
         await filled(broker, client, "a", "a")
@@ -353,6 +354,9 @@ async def test_offsets_and_times_of_a_queue(tmp_path: Path) -> None:
             assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, expected), code
         answer = await fields_of(client, broker, RequestCode.GET_MAX_OFFSET, queueId="-1")
         assert answer.code == ResponseCode.INVALID_PARAMETER
+        light = {"timestamp": "0", "liteTopic": "chat-1"}
+        answer = await fields_of(client, broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **light)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @on_loop

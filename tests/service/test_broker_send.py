@@ -22,7 +22,7 @@ from tests.service.broker_clients import (
 )
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
-from tests.support.sends import send_request
+from tests.support.sends import CALL_S, send_request
 from tests.support.waiting import until
 
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
@@ -83,6 +83,9 @@ REFUSED = [
     ({"TIMER_DELAY_SEC": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TIMER_DELIVER_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TRAN_MSG": "true"}, {}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
+    ({"REPLY_TO_CLIENT": "c@1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "request and reply messages"),
+    ({"__LITE_TOPIC": "chat-1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "light messages"),
+    ({"KEYS": "k"}, {"topic": "compacted"}, ResponseCode.MESSAGE_ILLEGAL, "compacted messages"),
     ({}, {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
     ({}, {"sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
     ({"INNER_NUM": "2"}, {}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
@@ -110,11 +113,62 @@ async def test_refused_message_is_answered_by_its_reason_and_not_stored(
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
         await broker.metadata.change_topic(TopicConfig("T", 4, 4))
         await broker.metadata.change_topic(TopicConfig("readable", 4, 4, perm=4))
+        compacted = {"cleanup.policy": "COMPACTION"}
+        await broker.metadata.change_topic(TopicConfig("compacted", attributes=compacted))
         request = send_request(str(changes.pop("topic", "T")), b"x", properties, **changes)
         answer = await call(client, broker, request)
         assert answer.code == code, answer.remark
         assert remark in (answer.remark or "")
         assert broker.store.store.end_offset == 0
+
+
+PRIORITIES: list[tuple[dict[str, str], int]] = [
+    ({"_SYS_MSG_PRIORITY_": "2"}, 2),
+    ({"_SYS_MSG_PRIORITY_": "9"}, 3),
+    ({"_SYS_MSG_PRIORITY_": "-1"}, 1),
+    ({"_SYS_MSG_PRIORITY_": "high"}, 1),
+    ({"_SYS_MSG_PRIORITY_": str(2**31)}, 1),
+    ({"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "order 7"}, 1),
+]
+
+
+@pytest.mark.parametrize(("properties", "queue"), PRIORITIES)
+@on_loop
+async def test_message_with_a_priority_is_stored_in_the_queue_of_the_priority(
+    tmp_path: Path, properties: dict[str, str], queue: int
+) -> None:
+    """The rule of RocketMQ 5.5.0 (spec/changes-5.5.md 3). The sends name queue 1."""
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        await broker.metadata.change_topic(TopicConfig("T", 4, 4))
+        answer = await call(client, broker, send_request("T", b"x", properties, queue_id=1))
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.ext_fields["queueId"] == str(queue)
+        record = broker.store.store.get("T", queue=queue, offset=0)
+        is_ordered = "__SHARDINGKEY" in properties
+        assert ("_SYS_MSG_PRIORITY_" in record.properties) is not is_ordered
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ({"reconsume_times": 3, "max_reconsume_times": 3}, False),
+        ({"reconsume_times": 4, "max_reconsume_times": 3}, True),
+        ({"reconsume_times": 16}, False),
+        ({"reconsume_times": 17}, True),
+    ],
+)
+@pytest.mark.parametrize("code", CODES)
+@on_loop
+async def test_retry_over_the_limit_of_its_group_is_refused_and_not_stored(
+    tmp_path: Path, changes: dict[str, int], is_refused: bool, code: int
+) -> None:
+    """RocketMQ stores it with the dead letters of the group (spec/broker.md 7)."""
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        request = send_request("%RETRY%cg", b"x", {"RETRY_TOPIC": "T"}, code=code, **changes)
+        answer = await call(client, broker, request)
+        assert (answer.code == ResponseCode.MESSAGE_ILLEGAL) is is_refused, answer.remark
+        assert ("dead letters" in (answer.remark or "")) is is_refused
+        assert (broker.store.store.end_offset == 0) is is_refused
 
 
 @on_loop
@@ -163,7 +217,10 @@ BATCHES = [
     (batch_body((b"x", {}))[:-1], "malformed"),
     (batch_body((b"x", {"DELAY": "1"})), "delayed"),
     (batch_body((b"x", {}), (b"y", {"TRAN_MSG": "true"})), "transactional"),
+    (batch_body((b"x", {}), (b"y", {"REPLY_TO_CLIENT": "c@1"})), "request and reply"),
+    (batch_body((b"x", {"__LITE_TOPIC": "chat-1"})), "light"),
     (batch_body((b"x", {"INNER_NUM": "2"})), "INNER_NUM"),
+    (batch_body((b"x", {"a": "x" * 32_750})), "properties"),
     (batch_body((b"x", {"a": "\0"})), "0 byte"),
     (batch_body((b"", {})) * 16_385, "more than"),
 ]
@@ -201,8 +258,22 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
         assert record.body == b"one way"
 
 
+@on_loop
+async def test_failed_message_that_is_sent_back_gets_no_answer(tmp_path: Path) -> None:
+    """The Go client takes any answer for a success."""
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        back = Frame.request(RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "cg", "offset": "0"})
+        waiting = asyncio.create_task(client.call(broker.address, back, timeout=CALL_S))
+        # Answers leave in the order of the requests of a connection.
+        for _ in range(2):
+            query = {"topic": "T", "queueId": "0"}
+            answer = await call(client, broker, Frame.request(RequestCode.GET_MAX_OFFSET, query))
+            assert answer.code == ResponseCode.SUCCESS
+        assert not waiting.done()
+        waiting.cancel()
+
+
 SERVICES = [
-    RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.END_TRANSACTION,
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.POP_MESSAGE,
@@ -217,4 +288,4 @@ async def test_request_for_a_missing_service_is_refused_by_name(tmp_path: Path, 
         answer = await call(client, broker, Frame.request(code, {"topic": "T"}, b"x"))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert RequestCode(code).name in (answer.remark or "")
-    (batch_body((b"x", {"a": "x" * 32_750})), "properties"),
+        assert 'docs/operations.md, "Clients of a broker"' in (answer.remark or "")

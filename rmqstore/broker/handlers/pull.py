@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.holds import Hold, Queue
-from rmqstore.broker.serving import Handler, ViewOf, refuse_without_role
+from rmqstore.broker.serving import Handler, ViewOf, refuse_light_topic, refuse_without_role
 from rmqstore.errors import RequestRefused, StoreError
 from rmqstore.message import GetStatus
 from rmqstore.remoting.bodies.clients import EVERYTHING
@@ -101,6 +101,7 @@ class PullRequests:
     ) -> Frame | Coroutine[Any, Any, Frame | None] | None:
         header = PullMessageRequestHeader.from_fields(request.ext_fields)
         refuse_without_role(self._context)
+        refuse_light_topic(header.lite_topic)
         group = self._context.metadata.group(header.consumer_group)
         if group is None:
             return self._pull_of_new_group(connection, request, header)

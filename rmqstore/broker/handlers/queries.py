@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.serving import Handler, ViewOf, refuse_without_role
+from rmqstore.broker.serving import Handler, ViewOf, refuse_light_topic, refuse_without_role
 from rmqstore.errors import (
     CorruptionError,
     NotFoundError,
@@ -114,6 +114,7 @@ class QueryRequests:
     async def _search_offset(self, connection: RemotingConnection, request: Frame) -> Frame:
         header = SearchOffsetRequestHeader.from_fields(request.ext_fields)
         self._refuse_unknown(header)
+        refuse_light_topic(header.lite_topic)
         is_upper = (header.boundary or "").lower() == "upper"
         try:
             offset = await asyncio.to_thread(

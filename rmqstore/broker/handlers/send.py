@@ -8,6 +8,7 @@ stored as an ordinary one.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, cast
@@ -28,7 +29,7 @@ from rmqstore.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from rmqstore.store.metadata import TopicConfig
+from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = ["SendRequests"]
 
@@ -51,11 +52,19 @@ _OTHER_SERVICES = {
     "TIMER_DELAY_MS": "timer",
     "TIMER_DEL_UNIQKEY": "timer",
     "TRAN_MSG": "transactional",
+    "REPLY_TO_CLIENT": "request and reply",
+    "__LITE_TOPIC": "light",
 }
 """Properties of messages for services that this broker does not have, and the kind of message."""
 _INNER = "INNER_NUM"
 _CRC = "__CRC32#"
-_PROPERTIES_REFUSED = frozenset({*_OTHER_SERVICES, _INNER, _CRC, "POP_CK"})
+_PRIORITY = "_SYS_MSG_PRIORITY_"
+_PRIORITY_MAX = 2**31 - 1
+_NUMBER = re.compile("[0-9]{1,10}")
+_ORDERED = "__SHARDINGKEY"
+_LOOKED_AT = frozenset({*_OTHER_SERVICES, _INNER, _CRC, "POP_CK"})
+"""Properties that an ordinary message does not have."""
+_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, _INNER, _CRC))
 _CODES: Mapping[str, ResponseCode] = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -125,8 +134,8 @@ class SendRequests:
         is_batch: bool,
     ) -> Frame:
         """Send to a topic that is made by it, or to one of a group's retries."""
+        self._refuse_other_than_master()
         if topic is None:
-            self._refuse_other_than_master()
             check_name(header.topic)
             refuse_sending(header.topic)
             topic = self._context.metadata.topic_for_send(
@@ -142,12 +151,14 @@ class SendRequests:
                 code=ResponseCode.TOPIC_NOT_EXIST,
             )
         if topic.name.startswith(RETRY_PREFIX):
-            group = topic.name.removeprefix(RETRY_PREFIX)
-            if await self._context.metadata.group_for(group) is None:
+            name = topic.name.removeprefix(RETRY_PREFIX)
+            group = await self._context.metadata.group_for(name)
+            if group is None:
                 raise RequestRefused(
-                    f"subscription group not exist, {group}",
+                    f"subscription group not exist, {name}",
                     code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 )
+            _refuse_dead_letter(header, group)
         found = self._put(connection, request, header, topic, is_batch=is_batch)
         return found if isinstance(found, Frame) else await found
 
@@ -163,10 +174,12 @@ class SendRequests:
         refuse_sending(topic.name)
         self._refuse_unwritable(header, topic)
         properties = decode_properties(header.properties or "")
-        wait = self._context.metadata.wait_of(topic.name, header.queue_id)
+        priority = None if is_batch else _taken_priority(properties)
+        queue = _queue_of(header, topic, priority)
+        wait = self._context.metadata.wait_of(topic.name, queue)
         try:
             put = self._put_batch if is_batch else self._put_one
-            found = put(connection, request, header, topic, properties)
+            found = put(connection, request, header, topic, queue, properties)
         except PutError as error:
             return self._failure(request, error)
         except StoreClosedError as error:
@@ -209,6 +222,8 @@ class SendRequests:
             )
         if header.sys_flag & SysFlag.TRANSACTION_MASK:
             raise _not_served("transactional", "sysFlag")
+        if topic.attributes.get("cleanup.policy") == "COMPACTION":
+            raise _not_served("compacted", "cleanup.policy of the topic")
 
     # -- One message.
 
@@ -218,16 +233,15 @@ class SendRequests:
         request: Frame,
         header: _Header,
         topic: TopicConfig,
+        queue: int,
         properties: dict[str, str],
     ) -> _Found:
-        if not _PROPERTIES_REFUSED.isdisjoint(properties):
+        if not _LOOKED_AT.isdisjoint(properties):
             _refuse_properties(properties)
             properties.pop(_CRC, None)
             properties.pop("POP_CK", None)
         if header.sys_flag & (SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP) or _INNER in properties:
             raise _illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
-        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not properties.get("KEYS"):
-            raise _illegal("Required message key is missing")
 
         key = properties.get("UNIQ_KEY")
         if key is None:
@@ -237,7 +251,7 @@ class SendRequests:
             topic.name,
             request.body,
             self._text_of(properties),
-            queue=self._queue_of(header, topic),
+            queue=queue,
             flag=header.flag,
             sys_flag=_sys_flag(header, topic),
             born_timestamp=header.born_timestamp_ms,
@@ -259,11 +273,6 @@ class SendRequests:
             raise _illegal("properties hold a 0 byte, which RocketMQ's files cannot keep apart")
         return text.encode("utf-8", "replace")
 
-    def _queue_of(self, header: _Header, topic: TopicConfig) -> int:
-        if header.queue_id >= 0:
-            return header.queue_id
-        return random.randrange(max(topic.write_queue_count, 1))
-
     # -- A batch.
 
     def _put_batch(
@@ -272,6 +281,7 @@ class SendRequests:
         request: Frame,
         header: _Header,
         topic: TopicConfig,
+        queue: int,
         properties: dict[str, str],
     ) -> _Found:
         if len(topic.name) > _TOPIC_SIZE_MAX:
@@ -281,7 +291,7 @@ class SendRequests:
         count = _checked_batch(request.body)
         _refuse_properties(properties)
 
-        queue, key = self._queue_of(header, topic), properties.get("UNIQ_KEY")
+        key = properties.get("UNIQ_KEY")
         envelope: dict[str, Any] = {
             "queue": queue,
             "sys_flag": _sys_flag(header, topic),
@@ -387,6 +397,26 @@ def _fields(
     ).to_fields()
 
 
+def _taken_priority(properties: dict[str, str]) -> int | None:
+    """Returns the priority of a message, None without one. A delayed or an ordered message has
+    none; as in RocketMQ 5.5.0 the property is removed from it."""
+    text = properties.get(_PRIORITY)
+    if text is None or not _NUMBER.fullmatch(text) or int(text) > _PRIORITY_MAX:
+        return None
+    if _ORDERED in properties or "DELAY" in properties:
+        del properties[_PRIORITY]
+        return None
+    return int(text)
+
+
+def _queue_of(header: _Header, topic: TopicConfig, priority: int | None) -> int:
+    """Returns the queue of a message: that of its priority, the one that it names, or any."""
+    queues = max(topic.write_queue_count, 1)
+    if priority is not None:
+        return min(priority, queues - 1)
+    return header.queue_id if header.queue_id >= 0 else random.randrange(queues)
+
+
 def _sys_flag(header: _Header, topic: TopicConfig) -> int:
     flag = header.sys_flag & _ORDINARY_FLAGS
     return flag | SysFlag.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else flag
@@ -408,7 +438,7 @@ def _checked_batch(body: bytes) -> int:
                 )
             if b"\0" in text:
                 raise _illegal("properties in the batch hold a 0 byte; leave it out")
-            if any(name.encode() in text for name in (*_OTHER_SERVICES, _INNER, _CRC)):
+            if any(name in text for name in _LOOKED_AT_IN_BATCHES):
                 found = decode_properties(text.decode("utf-8", "replace"))
                 _refuse_properties(found)
                 if _INNER in found or _CRC in found:
@@ -430,6 +460,18 @@ def _refuse_properties(properties: Mapping[str, str]) -> None:
         if name == "TRAN_MSG" and value.lower() != "true":
             continue
         raise _not_served(kind, f"property {name}")
+
+
+def _refuse_dead_letter(header: _Header, group: GroupConfig) -> None:
+    """Refuse a retry that RocketMQ stores with the dead letters of the group: its consumer keeps
+    the message."""
+    limit = header.max_reconsume_times
+    limit = group.retries_max if limit is None else limit
+    if (header.reconsume_times or 0) > limit:
+        raise _illegal(
+            f"the message was consumed {header.reconsume_times} times, the limit is {limit}: dead "
+            "letters are not served by this broker, and it was not stored; consume it again"
+        )
 
 
 def _not_served(kind: str, sign: str) -> RequestRefused:

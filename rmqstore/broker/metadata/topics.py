@@ -168,8 +168,11 @@ def made_by_sending(
 _VALUES: Mapping[str, tuple[Iterable[str] | None, bool]] = {
     # Key: values, None for any integer; whether it may be changed.
     "queue.type": (("SimpleCQ", "BatchCQ"), False),
-    "cleanup.policy": (("DELETE", "COMPACTION"), False),
-    "message.type": (("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"), True),
+    "cleanup.policy": (("DELETE",), False),
+    "message.type": (
+        ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"),
+        True,
+    ),
     "reserve.time": (None, True),
 }
 
