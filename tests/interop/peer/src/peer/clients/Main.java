@@ -17,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -28,6 +29,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -44,6 +47,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 public final class Main {
     private static final String TOPIC = "JavaClients";
     private static final String ORDERED_TOPIC = "JavaOrdered";
+    private static final String FAILING_TOPIC = "JavaFailing";
     private static final long WAIT_MS = 90_000;
     private static final int CALL_MS = 30_000;
 
@@ -82,7 +86,9 @@ public final class Main {
         SendResult first = send(producer);
         pull();
         find(producer, first);
+        request(producer);
         consume(producer);
+        consumeAgain(producer);
         consumeInOrder(producer);
         broadcast();
         pullLightly();
@@ -130,6 +136,18 @@ public final class Main {
             print("delayed", e.getResponseCode());
         }
         return first;
+    }
+
+    /** A request that is stored would end by its time limit: nobody replies. */
+    private void request(DefaultMQProducer producer) throws Exception {
+        try {
+            producer.request(message("never", "a"), CALL_MS);
+            print("requested", "answered");
+        } catch (RequestTimeoutException e) {
+            print("requested", "no reply in time");
+        } catch (MQClientException e) {
+            print("requested", "refused");
+        }
     }
 
     private void pull() throws Exception {
@@ -258,6 +276,21 @@ public final class Main {
         waitFor(() -> queuesOf(first) == 4);
         print("left", queuesOf(first));
         first.shutdown();
+    }
+
+    /** The listener fails at its first try. */
+    private void consumeAgain(DefaultMQProducer producer) throws Exception {
+        AtomicInteger tries = new AtomicInteger();
+        producer.send(new Message(FAILING_TOPIC, "x".getBytes(StandardCharsets.UTF_8)));
+        DefaultMQPushConsumer consumer = configured("java-failing", "failing", FAILING_TOPIC);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+            tries.incrementAndGet() == 1
+                ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                : ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.start();
+        waitFor(() -> tries.get() == 2);
+        print("tries", tries.get());
+        consumer.shutdown();
     }
 
     /** Each message names a chain and its number there; all of a chain are in one queue. */
