@@ -186,9 +186,15 @@ class Calm:
             world.timeline.after(wait_us, self._kill, world.replicas[self._dead])
 
     def _kill(self, replica: Replica) -> None:
-        if not self.is_over and replica.is_up:
-            self._world.kill(replica, loses_power=False, away_ms=_BOUND_MS)
-            self._puts, self._left_ms, self._has_killed = [], _BOUND_MS, True
+        if self.is_over or not replica.is_up:
+            return
+        view = self._world.controller.view
+        if not {self._hidden, self._dead} <= view.members - {view.master}:
+            # After an election the hidden replica cannot join, and no put may have a second copy.
+            self.end()
+            return
+        self._world.kill(replica, loses_power=False, away_ms=_BOUND_MS)
+        self._puts, self._left_ms, self._has_killed = [], _BOUND_MS, True
 
     def _hide(self, *, is_hidden: bool) -> None:
         if not self._hidden:

@@ -229,6 +229,17 @@ class Checker(Truth):
         is_certain = is_certain and not self._may_be_astray(chosen)
         if is_certain and start <= len(self._truth) < visible and chosen.number not in self._rotten:
             self._extend(chosen, visible)
+            self._lead_others_astray(chosen)
+
+    def _lead_others_astray(self, chosen: Replica) -> None:
+        """Record the replicas whose logs part from the truth as that of *chosen* has extended it:
+        one of them was elected at the risk, and its epoch never began."""
+        for each in self._replicas.values():
+            start = each.log.start_offset
+            end = min(each.log.whole_end, len(self._truth))
+            if each is not chosen and start < end and not self._is_same(each, start, end):
+                at = next((at for at in self._ends_down(end) if self._is_prefix(each, at)), 0)
+                self._lead_astray(each, at)
 
     def _holds_promises(self, chosen: Replica, view: View) -> None:
         """Check that an elected replica holds all acknowledged messages, unless the election named
