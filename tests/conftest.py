@@ -45,9 +45,12 @@ settings.load_profile("rmqstore")
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
-# A shell that starts the tests in the background ignores Ctrl-C for them and all they start.
+# A shell that starts the tests in the background ignores Ctrl-C for them and all they start, and
+# nohup the end of the terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection(session: pytest.Session) -> None:

@@ -16,6 +16,7 @@ from rmqstore.cli.options import ConfigOption, JsonOption, StorePath, setting
 from rmqstore.cli.replica_status import StatusPrinter
 from rmqstore.measure.traffic import Traffic
 from rmqstore.message import Durability
+from rmqstore.net.process import ending_signals
 from rmqstore.replication import HaOptions, Quorum
 from rmqstore.replication.watch import accept_last_proposal, has_caught_up, is_copied, watch
 
@@ -28,14 +29,12 @@ app = typer.Typer(
     help=(
         "Run one replica of a group, with live status: a line each second on a terminal, "
         "elsewhere a line for each change. PATH is created if it does not exist.\n\n"
-        "Ends cleanly, with exit code 0, at Ctrl-C and SIGTERM; with 4 when the role ended without "
-        "a request, or a slave halted and needs an operator."
+        "Ends cleanly, with exit code 0, at Ctrl-C, SIGTERM and SIGHUP; with 4 when the role ended "
+        "without a request, or a slave halted and needs an operator."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 EpochOption = Annotated[
     int | None,
@@ -373,7 +372,7 @@ def _prepared() -> Iterator[_WarningPrinter]:
     """
     warnings, log = _WarningPrinter(), logging.getLogger("rmqstore")
     log.addHandler(warnings)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     try:
         yield warnings
     finally:
@@ -394,7 +393,7 @@ def _watch(
         show=show,
         interval=interval,
         is_over=is_over,
-        is_stopped=lambda seconds: signal.sigtimedwait(_SIGNALS, seconds) is not None,
+        is_stopped=lambda seconds: signal.sigtimedwait(ending_signals(), seconds) is not None,
     )
     if reason is None:
         return ExitCode.OK

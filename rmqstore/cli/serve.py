@@ -26,8 +26,8 @@ __all__ = ["app"]
 
 app = typer.Typer(
     help=(
-        "Run a server of a cluster until Ctrl-C or SIGTERM, with RocketMQ's own file. Logs go to "
-        "stderr; the first line on stdout is its address, printed once it serves."
+        "Run a server of a cluster until Ctrl-C, SIGTERM or SIGHUP, with RocketMQ's own file. Logs "
+        "go to stderr; the first line on stdout is its address, printed once it serves."
     ),
     epilog=EXIT_CODES,
     no_args_is_help=True,

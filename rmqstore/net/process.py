@@ -12,11 +12,17 @@ from typing import TypeVar
 
 from rmqstore.errors import ArgumentError
 
-__all__ = ["run_until_signal"]
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+__all__ = ["ending_signals", "run_until_signal"]
 
 T = TypeVar("T")
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals at which a service closes: SIGINT, SIGTERM, and the SIGHUP of a closed
+    terminal, unless the process was started to outlive the terminal (nohup)."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return signal.SIGINT, signal.SIGTERM
+    return signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 async def run_until_signal(
@@ -26,7 +32,7 @@ async def run_until_signal(
     announce: Callable[[str], None],
     ready_fd: int | None = None,
 ) -> None:
-    """Run *service* until SIGINT or SIGTERM, then close it.
+    """Run *service* until one of `ending_signals`, then close it.
 
     Once the service is entered, *announce* is called with its *ready_line*. The line is also
     written to the descriptor *ready_fd*, which is then closed, so that the parent process can read
@@ -38,7 +44,8 @@ async def run_until_signal(
     if ready_fd is not None:
         _check_descriptor(ready_fd)
 
-    for number in _SIGNALS:
+    signals = ending_signals()
+    for number in signals:
         loop.add_signal_handler(number, stopped.set)
 
     try:
@@ -49,7 +56,7 @@ async def run_until_signal(
                 _announce_to(ready_fd, line)
             await stopped.wait()
     finally:
-        for number in _SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)
 
 

@@ -14,7 +14,7 @@ from tests.service.server_processes import errors_until_signal, first_line, refu
 from tests.support.brokers import broker_config
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_broker_serves_until_a_signal_and_closes_its_store(
     number: signal.Signals, tmp_path: Path
 ) -> None:

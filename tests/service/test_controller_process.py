@@ -27,7 +27,7 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_process_announces_its_address_and_ends_at_a_signal(
     number: signal.Signals, tmp_path: Path
 ) -> None:

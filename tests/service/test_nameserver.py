@@ -445,7 +445,7 @@ def test_several_nameservers_live_on_one_loop() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_process_announces_its_address_and_ends_at_a_signal(
     number: signal.Signals, tmp_path: Path
 ) -> None:
