@@ -81,7 +81,7 @@ class NameserverConfig:
     delete_topics: bool = option(
         "deleteTopicWithBrokerRegistration",
         False,
-        help="remove topics of a broker that its registration does not name",
+        help="remove topics of a broker that its registrations have not named for 2 minutes",
         effect="registrations",
     )
 

@@ -58,8 +58,13 @@ class Group:
 
     name: str
     members: dict[int, Member] = field(default_factory=dict)
-    topics: set[str] = field(default_factory=set)
-    """The topics that have queues on this group."""
+    topics: dict[str, int] = field(default_factory=dict)
+    """The topics that have queues on this group, and the time when a registration last named
+    each."""
+    taken_ms: int = 0
+    """The time of the newest registration whose topics were taken."""
+    registered: dict[str, QueueData] = field(default_factory=dict)
+    """The queues as registered, of topics whose queues an operator changed afterwards."""
     queues: dict[QueueData, QueueData] = field(default_factory=dict)
     """Each value of the group's queues once: most topics share equal values."""
     _data: dict[bool, BrokerData] = field(default_factory=dict)

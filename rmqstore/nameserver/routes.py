@@ -40,6 +40,9 @@ __all__ = [
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Brokers read their group from the routes of these topics, which always show the real ids."""
 
+_UNNAMED_MS = 120_000
+"""Time after which a topic that no registration names is removed: two of the longest registration
+periods. A registration may be one of several batches, and nothing marks it as such."""
 _PERM_READ = 4
 _UNIT, _UNIT_SUB = 1, 2
 
@@ -53,7 +56,7 @@ class RouteOptions:
     notify_min_broker_id: bool = False
     """Notify brokers of a new smallest id (notifyMinBrokerIdChanged)."""
     delete_topics: bool = False
-    """Remove topics that a registration does not name (deleteTopicWithBrokerRegistration)."""
+    """Remove topics that registrations do not name any more (deleteTopicWithBrokerRegistration)."""
     scan_interval_ms: int = 5000
 
 
@@ -230,7 +233,7 @@ class RouteTable:
         if not queues or any(queue.broker_name not in groups for queue in queues):
             return False
         for queue in queues:
-            self._put(groups[queue.broker_name], topic, queue)
+            self._change(groups[queue.broker_name], topic, queue)
         return True
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
@@ -244,8 +247,11 @@ class RouteTable:
             self._mappings.pop(topic, None)
 
     def wipe_write_permission(self, name: str) -> int:
-        """Clear the write bit of all topics of a broker name; return their number."""
-        return self._set_permissions(name, lambda perm: perm & ~PERM_WRITE)
+        """Clear the write bit of all topics of a broker name; return their number.
+
+        It stays until the broker registers the topic with another version or configuration.
+        """
+        return self._set_permissions(name, _without_write)
 
     def add_write_permission(self, name: str) -> int:
         """Set the permission of all topics of a broker name to read and write; return their
@@ -360,21 +366,35 @@ class RouteTable:
         return None
 
     def _take(self, group: Group, member: Member, table: TopicTable) -> None:
-        """Takes the topics of a master, or of the slave with the smallest id."""
+        """Takes the topics of a master, or of the slave with the smallest id.
+
+        A registration may be one of several batches with one version. So each topic is compared
+        with its own last registration.
+        """
         is_read_only = not member.is_master and member.acting_master
         is_changed = member.taken != (table.version, is_read_only)
+        if member.taken is None:
+            group.registered.clear()
         member.taken = (table.version, is_read_only)
+        now_ms = member.seen_ms
+        if now_ms - group.taken_ms > _UNNAMED_MS:
+            # After a pause the first batch must not remove the topics of the others.
+            group.topics = dict.fromkeys(group.topics, now_ms)
+        group.taken_ms = now_ms
+
+        for config in table.topics.values():
+            perm = _without_write(config.perm) if is_read_only else config.perm
+            held = self._registered(group, config.name)
+            if is_changed or held is None or not _is_of(held, config, perm):
+                self._put(group, config.name, _queue(group.name, config, perm))
+            group.topics[config.name] = now_ms
+        for topic, mapping in table.mappings.items():
+            self._mappings.setdefault(topic, {})[str(mapping.get("bname"))] = mapping
 
         if self.options.delete_topics and not table.mappings:
-            for topic in group.topics - {each.name for each in table.topics.values()}:
+            topics = group.topics.items()
+            for topic in [each for each, ms in topics if now_ms - ms > _UNNAMED_MS]:
                 self._delete(group, topic)
-        for config in table.topics.values():
-            if is_changed or config.name not in group.topics:
-                self._put(group, config.name, _queue(group.name, config, is_read_only=is_read_only))
-        if is_changed:
-            for topic, mapping in table.mappings.items():
-                by_broker = self._mappings.setdefault(topic, {})
-                by_broker[str(mapping.get("bname"))] = mapping
 
     def _remove(self, members: Iterable[Member]) -> tuple[Effect, ...]:
         effects: list[Effect] = []
@@ -386,7 +406,9 @@ class RouteTable:
             if not group.is_acting_master_enabled:
                 continue
             if group.master is None:
-                self.wipe_write_permission(group.name)
+                for topic in group.topics:
+                    queue = self._topics[topic][group.name]
+                    self._put(group, topic, replace(queue, perm=_without_write(queue.perm)))
             if group.smallest is not smallest and self.options.notify_min_broker_id:
                 effects.append(_smallest_gone(group, smallest))
         return tuple(effects)
@@ -399,25 +421,51 @@ class RouteTable:
             queue = self._topics[topic][name]
             perm = change(queue.perm)
             if perm != queue.perm:
-                self._put(group, topic, replace(queue, perm=perm))
+                self._change(group, topic, replace(queue, perm=perm))
         return len(group.topics)
+
+    def _registered(self, group: Group, topic: str) -> QueueData | None:
+        """Returns the queues of a topic as the group last registered them."""
+        return group.registered.get(topic) or self._topics.get(topic, {}).get(group.name)
+
+    def _change(self, group: Group, topic: str, queue: QueueData) -> None:
+        """Replaces the queues of a topic until the group registers others."""
+        registered = self._registered(group, topic)
+        self._put(group, topic, queue)
+        if registered is not None:
+            group.registered[topic] = registered
 
     def _put(self, group: Group, topic: str, queue: QueueData) -> None:
         queue = group.queues.setdefault(queue, queue)
         self._topics.setdefault(topic, {})[group.name] = queue
-        group.topics.add(topic)
+        group.topics.setdefault(topic, group.smallest.seen_ms)
+        group.registered.pop(topic, None)
 
     def _delete(self, group: Group, topic: str) -> None:
-        group.topics.discard(topic)
+        group.topics.pop(topic, None)
+        group.registered.pop(topic, None)
         queues = self._topics[topic]
         del queues[group.name]
         if not queues:
             del self._topics[topic]
 
 
-def _queue(name: str, config: TopicConfig, *, is_read_only: bool) -> QueueData:
-    perm = config.perm & ~PERM_WRITE if is_read_only else config.perm
+def _without_write(perm: int) -> int:
+    return perm & ~PERM_WRITE
+
+
+def _queue(name: str, config: TopicConfig, perm: int) -> QueueData:
     return QueueData(name, config.read_queues, config.write_queues, perm, config.sys_flag)
+
+
+def _is_of(queue: QueueData, config: TopicConfig, perm: int) -> bool:
+    """Whether *queue* is that of *config*; a new value costs more than the comparison."""
+    return (queue.read_queues, queue.write_queues, queue.perm, queue.sys_flag) == (
+        config.read_queues,
+        config.write_queues,
+        perm,
+        config.sys_flag,
+    )
 
 
 def _filter_servers(body: RegisterBrokerBody, held: Member | None) -> tuple[str, ...]:

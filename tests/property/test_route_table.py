@@ -152,7 +152,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         is_taken = self.table.register_topic(topic, [QueueData(each, 1, 1, 6) for each in chosen])
         assert is_taken == (bool(chosen) and all(self.reference.group(each) for each in chosen))
         if is_taken:
-            self.reference.queues.update({(topic, each): (1, 1, 6) for each in chosen})
+            self.reference.register_topic(topic, chosen)
 
     @invariant()
     def answers_agree(self) -> None:

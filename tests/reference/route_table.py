@@ -35,6 +35,12 @@ class ReferenceRoutes:
     brokers: list[Broker] = field(default_factory=list)
     queues: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
     """Read queues, write queues and permission by topic and broker name."""
+    registered: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    """The same as the brokers registered them last, before changes by an operator."""
+    named_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    """When a registration last named them."""
+    taken_ms: dict[str, int] = field(default_factory=dict)
+    """When topics of a broker name were last taken."""
     last_scan_ms: int | None = None
     not_counted_ms: int = 0
 
@@ -128,16 +134,24 @@ class ReferenceRoutes:
         is_read_only = not is_master and bool(header.acting_master)
         mark = (table.version, is_read_only)
 
-        if self.options.delete_topics:
-            for topic, owner in list(self.queues):
-                if owner == name and topic not in table.topics:
-                    del self.queues[topic, owner]
+        own = [key for key in self.queues if key[1] == name]
+        if row.taken is None:
+            self.registered.update({key: self.queues[key] for key in own})
+        if row.seen_ms - self.taken_ms.get(name, 0) > 120_000:
+            self.named_ms.update(dict.fromkeys(own, row.seen_ms))
+        self.taken_ms[name] = row.seen_ms
 
         for topic, config in table.topics.items():
-            if row.taken != mark or (topic, name) not in self.queues:
-                perm = config.perm & ~WRITE if is_read_only else config.perm
-                self.queues[topic, name] = (config.read_queues, config.write_queues, perm)
+            key = topic, name
+            perm = config.perm & ~WRITE if is_read_only else config.perm
+            value = (config.read_queues, config.write_queues, perm)
+            if row.taken != mark or key not in self.queues or self.registered[key] != value:
+                self.queues[key] = self.registered[key] = value
+            self.named_ms[key] = row.seen_ms
 
+        for key in own:
+            if self.options.delete_topics and row.seen_ms - self.named_ms[key] > 120_000:
+                del self.queues[key]
         row.taken = mark
 
     def unregister(self, name: str, address: str, connection: int) -> list[tuple[Any, ...]]:
@@ -181,9 +195,13 @@ class ReferenceRoutes:
             group = self.group(name)
             if not group:
                 self.queues = {key: value for key, value in self.queues.items() if key[1] != name}
+                self.taken_ms.pop(name, None)
             elif self.is_acting(name):
                 if group[0].header.broker_id != 0:
                     self.set_write(name, False)
+                    self.registered.update(
+                        {key: queue for key, queue in self.queues.items() if key[1] == name}
+                    )
                 if first in gone and self.options.notify_min_broker_id:
                     header = group[0].header
                     addresses = tuple(row.header.address for row in group)
@@ -202,6 +220,14 @@ class ReferenceRoutes:
             perm = READ | WRITE if is_writable else perm & ~WRITE
             self.queues[topic, name] = (read_queues, write_queues, perm)
         return len(topics)
+
+    def register_topic(self, topic: str, names: list[str]) -> None:
+        """Add queues that no registration named."""
+        for name in names:
+            if (topic, name) not in self.queues:
+                self.registered[topic, name] = (1, 1, 6)
+                self.named_ms[topic, name] = self.group(name)[0].seen_ms
+            self.queues[topic, name] = (1, 1, 6)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         for each, name in list(self.queues):

@@ -367,6 +367,101 @@ def test_a_wiped_permission_stays_until_the_topics_of_the_master_change() -> Non
     assert brokers.table.add_write_permission("broker-b") == 0
 
 
+# -- Registrations in batches of one version (enableSplitRegistration of 5.3.4 to 5.5.0).
+
+FULL = ("orders", "payments", "refunds", "returns")
+
+
+def send_batches(brokers: Brokers, counter: int, queues: int = 4) -> None:
+    for batch in (FULL[:2], FULL[2:]):
+        brokers.register(
+            0, A, connection=1, version=DataVersion(counter), topics=batch, queues=queues
+        )
+
+
+def read_queues(brokers: Brokers, topic: str) -> int | None:
+    route = brokers.table.route(topic)
+    return None if route is None else route.queues[0].read_queues
+
+
+def test_every_batch_of_one_version_is_taken() -> None:
+    brokers = Brokers()
+    send_batches(brokers, 1)
+    send_batches(brokers, 2, queues=8)
+    assert [read_queues(brokers, topic) for topic in FULL] == [8, 8, 8, 8]
+
+
+def test_a_batch_of_a_version_that_was_taken_before_is_taken() -> None:
+    brokers = Brokers()
+    send_batches(brokers, 1)
+    brokers.register(0, A, connection=1, version=DataVersion(2), topics=FULL[:2], queues=8)
+    send_batches(brokers, 2, queues=8)
+    assert [read_queues(brokers, topic) for topic in FULL] == [8, 8, 8, 8]
+
+
+def test_mappings_that_come_with_the_last_batch_are_taken() -> None:
+    brokers = Brokers()
+    send_batches(brokers, 1)
+    mapping = {"topic": "static", "bname": "broker-a", "totalQueues": 4, "epoch": 1}
+    topics = {name: TopicConfig(name, 4, 4, 6) for name in ("static", "orders")}
+    table = TopicTable(DataVersion(1), topics, mappings={"static": mapping})
+    header = Registration("east", "broker-a", 0, A, acting_master=True)
+    brokers.table.register(
+        header, RegisterBrokerBody(table, ()), connection=1, now_ms=brokers.now_ms
+    )
+    route = brokers.table.route("static")
+    assert route is not None
+    assert route.mappings == {"broker-a": mapping}
+
+
+def test_a_master_that_comes_back_in_batches_has_all_its_permissions_again() -> None:
+    brokers = Brokers()
+    send_batches(brokers, 1)
+    brokers.register(1, B, connection=2, version=DataVersion(1), topics=FULL)
+    brokers.table.connection_closed(1)
+    assert [brokers.route(topic) for topic in FULL] == [({0: B}, 4)] * 4
+    send_batches(brokers, 1)
+    assert [brokers.route(topic) for topic in FULL] == [({0: A, 1: B}, 6)] * 4
+
+
+def test_batches_leave_a_wiped_permission_wiped_until_the_broker_starts_again() -> None:
+    brokers = Brokers()
+    send_batches(brokers, 1)
+    brokers.register(1, B, connection=2, topics=FULL)
+    brokers.table.wipe_write_permission("broker-a")
+    send_batches(brokers, 1)
+    assert [brokers.route(topic) for topic in FULL] == [({0: A, 1: B}, 4)] * 4
+    brokers.table.connection_closed(1)
+    send_batches(brokers, 1)
+    assert [brokers.route(topic) for topic in FULL] == [({0: A, 1: B}, 6)] * 4
+
+
+def test_no_batch_removes_the_topics_of_the_others() -> None:
+    brokers = Brokers(RouteOptions(delete_topics=True))
+    for counter, pause_ms in enumerate((30_000, 30_000, 119_000, 150_000, 30_000)):
+        brokers.now_ms += pause_ms
+        for batch in (FULL[:2], FULL[2:], FULL[3:]):
+            version = DataVersion(counter)
+            brokers.register(
+                0, A, connection=1, version=version, topics=batch, timeout_ms=1_000_000
+            )
+            known = set(brokers.table.topics().topics)
+            assert known == set(FULL) or counter == 0
+    assert set(brokers.table.topics().topics) == set(FULL)
+
+
+def test_a_topic_that_registrations_name_no_more_is_removed_if_configured() -> None:
+    for delete_topics in (False, True):
+        brokers = Brokers(RouteOptions(delete_topics=delete_topics))
+        brokers.register(0, A, connection=1, topics=FULL, timeout_ms=1_000_000)
+        for _ in range(5):
+            assert brokers.route("returns") is not None
+            brokers.now_ms += 30_000
+            brokers.register(0, A, connection=1, topics=FULL[:3], timeout_ms=1_000_000)
+        assert (brokers.route("returns") is None) is delete_topics
+        assert brokers.route("refunds") is not None
+
+
 def test_the_topic_of_the_member_group_shows_true_ids() -> None:
     topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
     brokers = Brokers()
