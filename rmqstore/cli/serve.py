@@ -85,8 +85,8 @@ def namesrv(
 ) -> ExitCode:
     """Run a nameserver: brokers register there, clients request routes.
 
-    Every key of RocketMQ's namesrv.conf is read. Keys without an effect here are listed once; an
-    unknown key ends the start, and the message names the nearest known key. With
+    Every key of RocketMQ's namesrv.conf is read. Keys without an effect here are listed once; a
+    misspelt key ends the start, and the message names the key that was meant. With
     enableControllerInNamesrv=true a controller runs in the same process, on the port of its own
     node in controllerDLegerPeers.
     """
@@ -137,8 +137,8 @@ def controller(
 ) -> ExitCode:
     """Run a controller: it assigns ids to brokers and elects their masters.
 
-    Every key of RocketMQ's controller.conf is read. Keys without an effect here are listed once; an
-    unknown key ends the start, and the message names the nearest known key.
+    Every key of RocketMQ's controller.conf is read. Keys without an effect here are listed once; a
+    misspelt key ends the start, and the message names the key that was meant.
     """
     _log_to_stderr(log_level)
     settings = ControllerConfig() if config is None else ControllerConfig.from_properties(config)
@@ -168,8 +168,8 @@ def broker(
 ) -> ExitCode:
     """Run a broker: it stores the messages of clients, alone or with replicas.
 
-    Every key of RocketMQ's broker.conf is read. Keys without an effect here are listed once; an
-    unknown key ends the start, and the message names the nearest known key.
+    Every key of RocketMQ's broker.conf is read. Keys without an effect here are listed once; a
+    misspelt key ends the start, and the message names the key that was meant.
     """
     _log_to_stderr(log_level)
     settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)

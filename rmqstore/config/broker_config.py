@@ -9,10 +9,10 @@ from typing import Any
 
 from rmqstore import arguments
 from rmqstore.config import sources
+from rmqstore.config.addresses import ADDRESSES, HOST
 from rmqstore.config.controller_config import ControllerConfig
 from rmqstore.config.options import (
     INT64_MAX,
-    WORDS,
     BrokerRole,
     MetricsExporter,
     Option,
@@ -68,8 +68,9 @@ class BrokerConfig:
     host: str = option(
         "brokerIP1",
         "",
-        help="address that clients connect to; where it is empty, that of bindAddress, or one of "
-        "this machine",
+        codec=HOST,
+        help="address or host's name that clients connect to; where it is empty, bindAddress, or "
+        "an address of this machine that other machines reach",
         effect="start; registration; records and message ids",
     )
     listen_port: int = option(
@@ -82,6 +83,7 @@ class BrokerConfig:
     bind_address: str = option(
         "bindAddress",
         "0.0.0.0",
+        codec=HOST,
         help="address of the network interface to listen at, for clients and slaves",
         effect="start",
     )
@@ -99,7 +101,7 @@ class BrokerConfig:
         (),
         help="nameservers to register at, as in 10.0.0.1:9876;10.0.0.2:9876",
         effect="registration",
-        codec=WORDS,
+        codec=ADDRESSES,
     )
     nameservers_by_dns: bool = option(
         "fetchNameSrvAddrByDnsLookup",
@@ -183,7 +185,7 @@ class BrokerConfig:
         (),
         help="controllers, as in 10.0.0.1:9878;10.0.0.2:9878",
         effect="with enableControllerMode",
-        codec=WORDS,
+        codec=ADDRESSES,
     )
     controllers_by_dns: bool = option(
         "fetchControllerAddrByDnsLookup",
@@ -335,15 +337,18 @@ class BrokerConfig:
         }
 
     @classmethod
-    def from_properties(cls, path_or_text: str | os.PathLike[str]) -> BrokerConfig:
+    def from_properties(
+        cls, path_or_text: str | os.PathLike[str], *, strict: bool = False
+    ) -> BrokerConfig:
         """Return the settings of RocketMQ's broker.conf: a path, or text with a line break or `=`.
 
-        Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        key. One warning names the keys of RocketMQ that have no effect on a broker.
+        Raises one ConfigError that lists every mistake. An unknown key is a mistake if it is one
+        letter away from a known key, or with *strict*. One warning names the keys that have no
+        effect on a broker.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         options = cls.every_option()
-        settings = sources.from_properties(text, options)
+        settings = sources.from_properties(text, options, strict=strict)
         own = {each: settings.values[each] for each in settings.values if each in cls.options()}
         store, replica = StoreConfig(), ReplicaConfig()
         violations: list[str] = []

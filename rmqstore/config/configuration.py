@@ -41,16 +41,18 @@ class Configuration:
         return {**StoreConfig.options(), **ReplicaConfig.options()}
 
     @classmethod
-    def from_properties(cls, path_or_text: str | os.PathLike[str]) -> Configuration:
+    def from_properties(
+        cls, path_or_text: str | os.PathLike[str], *, strict: bool = False
+    ) -> Configuration:
         """Return the configuration of a RocketMQ broker's own file, as StoreConfig.from_properties
         reads it."""
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
-        return cls._of(sources.from_properties(text, cls.options()), source=name)
+        return cls._of(sources.from_properties(text, cls.options(), strict=strict), source=name)
 
     @classmethod
     def from_toml(cls, path_or_text: str | os.PathLike[str]) -> Configuration:
         """Return the configuration of a TOML document, as StoreConfig.from_toml reads it."""
-        text, name = sources.source_of(path_or_text, encoding="utf-8")
+        text, name = sources.source_of(path_or_text, encoding="utf-8-sig")
         return cls._of(sources.from_toml(text, cls.options()), source=name)
 
     @classmethod

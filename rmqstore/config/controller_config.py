@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from rmqstore.arguments import shown
 from rmqstore.config import sources
+from rmqstore.config.addresses import HOST, is_address
 from rmqstore.config.options import (
     WORDS,
     MetricsExporter,
@@ -68,6 +69,7 @@ class ControllerConfig:
     bind_address: str = option(
         "bindAddress",
         "0.0.0.0",
+        codec=HOST,
         help="address that brokers connect to",
         effect="start",
     )
@@ -190,6 +192,7 @@ class ControllerConfig:
     metrics_host: str = option(
         "metricsPromExporterHost",
         "",
+        codec=HOST,
         help="address that serves metrics; bindAddress where it is empty",
         effect="start, with metricsExporterType=PROM",
     )
@@ -249,21 +252,28 @@ class ControllerConfig:
 
     @classmethod
     def from_properties(
-        cls, path_or_text: str | os.PathLike[str], *, beside: Mapping[str, Option] | None = None
+        cls,
+        path_or_text: str | os.PathLike[str],
+        *,
+        beside: Mapping[str, Option] | None = None,
+        strict: bool = False,
     ) -> ControllerConfig:
         """Return the settings of RocketMQ's controller.conf: a path, or text with a line break or
         `=`.
 
-        Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        key. One warning names the keys of RocketMQ that have no effect on a controller, except
-        those of *beside*, the options of another part that reads the same file.
+        Raises one ConfigError that lists every mistake. An unknown key is a mistake if it is one
+        letter away from a known key, or with *strict*. One warning names the keys that have no
+        effect on a controller, unless another part, with the options *beside*, reads the same file
+        and names them.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         shared = {about.key for about in (beside or {}).values()}
-        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS | shared)
-        settings.share(beside or {})
+        settings = sources.from_properties(
+            text, cls.options(), known=_OTHER_KEYS | shared, strict=strict
+        )
         (config,) = sources.build(settings, (cls,), source=name)
-        sources.warn(settings, name, used=cls.options())
+        if beside is None:
+            sources.warn(settings, name, used=cls.options())
         assert isinstance(config, cls)
         return config
 
@@ -289,12 +299,10 @@ def _parts(peers: str) -> list[str]:
 
 def _peer(text: str) -> ControllerPeer:
     """Returns the node that "n0-host:port" names. Raises ValueError."""
-    node_id, dash, place = text.partition("-")
+    node_id, _, place = text.partition("-")
+    if not node_id or not is_address(place, low_port=0):
+        raise ValueError(text)
     host, _, port = place.rpartition(":")
-    if not dash or not node_id or not host or not (port.isascii() and port.isdecimal()):
-        raise ValueError(text)
-    if not 0 <= int(port) <= 65535:
-        raise ValueError(text)
     return ControllerPeer(node_id, host, int(port))
 
 
@@ -333,7 +341,7 @@ def _peer_violations(name: str, peers: str, self_id: str | None) -> list[str]:
         except ValueError:
             return [
                 f"{name}: {shown(each, typed=False)} is not a node; give an "
-                "id, a host and a port, as in n0-10.0.0.1:9878"
+                "id, a host and a port, as in n0-10.0.0.1:9878, and separate nodes by ;"
             ]
 
     ids = [each.node_id for each in nodes]

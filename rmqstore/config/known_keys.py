@@ -3,10 +3,9 @@
 They are:
 
 - the properties of MessageStoreConfig, BrokerConfig, and the Netty, authentication, controller,
-name
-  server and container configurations of releases 5.3.3 and 5.5.0, except those that `StoreConfig`
-  and `ReplicaConfig` read
-- a few keys that older releases documented and RocketMQ itself ignores
+  nameserver, container and tiered storage configurations of releases 5.3.3 and 5.5.0, except those
+  that `StoreConfig` and `ReplicaConfig` read
+- keys of RocketMQ 4 and of well-known tutorials, which RocketMQ 5 itself ignores
 - keys of a broker of this library that RocketMQ does not have
 
 A file that sets one of them is accepted, with a warning.
@@ -172,7 +171,31 @@ _KEYS = """
     writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
+_TIERED_STORAGE_KEYS = """
+    commitLogRollingInterval commitLogRollingMinimumSize dispatchRequestGroupSyncCount
+    maxCommitJitter objectStoreAccessKey objectStoreBucket objectStoreEndpoint objectStoreSecretKey
+    readAheadCacheEnable readAheadCacheExpireDuration readAheadCacheSizeThresholdRate
+    readAheadMessageCountThreshold readAheadMessageSizeThreshold recordGetMessageResult
+    slaveBuildIndexInterval syncDispatchRequestQueueCapacity syncDispatchRequestThreadPoolSize
+    tieredBackendServiceProvider tieredMetadataServiceProvider tieredRecoverServiceProvider
+    tieredStorageLevel tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize
+    tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable tieredStoreDeleteFileInterval
+    tieredStoreFilePath tieredStoreFileReservedTime tieredStoreGroupCommit
+    tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout
+    tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum
+    tieredStoreIndexFileRollingIdleInterval tieredStoreMaxFallBehindSize
+    tieredStoreMaxGroupCommitCount tieredStoreMaxPendingLimit
+"""
+
+_OLD_KEYS = """
+    commercialBigCount commercialEnable commercialTimerCount commercialTransCount
+    destroyMapedFileInterval filterServerNums mapedFileSizeCommitLog mapedFileSizeConsumeQueue
+    maxDelayTime storeCheckPoint
+"""
+
 _BROKER_KEYS = "masterLeaseMillis othersAskedEpoch"
 """A broker's file may also be read only for its store."""
 
-KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_KEYS.split()) | frozenset(_BROKER_KEYS.split())
+KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(
+    " ".join((_KEYS, _TIERED_STORAGE_KEYS, _OLD_KEYS, _BROKER_KEYS)).split()
+)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.config import sources
+from rmqstore.config.addresses import HOST
 from rmqstore.config.controller_config import ControllerConfig
 from rmqstore.config.options import (
     WORDS,
@@ -38,6 +39,7 @@ class NameserverConfig:
     bind_address: str = option(
         "bindAddress",
         "0.0.0.0",
+        codec=HOST,
         help="address that brokers and clients connect to",
         effect="start",
     )
@@ -171,14 +173,17 @@ class NameserverConfig:
         return options_of(cls)
 
     @classmethod
-    def from_properties(cls, path_or_text: str | os.PathLike[str]) -> NameserverConfig:
+    def from_properties(
+        cls, path_or_text: str | os.PathLike[str], *, strict: bool = False
+    ) -> NameserverConfig:
         """Return the settings of RocketMQ's namesrv.conf: a path, or text with a line break or `=`.
 
-        Raises one ConfigError that lists every mistake, with the nearest known key for an unknown
-        key. One warning names the keys of RocketMQ that have no effect on a nameserver.
+        Raises one ConfigError that lists every mistake. An unknown key is a mistake if it is one
+        letter away from a known key, or with *strict*. One warning names the keys that have no
+        effect on a nameserver.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
-        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS)
+        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS, strict=strict)
         (config,) = sources.build(settings, (cls,), source=name)
         if config.controller_in_namesrv:
             settings.share(ControllerConfig.options())

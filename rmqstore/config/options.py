@@ -76,6 +76,8 @@ class Codec:
     format: Callable[[Any], str]
     accepts: Callable[[object], bool] = lambda value: True
     """Whether a value has the field's type."""
+    violation: Callable[[Any], str] = lambda value: ""
+    """What is wrong with a value of the field's type; empty for a correct value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,9 @@ def _violation(about: Option, value: Any) -> str:
     if not about.codec.accepts(value):
         wanted = type(about.default).__name__
         return f"{shown(value)} has the wrong type; give a value of type {wanted}"
+    wrong = about.codec.violation(value)
+    if wrong:
+        return wrong
     unit = f" {about.unit}" if about.unit else ""
     if about.low is not None and value < about.low:
         return f"{shown(value, typed=False)} is below the limit of {about.low}{unit}; raise it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqstore.arguments import shown
+from rmqstore.config.addresses import ADDRESS, HOST
 from rmqstore.config.options import INT64_MAX, Option, option, options_of, violations_of
 from rmqstore.errors import ConfigError
 
@@ -106,12 +106,14 @@ class ReplicaConfig:
     ha_host_address: str = option(
         "brokerIP2",
         "",
+        codec=HOST,
         help="address that slaves connect to; brokerIP1 where it is empty",
         effect="master: `listen` if none is given",
     )
     ha_master_address: str = option(
         "haMasterAddress",
         "",
+        codec=ADDRESS,
         help="host and port of the master",
         effect="slave: `master` if none is given",
     )
@@ -179,15 +181,12 @@ class ReplicaConfig:
 
     def __post_init__(self) -> None:
         # Rules between fields do not apply to values that are wrong by themselves.
-        violations = violations_of(self) or [
-            *quorum_violations(
-                total=self.total_replicas,
-                in_sync=self.in_sync_replicas,
-                min_in_sync=self.min_in_sync_replicas,
-                is_lowered=self.auto_in_sync_replicas,
-            ),
-            *_address_violations(self.ha_master_address),
-        ]
+        violations = violations_of(self) or quorum_violations(
+            total=self.total_replicas,
+            in_sync=self.in_sync_replicas,
+            min_in_sync=self.min_in_sync_replicas,
+            is_lowered=self.auto_in_sync_replicas,
+        )
         if violations:
             raise ConfigError(violations)
 
@@ -211,14 +210,3 @@ def quorum_violations(*, total: int, in_sync: int, min_in_sync: int, is_lowered:
             "raise it"
         )
     return violations
-
-
-def _address_violations(address: str) -> list[str]:
-    host, _, port = address.rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535
-    if not address or (host and is_port):
-        return []
-    return [
-        f"haMasterAddress (ha_master_address): {shown(address, typed=False)} is not a host and a "
-        "port; give both, such as 10.0.0.7:10912"
-    ]

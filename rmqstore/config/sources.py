@@ -7,6 +7,7 @@ collected, so that a user sees them together.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,12 @@ __all__ = [
 ]
 
 
+_BYTE_ORDER_MARKS = ("\ufeff", "\xef\xbb\xbf")
+"""The mark at the start of UTF-8, decoded as UTF-8 or as ISO-8859-1."""
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_XML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
 @dataclass(slots=True)
 class Settings:
     """Values by field name, the mistakes in other values, and the keys that have no effect."""
@@ -37,9 +44,13 @@ class Settings:
     options: Mapping[str, Option]
     known: Collection[str] = ()
     """Keys of other parts of RocketMQ, which have no effect here either."""
+    strict: bool = True
+    """Whether every unknown key is a mistake. RocketMQ passes over unknown keys of its files."""
     values: dict[str, Any] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     without_effect: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    """Keys that RocketMQ does not know either, in printable form."""
 
     def take(self, name: str, value: object, *, written: str) -> None:
         """Convert *value* for field *name*; *written* is the user's name of it."""
@@ -49,12 +60,21 @@ class Settings:
             self.violations.append(f"{written}: {error}")
 
     def pass_over(self, key: str, written: str, candidates: Collection[str]) -> None:
-        """Record a key without a field: a key of RocketMQ without an effect, or an unknown key."""
+        """Record a key without a field: a key of RocketMQ without an effect, or an unknown key.
+
+        An unknown key is a mistake if it is strict, or one letter away from a known key.
+        """
         if key in KEYS_WITHOUT_EFFECT or key in self.known:
             self.without_effect.append(written)
+            return
+        every = [*candidates, *KEYS_WITHOUT_EFFECT, *self.known]
+        meant = sorted({each for each in every if _is_one_letter_off(written, each)})
+        if meant:
+            self.violations.append(f"{written}: unknown key; did you mean {' or '.join(meant)}?")
+        elif self.strict:
+            self.violations.append(f"{written}: unknown key; {_nearest(written, every)}")
         else:
-            near = _nearest(written, [*candidates, *KEYS_WITHOUT_EFFECT, *self.known])
-            self.violations.append(f"{written}: unknown key; {near}")
+            self.unknown.append(written if written.isprintable() else ascii(written))
 
     def share(self, others: Mapping[str, Option]) -> None:
         """Treat the keys of *others* as used: another part reads them from the same file."""
@@ -82,20 +102,23 @@ def build(settings: Settings, parts: Sequence[type], *, source: str) -> list[Any
 
 
 def warn(settings: Settings, source: str, *, used: Mapping[str, Option]) -> None:
-    """Log one warning about the keys that were set without an effect: keys without an option, and
-    keys of options that are not *used*."""
+    """Log one warning about the keys that were set without an effect: keys without an option, keys
+    of options that are not *used*, and keys that are unknown."""
     unused = [settings.options[name].key for name in settings.values if name not in used]
-    keys = [*settings.without_effect, *unused]
-    if keys:
+    parts = [
+        f"{len(keys)} {'key' if len(keys) == 1 else 'keys'} of the configuration "
+        f"{'has' if len(keys) == 1 else 'have'} no effect {where}: {', '.join(keys)}"
+        for keys, where in (
+            ([*settings.without_effect, *unused], "here"),
+            (settings.unknown, "here or in RocketMQ"),
+        )
+        if keys
+    ]
+    if parts:
         import logging
 
-        logging.getLogger("rmqstore").warning(
-            "%s%s %s no effect here: %s",
-            f"{source}: " if source else "",
-            f"{len(keys)} {'key' if len(keys) == 1 else 'keys'} of the configuration",
-            "has" if len(keys) == 1 else "have",
-            ", ".join(keys),
-        )
+        prefix = f"{source}: " if source else ""
+        logging.getLogger("rmqstore").warning("%s%s", prefix, "; ".join(parts))
 
 
 def to_properties(*parts: Any, without: Collection[str] = ()) -> str:
@@ -134,17 +157,32 @@ def _nearest(written: str, candidates: Sequence[str]) -> str:
     return 'use a key or a field name of docs/operations.md, "Configuration"'
 
 
+def _is_one_letter_off(written: str, key: str) -> bool:
+    """Whether *written* is *key* with one letter more, less or replaced, with two neighbours
+    exchanged, or in other letter case."""
+    short, long = sorted((written.lower(), key.lower()), key=len)
+    pairs = enumerate(zip(short, long, strict=False))
+    at = next((index for index, (one, other) in pairs if one != other), len(short))
+    short, long = short[at:], long[at:]
+    is_exchanged = short[:2] == long[1::-1] and short[2:] == long[2:]
+    return is_exchanged or long[1:] in (short, short[1:])
+
+
 def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[str, str]:
     """Return the text of a source and the name of its file ("" when the source is the text).
 
     A str that is empty or contains a line break or `=` is the text itself; anything else is a file.
-    Raises ConfigError when the file cannot be read.
+    Raises ConfigError when the file cannot be read, or is in UTF-16.
     """
     if isinstance(path_or_text, str) and (not path_or_text or set(path_or_text) & set("\n\r=")):
         return path_or_text, ""
     path = Path(path_or_text)
     try:
-        return path.read_bytes().decode(encoding), str(path)
+        content = path.read_bytes()
+        if content.startswith(_UTF_16_MARKS):
+            reason = "the file is in UTF-16; save it in UTF-8 or ASCII"
+            raise ConfigError([reason], source=str(path))
+        return content.decode(encoding), str(path)
     except OSError as error:
         reason = f"the file cannot be read: {error.strerror}; give a readable file"
         raise ConfigError([reason], source=str(path)) from error
@@ -154,12 +192,20 @@ def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[s
 
 
 def from_properties(
-    text: str, options: Mapping[str, Option], *, known: Collection[str] = ()
+    text: str, options: Mapping[str, Option], *, known: Collection[str] = (), strict: bool = False
 ) -> Settings:
-    """Return the settings of a RocketMQ file; *known* are keys of other parts."""
-    settings = Settings(options, known)
+    """Return the settings of a RocketMQ file; *known* are keys of other parts.
+
+    With *strict* every unknown key is a mistake. A byte order mark is skipped. RocketMQ reads the
+    lines of an XML comment as pairs; so known keys in it count, and its other words are not named.
+    """
+    settings = Settings(options, known, strict)
+    for mark in _BYTE_ORDER_MARKS:
+        text = text.removeprefix(mark)
     try:
         pairs = parse_properties(text)
+        comments = "\n".join(_XML_COMMENT.findall(text))
+        words = parse_properties(comments)
     except ValueError as error:
         settings.violations.append(str(error))
         return settings
@@ -167,7 +213,7 @@ def from_properties(
     for key, value in pairs.items():
         if key in names:
             settings.take(names[key], value, written=key)
-        else:
+        elif key not in words:
             settings.pass_over(key, key, names)
     return settings
 

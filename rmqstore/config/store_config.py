@@ -4,7 +4,6 @@ defaults."""
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from rmqstore.arguments import shown
 from rmqstore.config import sources
+from rmqstore.config.addresses import HOST
 from rmqstore.config.options import (
     DELAY_LEVELS,
     HOURS,
@@ -92,7 +92,9 @@ class StoreConfig:
     store_host_address: str = option(
         "brokerIP1",
         "127.0.0.1",
-        help="address of this store in its records; RocketMQ's default is one of the machine",
+        codec=HOST,
+        help="address or host's name of this store in its records; RocketMQ's default is one of "
+        "the machine",
         effect="put; `listen` of a master if none is given",
     )
     store_host_port: int = option(
@@ -414,16 +416,19 @@ class StoreConfig:
         return options_of(cls)
 
     @classmethod
-    def from_properties(cls, path_or_text: str | os.PathLike[str]) -> StoreConfig:
+    def from_properties(
+        cls, path_or_text: str | os.PathLike[str], *, strict: bool = False
+    ) -> StoreConfig:
         """Return the store's part of a RocketMQ broker's own file; `Configuration.from_properties`
         returns all parts.
 
         A str with a line break or `=` is the text itself, anything else a file, read as ISO-8859-1
-        as Java does. Raises ConfigError that lists every mistake, with the nearest known key for an
-        unknown key. One warning names the keys without effect.
+        as Java does. Raises ConfigError that lists every mistake. An unknown key is a mistake if it
+        is one letter away from a known key, or with *strict*. One warning names the keys without
+        effect.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
-        return cls._of(sources.from_properties(text, _OPTIONS), source=name)
+        return cls._of(sources.from_properties(text, _OPTIONS, strict=strict), source=name)
 
     @classmethod
     def from_toml(cls, path_or_text: str | os.PathLike[str]) -> StoreConfig:
@@ -433,7 +438,7 @@ class StoreConfig:
         commit_log_file_size_bytes; a table of any other name only groups. Raises and warns as
         from_properties.
         """
-        text, name = sources.source_of(path_or_text, encoding="utf-8")
+        text, name = sources.source_of(path_or_text, encoding="utf-8-sig")
         return cls._of(sources.from_toml(text, _OPTIONS), source=name)
 
     @classmethod
@@ -487,8 +492,6 @@ def _cross_violations(config: StoreConfig) -> list[str]:
         wrong("compatibility", "is not a release; use auto, 5.3 or 5.5")
     if config.store_type not in ("default", "defaultRocksDB"):
         wrong("store_type", "is not a store type; use default or defaultRocksDB")
-    if not _is_ip_address(config.store_host_address):
-        wrong("store_host_address", "is not an IPv4 or IPv6 address; give one")
     if any(not 0 <= hour <= 23 for hour in config.delete_at_hours):
         wrong("delete_at_hours", "has an hour outside 0..23; give hours of the day")
     if not config.delay_levels_ms or any(ms <= 0 or ms % 1000 for ms in config.delay_levels_ms):
@@ -522,14 +525,6 @@ def _cross_violations(config: StoreConfig) -> list[str]:
             "put without enabledAppendPropCRC; set both to true, or this key to false"
         )
     return violations
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 _OPTIONS = {**StoreConfig.options(), **ReplicaConfig.options()}

@@ -169,7 +169,7 @@ class TlsConfig:
             text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         if changes:
             text = format_properties(parse_properties(text) | dict(changes))
-        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS)
+        settings = sources.from_properties(text, cls.options(), known=_OTHER_KEYS, strict=True)
         (config,) = sources.build(settings, (cls,), source=name)
         sources.warn(settings, name, used=cls.options())
         assert isinstance(config, cls)

@@ -512,7 +512,9 @@ class Requests:
             )
         try:
             former = parse_properties(config.to_properties())
-            changed = ControllerConfig.from_properties(format_properties({**former, **changes}))
+            changed = ControllerConfig.from_properties(
+                format_properties({**former, **changes}), strict=True
+            )
             await self._host.configure(changed, changes)
         except ConfigError as error:
             raise _invalid("; ".join(error.violations)) from error

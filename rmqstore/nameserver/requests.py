@@ -369,7 +369,9 @@ class Requests:
             )
         try:
             former = parse_properties(config.to_properties())
-            changed = NameserverConfig.from_properties(format_properties({**former, **changes}))
+            changed = NameserverConfig.from_properties(
+                format_properties({**former, **changes}), strict=True
+            )
             await self._host.configure(changed, changes)
         except ConfigError as error:
             raise _refused("; ".join(error.violations)) from error

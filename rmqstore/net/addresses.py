@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterable
 
 from rmqstore import arguments
+from rmqstore.config.addresses import is_host
 from rmqstore.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["Address", "AllowList", "format_address", "ip_of", "parse_address"]
+__all__ = ["Address", "AllowList", "format_address", "ip_of", "numeric_host", "parse_address"]
 
 Address = tuple[str, int]
 """Host and port."""
@@ -24,20 +26,34 @@ def parse_address(
     all.
     """
     if isinstance(place, str):
-        is_host = place.endswith("]") or not (":" in place or place.isdecimal())
-        if default_port is not None and is_host:
+        lacks_port = place.endswith("]") or not (":" in place or place.isdecimal())
+        if default_port is not None and lacks_port:
             place = f"{place}:{default_port}"
         host, _, digits = place.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         port = int(digits) if digits.isascii() and digits.isdecimal() else -1
     else:
         host, port = _pair_of(place)
-    if not host or host == "*" or not low_port <= port <= 65535:
+    if not is_host(host) or not low_port <= port <= 65535:
         raise ArgumentError(
             f"{arguments.shown(place)} is not an address: give host and port as in "
             f"127.0.0.1:10912, the port from {low_port} to 65535; 0.0.0.0 for every interface"
         )
     return host, port
+
+
+def numeric_host(host: str) -> str:
+    """Return the numeric address of *host*, that of version 4 where a name has both.
+
+    Raises OSError where the name has no address.
+    """
+    try:
+        return str(ip_of(host))
+    except ValueError:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        # AF_INET is below AF_INET6.
+        _, *_, address = min(found, key=lambda each: each[0])
+        return str(address[0])
 
 
 def _pair_of(place: object) -> Address:

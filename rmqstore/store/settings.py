@@ -15,8 +15,9 @@ from typing import Any
 from rmqstore import arguments
 from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
 from rmqstore.config.store_config import BATCH_UNIT_BYTES
-from rmqstore.errors import ArgumentError, disk_errors
+from rmqstore.errors import ArgumentError, ConfigError, disk_errors
 from rmqstore.message import Durability
+from rmqstore.net.addresses import numeric_host
 from rmqstore.regular_file import open_regular
 from rmqstore.store.directory import Directory
 from rmqstore.store.durable_files import replace_durably, sync_directory
@@ -37,6 +38,7 @@ ConfigLike = Configuration | StoreConfig | str | os.PathLike[str]
 
 _SETTINGS_FILE = "rmqstore.properties"
 _RECORD_OVERHEAD_BYTES = 64 * 1024
+_LOOPBACK = "127.0.0.1"
 
 # What a later opening must know to read the files, by RocketMQ key.
 _REMEMBERED = (
@@ -80,7 +82,7 @@ def remembered(root: str | os.PathLike[str]) -> StoreConfig:
     if not is_remembered(root):
         return StoreConfig()
     open_regular(_path(root)).close()
-    return StoreConfig.from_properties(_path(root))
+    return StoreConfig.from_properties(_path(root), strict=True)
 
 
 def resolve(
@@ -220,8 +222,24 @@ def native_settings(
         "durability": _default_durability(config, replica or ReplicaConfig()),
         "flushes_each_put": sync,
         "flush_timeout_ms": config.sync_flush_timeout_ms,
-        "store_host": (config.store_host_address, config.store_host_port),
+        "store_host": (_store_host(config, read_only=read_only), config.store_host_port),
     }
+
+
+def _store_host(config: StoreConfig, *, read_only: bool) -> str:
+    """Returns the numeric address in records that are put."""
+    host = config.store_host_address or _LOOPBACK
+    try:
+        return numeric_host(host)
+    except OSError as error:
+        if read_only:
+            return _LOOPBACK
+        raise ConfigError(
+            [
+                f"brokerIP1 (store_host_address): {host} has no address: {error.strerror}; give "
+                "an address, or a name that this machine can look up"
+            ]
+        ) from error
 
 
 def _default_durability(config: StoreConfig, replica: ReplicaConfig) -> Durability:
