@@ -9,6 +9,7 @@ Any number of brokers may run on one loop, each with its own directory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -53,7 +54,7 @@ from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
-from rmqstore.net.own_address import own_address
+from rmqstore.net.own_address import OwnAddress, own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
@@ -116,8 +117,12 @@ class Broker:
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._found = _found_address(config)
+        host = config.host or (self._found.address if self._found else config.bind_address)
         self.config = config.replace(
-            host=_host_of(config), name=config.name or socket.gethostname()
+            host=host,
+            bind_address=_bind_address(config.bind_address, host),
+            name=config.name or socket.gethostname(),
         )
         self.log = IdentityLog("rmqstore.broker", f"broker {self.config.name}")
         self._config_file = None if config_file is None else Path(config_file)
@@ -190,6 +195,7 @@ class Broker:
         server = self._bind()
         self.config = self.config.replace(listen_port=server.address[1])
         self.log.identity = f"broker {self.config.name} {format_address(self.address)}"
+        self._log_found_address()
 
         store = self._store_of(self.config)
         await self._stack.enter_async_context(store)
@@ -244,6 +250,19 @@ class Broker:
         self._stack.push_async_callback(server.close)
         self._server = server
         return server
+
+    def _log_found_address(self) -> None:
+        found = self._found
+        if found is None:
+            return
+        is_certain = found.is_reachable
+        self.log.log(
+            logging.INFO if is_certain else logging.WARNING,
+            "brokerIP1 is empty: clients and slaves get %s of interface %s%s",
+            found.address,
+            found.interface,
+            "" if is_certain else ", which other machines usually cannot reach; set brokerIP1",
+        )
 
     def _handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -431,7 +450,9 @@ class Broker:
         and DiskError; then nothing has changed.
         """
         former = parse_properties(self.config.to_properties())
-        changed = BrokerConfig.from_properties(format_properties({**former, **changes}))
+        changed = BrokerConfig.from_properties(
+            format_properties({**former, **changes}), strict=True
+        )
         at_start = [key for key in sorted(changes) if key not in _RUNNING_KEYS]
         if at_start:
             raise ConfigError(
@@ -576,7 +597,13 @@ class Broker:
         )
 
 
-def _host_of(config: BrokerConfig) -> str:
-    """Returns the address that clients connect to."""
+def _found_address(config: BrokerConfig) -> OwnAddress | None:
+    """Returns the address of this machine for clients, None where the configuration names one."""
     is_any = config.bind_address in ("0.0.0.0", "::")
-    return config.host or (own_address() if is_any else config.bind_address)
+    return own_address() if is_any and not config.host else None
+
+
+def _bind_address(bind_address: str, host: str) -> str:
+    """Returns the address to listen at so that *host* is served: as in Java 0.0.0.0 has to include
+    IPv6."""
+    return "::" if bind_address == "0.0.0.0" and ":" in host else bind_address

@@ -227,7 +227,8 @@ class Listener:
 
         def accept() -> socket.socket:
             sock, peer = self._socket.accept()
-            peers.append(peer[:2])
+            # A socket for both versions shows addresses of version 4 as those of version 6.
+            peers.append((peer[0].removeprefix("::ffff:"), peer[1]))
             return sock
 
         for _ in range(_ACCEPTS_MAX):

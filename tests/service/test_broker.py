@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from pathlib import Path
 
 import pytest
 
 import rmqstore
 from rmqstore.broker.node import Broker
-from rmqstore.config import BrokerConfig, BrokerRole
+from rmqstore.config import BrokerConfig, BrokerRole, StoreConfig
 from rmqstore.errors import ArgumentError, ConfigError, NotWritable, StoreLockedError
+from rmqstore.net.own_address import OwnAddress
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -28,6 +31,73 @@ async def test_lone_master_stores_messages_under_its_own_address(tmp_path: Path)
         record = await broker.store.get("orders", offset=receipt.queue_offset)
         assert record.store_host == broker.address
         assert broker.status().replica is not None
+
+
+@on_loop
+async def test_host_name_of_the_file_is_registered_and_its_address_is_in_records(
+    tmp_path: Path,
+) -> None:
+    async with Broker(broker_config(tmp_path, host="localhost")) as broker:
+        host, port = broker.address
+        announced = broker.announcement()
+        assert host == "localhost"
+        assert announced is not None
+        assert announced.address == f"localhost:{port}"
+        assert announced.ha_address.startswith("localhost:")
+        await broker.store.put("orders", b"one")
+        assert (await broker.store.get("orders", offset=0)).store_host == ("127.0.0.1", port)
+
+
+def test_host_name_that_nobody_knows_ends_the_opening_for_writing_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with rmqstore.open(tmp_path) as store:
+        store.put("orders", b"one")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    config = StoreConfig.from_properties("brokerIP1=broker.example\n")
+    with pytest.raises(ConfigError, match=r"brokerIP1 .*broker\.example has no address.*; give"):
+        rmqstore.open(tmp_path, config)
+    rmqstore.open(tmp_path, config, read_only=True).close()
+
+
+@on_loop
+async def test_ipv6_address_of_the_file_is_served_beside_ipv4(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    config = broker_config(tmp_path / "store", bind_address="0.0.0.0")
+    file.write_text(f"{config.to_properties()}brokerIP1=[::1]\n")
+    async with Broker.from_file(file) as broker, RemotingClient() as client:
+        _, port = broker.address
+        assert broker.address == ("::1", port)
+        for host in ("::1", "127.0.0.1"):
+            answer = await client.call((host, port), Frame.request(9999))
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert broker._server is not None
+        peers = {each.peer[0] for each in broker._server.connections}
+        assert peers == {"::1", "127.0.0.1"}
+        await broker.store.put("orders", b"one")
+        assert (await broker.store.get("orders", offset=0)).store_host == ("::1", port)
+
+
+@on_loop
+async def test_address_that_the_broker_chose_is_logged_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, found in enumerate(
+        (OwnAddress("127.0.0.1", "eth7"), OwnAddress("127.0.0.1", "docker0", is_reachable=False))
+    ):
+        monkeypatch.setattr("rmqstore.broker.node.own_address", lambda found=found: found)
+        caplog.clear()
+        config = broker_config(tmp_path / str(number), bind_address="0.0.0.0")
+        with caplog.at_level(logging.INFO, logger="rmqstore.broker"):
+            async with Broker(config):
+                pass
+        [line] = [each for each in caplog.records if "brokerIP1 is empty" in each.getMessage()]
+        assert f"get 127.0.0.1 of interface {found.interface}" in line.getMessage()
+        assert (line.levelno == logging.WARNING) is not found.is_reachable
+        assert ("set brokerIP1" in line.getMessage()) is not found.is_reachable
 
 
 @on_loop
