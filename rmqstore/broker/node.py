@@ -216,6 +216,7 @@ class Broker:
         if self._endpoint is not None:
             self._stack.push_async_callback(self._endpoint.close)
             await self._endpoint.start()
+            self.log.info("metrics are served at %s", format_address(self._endpoint.address))
         self._stack.push_async_callback(server.close)
         server.start()
         self._stack.push_async_callback(self._addresses.close)

@@ -186,18 +186,23 @@ def broker(
 @command
 def standalone(
     directory: Annotated[
-        Path,
-        typer.Argument(metavar="[DIR]", help="Directory of all files. Default: rmqstore-data."),
-    ] = Path("rmqstore-data"),
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Directory of all files. Default: rmqstore-data, and storePathRootDir for "
+            "messages.",
+        ),
+    ] = None,
     config: ServerConfigOption = None,
     host: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--host",
             metavar="ADDRESS",
-            help="Address to listen at; 0.0.0.0: all of this machine. Default: 127.0.0.1.",
+            help="Address of both to listen at, instead of bindAddress; 0.0.0.0: all of this "
+            "machine. Default: 127.0.0.1.",
         ),
-    ] = "127.0.0.1",
+    ] = None,
     listen_port: Annotated[
         int,
         typer.Option(
@@ -214,11 +219,12 @@ def standalone(
             "--broker-port",
             min=0,
             max=65535,
-            help="Port of the broker; the port for slaves is one above; 0: any free ports. "
-            "Default: 10911.",
+            help="Port of the broker, instead of listenPort; the port for slaves is one above; 0: "
+            "any free ports. Default: 10911.",
         ),
     ] = None,
     ready_fd: ReadyOption = None,
+    metrics_port: MetricsPortOption = None,
     tls_file: TlsFileOption = None,
     tls_keys: TlsKeyOption = None,
     log_level: LogLevelOption = "INFO",
@@ -226,20 +232,27 @@ def standalone(
     """Run a nameserver and a broker in this process, without a configuration file.
 
     The line on stdout has the address for clients, which is the nameserver's, and the broker's
-    address. A broker.conf (-c) sets everything that the options do not set.
+    address. A broker.conf (-c) sets everything that the options do not set. The broker also
+    registers at the nameservers that the file names. Metrics are those of the broker.
     """
     _log_to_stderr(log_level)
-    settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)
-    settings = settings.replace(bind_address=host, root_path=str(directory / "store"))
+    place = directory or Path("rmqstore-data")
+    given = {"bind_address": "127.0.0.1", "root_path": str(place / "store")}
+    settings = BrokerConfig.from_properties("" if config is None else config, defaults=given)
+    if directory is not None:
+        settings = settings.replace(root_path=given["root_path"])
+    if host is not None:
+        settings = settings.replace(bind_address=host)
     if broker_port is not None:
         slaves_port = broker_port + 1 if broker_port else 0
         settings = settings.replace(listen_port=broker_port, ha_listen_port=slaves_port)
+    settings = settings.replace(**_metrics(metrics_port))
     nameserver = NameserverConfig(
-        bind_address=host,
+        bind_address=settings.bind_address,
         listen_port=listen_port,
-        kv_config_path=str(directory / "namesrv" / "kvConfig.json"),
+        kv_config_path=str(place / "namesrv" / "kvConfig.json"),
     )
-    both = _standalone(nameserver, settings, **_tls(tls_file, tls_keys))
+    both = _standalone(nameserver, settings, config, **_tls(tls_file, tls_keys))
     return _serve(both, "standalone", ready_fd, _both_addresses)
 
 
@@ -263,6 +276,9 @@ async def _together(nameserver: NameServer, controller: Controller) -> AsyncIter
         yield nameserver
 
 
+_LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
 class _Standalone(NamedTuple):
     nameserver: NameServer
     broker: Broker
@@ -270,14 +286,15 @@ class _Standalone(NamedTuple):
 
 @asynccontextmanager
 async def _standalone(
-    nameserver_config: NameserverConfig, config: BrokerConfig, **tls: Any
+    nameserver_config: NameserverConfig, config: BrokerConfig, file: Path | None, **tls: Any
 ) -> AsyncIterator[_Standalone]:
-    """Runs a nameserver and a broker that registers there."""
+    """Runs a nameserver and a broker that registers there, and at the nameservers of its *file*."""
     async with NameServer(nameserver_config, **tls) as nameserver:
         host, port = nameserver.address
         # A nameserver that listens at all addresses is reached at the loopback address.
-        place = format_address(("127.0.0.1" if host == "0.0.0.0" else host, port))
-        async with Broker(config.replace(nameservers=(place,)), **tls) as broker:
+        place = format_address((_LOOPBACKS.get(host, host), port))
+        config = config.replace(nameservers=(place, *config.nameservers))
+        async with Broker(config, config_file=file, **tls) as broker:
             await broker.registered()
             yield _Standalone(nameserver, broker)
 

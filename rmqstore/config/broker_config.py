@@ -338,17 +338,22 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(
-        cls, path_or_text: str | os.PathLike[str], *, strict: bool = False
+        cls,
+        path_or_text: str | os.PathLike[str],
+        *,
+        strict: bool = False,
+        defaults: Mapping[str, Any] | None = None,
     ) -> BrokerConfig:
         """Return the settings of RocketMQ's broker.conf: a path, or text with a line break or `=`.
 
         Raises one ConfigError that lists every mistake. An unknown key is a mistake if it is one
         letter away from a known key, or with *strict*. One warning names the keys that have no
-        effect on a broker.
+        effect on a broker. *defaults*, by field name, hold where the file has no value.
         """
         text, name = sources.source_of(path_or_text, encoding="iso-8859-1")
         options = cls.every_option()
         settings = sources.from_properties(text, options, strict=strict)
+        settings.values = {**(defaults or {}), **settings.values}
         own = {each: settings.values[each] for each in settings.values if each in cls.options()}
         store, replica = StoreConfig(), ReplicaConfig()
         violations: list[str] = []

@@ -194,6 +194,8 @@ class Controller:
         self._tasks.start(self._scan_brokers(), name="scan of brokers")
         self._tasks.start(self._scan_masters(), name="scan of masters")
         self._log.info("started at %s", format_address(server.address))
+        if self._endpoint is not None:
+            self._log.info("metrics are served at %s", format_address(self._endpoint.address))
 
     async def close(self) -> None:
         """Answer the requests in progress, close all connections and the log. A second call does

@@ -156,6 +156,8 @@ class NameServer:
         self.log.identity = f"namesrv {format_address(server.address)}"
         self._tasks.start(self._scan(), name="scan")
         self.log.info("started")
+        if self._endpoint is not None:
+            self.log.info("metrics are served at %s", format_address(self._endpoint.address))
 
     async def close(self) -> None:
         """Stop listening, answer the requests in progress, close all connections. A second call
