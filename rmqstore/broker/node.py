@@ -46,8 +46,7 @@ from rmqstore.config import (
     BrokerConfig,
     BrokerRole,
     Configuration,
-    format_properties,
-    parse_properties,
+    with_changes,
 )
 from rmqstore.errors import ConfigError, RequestRefused, StoreClosedError
 from rmqstore.net.addresses import Address, format_address
@@ -66,7 +65,7 @@ from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
-from rmqstore.store.server_files import change_properties
+from rmqstore.store.server_files import save_changes, stored_config
 
 __all__ = ["Broker", "BrokerStatus"]
 
@@ -99,9 +98,10 @@ class BrokerStatus:
 class Broker:
     """Serves clients, and slaves, from entering the context to leaving it.
 
-    *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to;
-    without it, changes are lost when the process ends. *tls* sets the TLS mode of the server,
-    *client_tls* the TLS of requests to nameservers, controllers and other brokers.
+    *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to
+    where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
+    the TLS mode of the server, *client_tls* the TLS of requests to nameservers, controllers and
+    other brokers.
 
     Without a controller the role is that of brokerRole, and entering returns once the role has
     begun. Entering raises ArgumentError where an address cannot be used, ConfigError, and the
@@ -191,6 +191,7 @@ class Broker:
             )
 
     async def _start(self) -> None:
+        self.config = await asyncio.to_thread(stored_config, self.config, _RUNNING_KEYS)
         # The address is part of each record, so it must be known before the store opens.
         server = self._bind()
         self.config = self.config.replace(listen_port=server.address[1])
@@ -450,10 +451,7 @@ class Broker:
         Raises ConfigError for unknown keys, bad values, and keys that take effect only at a start,
         and DiskError; then nothing has changed.
         """
-        former = parse_properties(self.config.to_properties())
-        changed = BrokerConfig.from_properties(
-            format_properties({**former, **changes}), strict=True
-        )
+        changed = with_changes(self.config, changes)
         at_start = [key for key in sorted(changes) if key not in _RUNNING_KEYS]
         if at_start:
             raise ConfigError(
@@ -463,8 +461,7 @@ class Broker:
                 ]
             )
         async with self._files:
-            if self._config_file is not None:
-                await asyncio.to_thread(change_properties, self._config_file, changes)
+            await asyncio.to_thread(save_changes, self.config, self._config_file, changes)
             self.config = changed
         self.log.info("configuration changed: %s", ", ".join(sorted(changes)))
         self._addresses.update()

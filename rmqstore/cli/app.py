@@ -86,6 +86,8 @@ def _show_version(wanted: bool) -> None:
             print(f"rmqstore {metadata.version('rmqstore')}")
         except metadata.PackageNotFoundError:
             print("rmqstore, run from a source tree")
+        for line in import_module("rmqstore.cli.parts").part_lines():
+            print(line)
         raise typer.Exit
 
 
@@ -93,7 +95,11 @@ def _show_version(wanted: bool) -> None:
 def prepare(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", callback=_show_version),
+        typer.Option(
+            "--version",
+            help="Print the version and the parts that were built, and exit.",
+            callback=_show_version,
+        ),
     ] = False,
 ) -> None:
     """Run before every command."""

@@ -292,6 +292,15 @@ class BrokerConfig:
     metrics_host: str = same_option(ControllerConfig, "metrics_host")
     metrics_port: int = same_option(ControllerConfig, "metrics_port")
 
+    # Configuration.
+    config_store_path: str = option(
+        "configStorePath",
+        "",
+        help="file of the settings that requests changed, written by them and read at the start; "
+        "without it they change the file of -c",
+        effect="start, and UPDATE_BROKER_CONFIG",
+    )
+
     def __post_init__(self) -> None:
         arguments.instance("store", self.store, StoreConfig)
         arguments.instance("replica", self.replica, ReplicaConfig)

@@ -151,8 +151,9 @@ class NameserverConfig:
     config_store_path: str = option(
         "configStorePath",
         "",
-        help="file that a changed configuration is written to; the file of -c where it is empty",
-        effect="UPDATE_NAMESRV_CONFIG",
+        help="file of the settings that requests changed, written by them and read at the start; "
+        "without it they change the file of -c",
+        effect="start, and UPDATE_NAMESRV_CONFIG",
     )
     config_black_list: tuple[str, ...] = option(
         "configBlackList",

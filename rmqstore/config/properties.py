@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-__all__ = ["format_properties", "parse_properties"]
+__all__ = ["format_properties", "parse_properties", "without_mark"]
 
+_BYTE_ORDER_MARKS = ("\ufeff", "\xef\xbb\xbf")
+"""The mark at the start of UTF-8, decoded as UTF-8 or as ISO-8859-1."""
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPES_TO_WRITE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
@@ -29,6 +31,13 @@ def parse_properties(text: str) -> dict[str, str]:
             value = value[1:].lstrip(_BLANKS)
         pairs[_unescape(line[:end], number)] = _unescape(value, number)
     return pairs
+
+
+def without_mark(text: str) -> str:
+    """Return *text* without a byte order mark at its start, which would belong to the first key."""
+    for mark in _BYTE_ORDER_MARKS:
+        text = text.removeprefix(mark)
+    return text
 
 
 def format_properties(pairs: Mapping[str, str]) -> str:

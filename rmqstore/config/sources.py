@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqstore.config.known_keys import KEYS_WITHOUT_EFFECT
 from rmqstore.config.options import Option, options_of
-from rmqstore.config.properties import format_properties, parse_properties
+from rmqstore.config.properties import format_properties, parse_properties, without_mark
 from rmqstore.errors import ConfigError
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 
-_BYTE_ORDER_MARKS = ("\ufeff", "\xef\xbb\xbf")
-"""The mark at the start of UTF-8, decoded as UTF-8 or as ISO-8859-1."""
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _XML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -200,8 +198,7 @@ def from_properties(
     lines of an XML comment as pairs; so known keys in it count, and its other words are not named.
     """
     settings = Settings(options, known, strict)
-    for mark in _BYTE_ORDER_MARKS:
-        text = text.removeprefix(mark)
+    text = without_mark(text)
     try:
         pairs = parse_properties(text)
         comments = "\n".join(_XML_COMMENT.findall(text))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from rmqstore.arguments import INT32_MAX
-from rmqstore.config import ControllerConfig, format_properties, parse_properties
+from rmqstore.config import ControllerConfig, parse_properties, with_changes
 from rmqstore.controller.commands import Command, Terms
 from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader, Waiting
@@ -44,7 +44,7 @@ from rmqstore.remoting.headers.controller import (
 )
 from rmqstore.replication.group.log_rank import LogRank
 
-__all__ = ["Host", "Requests"]
+__all__ = ["RUNNING_KEYS", "Host", "Requests"]
 
 NAME_LENGTH_MAX = 255
 """Largest number of characters in the name of a cluster or a broker."""
@@ -60,6 +60,12 @@ _START_FIELDS = frozenset(
     for name, about in ControllerConfig.options().items()
     if name == "group" or about.effect.startswith("start")
 )
+RUNNING_KEYS = frozenset(
+    about.key
+    for name, about in ControllerConfig.options().items()
+    if name not in _START_FIELDS and name != "config_black_list"
+)
+"""Keys that may change while a controller runs."""
 
 Handler = Callable[[Any, Frame], "Awaitable[Frame | None] | Frame | None"]
 T = TypeVar("T")
@@ -511,11 +517,7 @@ class Requests:
                 "it in the controller's file and start the controller again"
             )
         try:
-            former = parse_properties(config.to_properties())
-            changed = ControllerConfig.from_properties(
-                format_properties({**former, **changes}), strict=True
-            )
-            await self._host.configure(changed, changes)
+            await self._host.configure(with_changes(config, changes), changes)
         except ConfigError as error:
             raise _invalid("; ".join(error.violations)) from error
         except DiskError as error:

@@ -31,7 +31,7 @@ from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
 from rmqstore.controller.notices import Notices
-from rmqstore.controller.requests import Requests
+from rmqstore.controller.requests import RUNNING_KEYS, Requests
 from rmqstore.controller.state import ControllerState, Result, Verdict, decode_result, encode_result
 from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address
@@ -45,7 +45,7 @@ from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
 from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
-from rmqstore.store.server_files import change_properties
+from rmqstore.store.server_files import save_changes, stored_config
 
 __all__ = ["Controller", "ControllerStatus"]
 
@@ -173,6 +173,7 @@ class Controller:
 
     async def start(self) -> None:
         """Read the log, then listen."""
+        self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
         place, engine = _place_of(self.config), _make_engine(self.config)
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
@@ -443,9 +444,7 @@ class Controller:
     async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
         """Replace the configuration, first in its file. Raises DiskError."""
         async with self._files:
-            path = Path(config.config_store_path) if config.config_store_path else self._config_file
-            if path is not None:
-                await asyncio.to_thread(change_properties, path, changes)
+            await asyncio.to_thread(save_changes, config, self._config_file, changes)
             self.config = config
             if self._leader is not None:
                 self._leader.allows_unclean = config.elect_unclean_master

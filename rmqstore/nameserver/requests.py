@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from rmqstore.config import NameserverConfig, format_properties, parse_properties
+from rmqstore.config import NameserverConfig, format_properties, parse_properties, with_changes
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.routes import Effect, Refused, Registration, RouteTable
@@ -48,7 +48,7 @@ from rmqstore.remoting.headers.routes import (
     WritePermRequestHeader,
 )
 
-__all__ = ["Host", "Requests"]
+__all__ = ["RUNNING_KEYS", "Host", "Requests"]
 
 _STANDARD_JSON_FROM = 401
 """Clients from V4_9_4 on read standard JSON."""
@@ -63,6 +63,12 @@ _START_KEYS = frozenset(
         "serverChannelMaxIdleTimeSeconds",
     }
 )
+RUNNING_KEYS = (
+    frozenset(about.key for about in NameserverConfig.options().values())
+    - _START_KEYS
+    - _FIXED_KEYS
+)
+"""Keys that may change while a nameserver runs."""
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Handler = Callable[[Any, Frame], Awaitable[Frame] | Frame]
@@ -368,11 +374,7 @@ class Requests:
                 "the nameserver's file and start the nameserver again"
             )
         try:
-            former = parse_properties(config.to_properties())
-            changed = NameserverConfig.from_properties(
-                format_properties({**former, **changes}), strict=True
-            )
-            await self._host.configure(changed, changes)
+            await self._host.configure(with_changes(config, changes), changes)
         except ConfigError as error:
             raise _refused("; ".join(error.violations)) from error
         except DiskError as error:

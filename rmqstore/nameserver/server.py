@@ -22,7 +22,7 @@ from rmqstore.errors import RemotingError
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.kv_file import KvFile
 from rmqstore.nameserver.metrics import NameserverMetrics
-from rmqstore.nameserver.requests import Requests
+from rmqstore.nameserver.requests import RUNNING_KEYS, Requests
 from rmqstore.nameserver.routes import (
     CloseConnection,
     Effect,
@@ -43,7 +43,7 @@ from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import NotifyMinBrokerIdChangeRequestHeader
 from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
-from rmqstore.store.server_files import change_properties
+from rmqstore.store.server_files import save_changes, stored_config
 
 __all__ = ["NameServer"]
 
@@ -133,6 +133,8 @@ class NameServer:
 
     async def start(self) -> None:
         """Read the files, then listen."""
+        self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
+        self._table.configure(_options(self.config))
         if self.config.kv_config_path:
             self.kv = await asyncio.to_thread(KvFile(self.config.kv_config_path).load)
         self._started_ms = self.now_ms()
@@ -214,9 +216,7 @@ class NameServer:
     async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
         """Replace the configuration, first in its file."""
         async with self._files:
-            path = Path(config.config_store_path) if config.config_store_path else self._config_file
-            if path is not None:
-                await asyncio.to_thread(change_properties, path, changes)
+            await asyncio.to_thread(save_changes, config, self._config_file, changes)
             self.config = config
             self._table.configure(_options(config))
         self.log.info("configuration changed: %s", ", ".join(sorted(changes)))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rmqstore._native.core import replace_small_file
-from rmqstore.config import format_properties, parse_properties
-from rmqstore.errors import ConfigError, disk_errors
+from rmqstore.config import format_properties, parse_properties, with_changes, without_mark
+from rmqstore.config.changes import ServerConfig
+from rmqstore.errors import ConfigError, DiskError, disk_errors
 from rmqstore.regular_file import read_regular
 
-__all__ = ["change_properties", "replace_file"]
+__all__ = ["replace_file", "save_changes", "stored_config"]
+
+_log = logging.getLogger("rmqstore")
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
+"""Errors of a file that may not be replaced, such as one that is mounted into a container."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -29,14 +36,54 @@ def replace_file(path: Path, content: bytes) -> None:
     replace_small_file(os.fspath(directory), path.name, content)
 
 
-def change_properties(path: Path, changes: Mapping[str, str]) -> None:
-    """Change pairs of a file of properties; comments are lost, as in RocketMQ.
+def save_changes(config: ServerConfig, file: Path | None, changes: Mapping[str, str]) -> None:
+    """Save changed pairs in the configStorePath of *config*, or else in the *file* that *config*
+    came from; without both do nothing. Comments of the file are lost, as in RocketMQ.
 
-    A missing file is made. Raises DiskError, ConfigError where the path cannot be a file.
+    A missing file is made. Raises DiskError, ConfigError where the file cannot be written.
     """
-    with disk_errors("changing the configuration"):
-        try:
-            pairs = parse_properties(read_regular(path).decode("iso-8859-1"))
-        except FileNotFoundError:
-            pairs = {}
-        replace_file(path, format_properties({**pairs, **changes}).encode("ascii"))
+    path = Path(config.config_store_path) if config.config_store_path else file
+    if path is None:
+        return
+    try:
+        with disk_errors("changing the configuration"):
+            content = format_properties({**_pairs(path), **changes})
+            replace_file(path, content.encode("ascii"))
+    except DiskError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        raise ConfigError(
+            [
+                f"the configuration is unchanged: {path} cannot be written: "
+                f"{os.strerror(error.errno)}; set configStorePath to a file that the server may "
+                "write"
+            ]
+        ) from error
+
+
+def stored_config(config: ServerConfig, keys: Collection[str]) -> ServerConfig:
+    """Return *config* with the changes of *keys* that its configStorePath has from requests.
+
+    Raises DiskError, ConfigError with the path for wrong content.
+    """
+    if not config.config_store_path:
+        return config
+    path = Path(config.config_store_path)
+    try:
+        with disk_errors("reading changes of the configuration"):
+            changes = {key: value for key, value in _pairs(path).items() if key in keys}
+        if not changes:
+            return config
+        _log.info("%s: changed by requests: %s", path, ", ".join(sorted(changes)))
+        return with_changes(config, changes)
+    except ConfigError as error:
+        raise ConfigError(error.violations, source=str(path)) from error
+
+
+def _pairs(path: Path) -> dict[str, str]:
+    try:
+        return parse_properties(without_mark(read_regular(path).decode("iso-8859-1")))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ConfigError([str(error)], source=str(path)) from error

@@ -97,3 +97,23 @@ def test_repair_always_prints_json_where_that_is_asked_for(
     assert refused.code == 3
     assert refused.json[-1]["type"] == "error"
     assert str(tmp_path / "none") in refused.json[-1]["text"]
+
+
+def test_version_lists_the_parts_that_were_built(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("--version")
+    assert shown.code == 0
+    assert shown.lines[0].startswith("rmqstore")
+    assert [line.rpartition(": ")[0] for line in shown.lines[1:]] == [
+        "core",
+        "C-Raft (groups of controllers)",
+        "reader in Spark's JVM",
+    ]
+
+    monkeypatch.setitem(sys.modules, "rmqstore._native.raft", None)
+    monkeypatch.delattr("rmqstore._native.raft", raising=False)
+    monkeypatch.setattr("rmqstore.cli.parts.find_spec", lambda name: None)
+    monkeypatch.setattr("rmqstore.spark.jvm.jar_path", lambda: None)
+    states = [line.rpartition(": ")[2] for line in run("--version").lines[1:]]
+    assert states == ["built", "not built", "not built"]
+    monkeypatch.setattr("rmqstore.cli.parts.find_spec", lambda name: name)
+    assert "built, but cannot be loaded: " in run("--version").lines[2]

@@ -13,7 +13,7 @@ import pytest
 
 from rmqstore import Durability
 from rmqstore.broker.node import Broker
-from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig
+from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig, parse_properties
 from rmqstore.controller.server import Controller
 from rmqstore.errors import PutError
 from rmqstore.nameserver.server import NameServer
@@ -165,6 +165,25 @@ def test_every_file_that_a_page_names_is_there(page: str, pattern: str) -> None:
     found = re.findall(pattern, (CLUSTER / page).read_text())
     assert found
     assert not [each for each in found if not (CLUSTER / each).exists()]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_changed_settings_of_every_file_are_beside_its_data(name: str) -> None:
+    pairs = parse_properties((CLUSTER / name).read_text())
+    assert pairs["configStorePath"].startswith("/var/lib/rmqstore/")
+    own = pairs.get("controllerStorePath")
+    assert own is None or not pairs["configStorePath"].startswith(f"{own}/")
+
+
+def test_image_has_controllers_and_metrics() -> None:
+    text = (CLUSTER / "compose" / "Dockerfile").read_text()
+    images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert len(images) == 2
+    assert all(each.endswith("-bookworm") for each in images)
+    assert "/src[cli,metrics]" in text
+    found = re.search(r"--version \| grep '(.+)'", text)
+    assert found is not None
+    assert re.search(found[1], "C-Raft (groups of controllers): built")
 
 
 def test_units_and_containers_run_servers_that_there_are() -> None:
