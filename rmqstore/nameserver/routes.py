@@ -385,9 +385,10 @@ class RouteTable:
         for config in table.topics.values():
             perm = _without_write(config.perm) if is_read_only else config.perm
             held = self._registered(group, config.name)
-            if is_changed or held is None or not _is_of(held, config, perm):
-                self._put(group, config.name, _queue(group.name, config, perm))
             group.topics[config.name] = now_ms
+            is_restored = is_changed and config.name in group.registered
+            if held is None or is_restored or not _is_of(held, config, perm):
+                self._put(group, config.name, _queue(group.name, config, perm))
         for topic, mapping in table.mappings.items():
             self._mappings.setdefault(topic, {})[str(mapping.get("bname"))] = mapping
 
@@ -438,7 +439,8 @@ class RouteTable:
     def _put(self, group: Group, topic: str, queue: QueueData) -> None:
         queue = group.queues.setdefault(queue, queue)
         self._topics.setdefault(topic, {})[group.name] = queue
-        group.topics.setdefault(topic, group.smallest.seen_ms)
+        if topic not in group.topics:
+            group.topics[topic] = group.smallest.seen_ms
         group.registered.pop(topic, None)
 
     def _delete(self, group: Group, topic: str) -> None:
