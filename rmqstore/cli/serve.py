@@ -24,6 +24,8 @@ from rmqstore.net.tls import TlsClient, TlsServer
 
 __all__ = ["app"]
 
+_log = logging.getLogger("rmqstore.serve")
+
 app = typer.Typer(
     help=(
         "Run a server of a cluster until Ctrl-C, SIGTERM or SIGHUP, with RocketMQ's own file. Logs "
@@ -169,12 +171,16 @@ def broker(
     """Run a broker: it stores the messages of clients, alone or with replicas.
 
     Every key of RocketMQ's broker.conf is read. Keys without an effect here are listed once; a
-    misspelt key ends the start, and the message names the key that was meant.
+    misspelt key ends the start, and the message names the key that was meant. A file without
+    storePathRootDir has its store in ~/store, as in RocketMQ.
     """
     _log_to_stderr(log_level)
     settings = BrokerConfig() if config is None else BrokerConfig.from_properties(config)
     if listen_port is not None:
         settings = settings.replace(listen_port=listen_port)
+    if config is not None and store is None and not settings.store.root_path:
+        store = Path.home() / "store"
+        _log.info("storePathRootDir is empty: the store is %s, as in RocketMQ", store)
     if store is not None:
         settings = settings.replace(root_path=str(store))
     settings = settings.replace(**_metrics(metrics_port))

@@ -56,7 +56,7 @@ class RouteOptions:
     notify_min_broker_id: bool = False
     """Notify brokers of a new smallest id (notifyMinBrokerIdChanged)."""
     delete_topics: bool = False
-    """Remove topics that registrations do not name any more (deleteTopicWithBrokerRegistration)."""
+    """Remove topics that registrations no longer name (deleteTopicWithBrokerRegistration)."""
     scan_interval_ms: int = 5000
 
 

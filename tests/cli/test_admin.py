@@ -119,6 +119,9 @@ def test_a_question_goes_on_to_the_next_nameserver() -> None:
         assert "no nameserver answered" in none
 
 
-@pytest.mark.parametrize("addresses", ["", ";", "nowhere:x"])
+@pytest.mark.parametrize(
+    "addresses",
+    ["", ";", "nowhere:x", "127.0.0.1:1,127.0.0.1:2", "http://127.0.0.1:1", "127.0.0.1:1:2"],
+)
 def test_a_wrong_address_is_named(addresses: str) -> None:
     assert "address" in run("topicList", "-n", addresses, code=2)

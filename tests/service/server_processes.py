@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,14 +40,21 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def errors_until_signal(number: signal.Signals, server: str, *arguments: str) -> tuple[str, str]:
+def errors_until_signal(
+    number: signal.Signals,
+    server: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
     """Run *server* until it is ready, then end it by signal *number*.
 
     Return the address it serves at and what it logged. The address comes on the descriptor of
-    --ready-fd and on the standard output, alike; the process ends with status 0.
+    --ready-fd and on the standard output, alike; the process ends with status 0. *environment*
+    adds variables.
     """
     reader, writer = os.pipe()
-    with serving(server, *arguments, "--ready-fd", str(writer), pass_fds=[writer]) as process:
+    given = {"pass_fds": [writer], "env": {**os.environ, **(environment or {})}}
+    with serving(server, *arguments, "--ready-fd", str(writer), **given) as process:
         os.close(writer)
         with open(reader, encoding="utf-8") as ready:
             line = ready.read()

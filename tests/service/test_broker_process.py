@@ -42,6 +42,15 @@ def test_broker_with_a_wrong_file_or_without_a_directory_does_not_start(tmp_path
     assert "storePathRootDir is not set" in refusal("broker", "--port", "0")
 
 
+def test_file_without_a_directory_means_that_of_rocketmq(tmp_path: Path) -> None:
+    path = standalone_file(tmp_path, bindAddress="127.0.0.1")
+    _, errors = errors_until_signal(
+        signal.SIGTERM, "broker", "-c", str(path), environment={"HOME": str(tmp_path)}
+    )
+    assert f"storePathRootDir is empty: the store is {tmp_path}/store, as in RocketMQ" in errors
+    assert (tmp_path / "store" / "commitlog").is_dir()
+
+
 def test_broker_whose_store_is_taken_names_the_process(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(broker_config(tmp_path / "store").to_properties())
