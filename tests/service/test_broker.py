@@ -197,6 +197,8 @@ async def test_changes_of_the_configuration_are_in_the_file_first(tmp_path: Path
         for changes, reason in (
             ({"brokerPermission": "9"}, "above the limit of 7"),
             ({"brokerPermision": "4"}, "did you mean brokerPermission"),
+            ({"noSuchKey": "4"}, "noSuchKey: unknown key"),
+            ({"namesrvAddr": "a:1,b:2"}, "separated by ;"),
             ({"listenPort": "1234"}, "takes effect only at a start"),
             ({"inSyncReplicas": "2"}, "takes effect only at a start"),
         ):

@@ -204,6 +204,7 @@ def test_a_topic_of_an_unknown_broker_is_added_for_none() -> None:
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, b"", "field topic is missing"),
         (RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"\xff", "not UTF-8"),
         (RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"suportActingMaster=true", "did you mean"),
+        (RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"noSuchKey=1", "noSuchKey: unknown key"),
         (RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"listenPort=1", "only at a start"),
         (RequestCode.PUT_KV_CONFIG, {"namespace": "a"}, b"", "field key is missing"),
     ],
