@@ -1,12 +1,15 @@
-"""A plain install has lz4 alone: all servers run, but for the engine that needs libraft."""
+"""A plain install has lz4 alone: all servers run, but for the engine that needs libraft. The source
+code beside it names the cure where it hides the installed package."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import lz4
+import pytest
 
 import rmqstore
 
@@ -71,3 +74,24 @@ def test_servers_run_with_lz4_and_without_libraft(tmp_path: Path) -> None:
     assert elected == "elected"
     assert "apt-get install libraft-dev libuv1-dev" in missing
     assert set(packages_used.split()) <= {"cython_runtime", "lz4", "rmqstore"}
+
+
+@pytest.mark.parametrize("words", [("-c", "import rmqstore"), ("-m", "rmqstore", "--version")])
+def test_source_code_without_its_extension_names_the_cure(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    package = Path(rmqstore.__file__).parent
+    left_out = shutil.ignore_patterns("*.so", "*.jar", "__pycache__")
+    shutil.copytree(package, tmp_path / "rmqstore", ignore=left_out)
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {tmp_path / 'rmqstore' / '_native'} holds source code")
+    assert "start Python in another folder" in last
+    assert "pip install -e ." in last
