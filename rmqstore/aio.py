@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -43,6 +44,7 @@ from rmqstore.errors import (
     missing_file,
 )
 from rmqstore.message import Durability, GetStatus, Message, asked_durability
+from rmqstore.net.opening import open_on_thread
 from rmqstore.store import GetResult, Queue, Store
 from rmqstore.store import open as open_store
 from rmqstore.store.async_view import AsyncView
@@ -204,7 +206,10 @@ class AsyncStore:
     async def __aenter__(self) -> Self:
         config, arguments = self._arguments
         self._is_closing = False
-        self._store = await asyncio.to_thread(open_store, self._path, config, **arguments)
+        self._store = await open_on_thread(
+            partial(open_store, self._path, config, **arguments),
+            lambda store: asyncio.to_thread(store.close),
+        )
         self._view = AsyncView(self._store)
         return self
 

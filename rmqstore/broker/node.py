@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.client_service import ClientService
@@ -48,11 +48,12 @@ from rmqstore.config import (
     Configuration,
     with_changes,
 )
-from rmqstore.errors import ConfigError, RequestRefused, StoreClosedError
+from rmqstore.errors import ConfigError, RequestRefused
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
+from rmqstore.net.one_run import OneRun
 from rmqstore.net.own_address import OwnAddress, own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
@@ -95,7 +96,7 @@ class BrokerStatus:
     task_failures: tuple[TaskFailure, ...]
 
 
-class Broker:
+class Broker(OneRun):
     """Serves clients, and slaves, from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to
@@ -117,6 +118,7 @@ class Broker:
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("broker")
         self._found = _found_address(config)
         host = config.host or (self._found.address if self._found else config.bind_address)
         self.config = config.replace(
@@ -156,39 +158,13 @@ class Broker:
         were known."""
         self._role_waiters: set[asyncio.Future[None]] = set()
         self._files = asyncio.Lock()
-        self._is_closing = False
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Broker:
         """Return a broker with the settings of RocketMQ's broker.conf."""
         return cls(BrokerConfig.from_properties(Path(path)), config_file=path, **options)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     # ---- life
-
-    async def start(self) -> None:
-        """Open the store and, without a controller, take the role; then serve."""
-        try:
-            await self._start()
-        except BaseException:
-            await self.close()
-            raise
-        role = self._role
-        self.log.info("started as %s", role if role.name else "member of a group with a controller")
-        if self._acts_as_master:
-            self.log.warning(
-                "enableSlaveActingMaster is served in part: without a master the slave with the "
-                "smallest id answers reads, commits of offsets and locks of queues, but delivers "
-                "no delayed, timer, transactional or popped messages, sends none to other groups "
-                "(enableRemoteEscape) and asks no majority for locks (lockInStrictMode); "
-                'docs/operations.md, "Acting master"'
-            )
 
     async def _start(self) -> None:
         self.config = await asyncio.to_thread(stored_config, self.config, _RUNNING_KEYS)
@@ -229,13 +205,18 @@ class Broker:
             self.controllers = ControllerLink(self)
             self._stack.push_async_callback(self.controllers.close)
             await self.controllers.start()
+        role = self._role
+        self.log.info("started as %s", role if role.name else "member of a group with a controller")
+        if self._acts_as_master:
+            self.log.warning(
+                "enableSlaveActingMaster is served in part: without a master the slave with the "
+                "smallest id answers reads, commits of offsets and locks of queues, but delivers "
+                "no delayed, timer, transactional or popped messages, sends none to other groups "
+                "(enableRemoteEscape) and asks no majority for locks (lockInStrictMode); "
+                'docs/operations.md, "Acting master"'
+            )
 
-    async def close(self) -> None:
-        """Leave the nameservers, answer the requests in progress, close all connections, the
-        replica and the store. A second call does nothing."""
-        if self._is_closing:
-            return
-        self._is_closing = True
+    async def _close(self) -> None:
         self._wake_role_waiters()
         await self._stack.aclose()
         if self._store is not None:
@@ -346,9 +327,9 @@ class Broker:
 
     @property
     def store(self) -> AsyncStore:
-        """The store. Raises StoreClosedError outside the context."""
+        """The store. Raises StoreClosedError before the start."""
         if self._store is None:
-            raise StoreClosedError("the broker is not started; use `async with`")
+            raise self._not_started()
         return self._store
 
     @property
@@ -400,7 +381,7 @@ class Broker:
     async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
         """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
         if self._client is None:
-            raise StoreClosedError("the broker is not started; use `async with`")
+            raise self._not_started()
         return await self._client.call(address, frame, timeout)
 
     @property
@@ -580,8 +561,9 @@ class Broker:
         return self._metrics.families(node, counts, status.role, status.replica)
 
     def status(self) -> BrokerStatus:
-        """Return the present state of the broker."""
-        assert self._server is not None, "the broker is started"
+        """Return the present state of the broker. Raises StoreClosedError before the start."""
+        if self._server is None:
+            raise self._not_started()
         server = self._server.status()
         return BrokerStatus(
             cluster_name=self.config.cluster_name,

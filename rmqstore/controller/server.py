@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, decode_command, encode_command
@@ -38,6 +38,7 @@ from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
+from rmqstore.net.one_run import OneRun
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.codes import ResponseCode
@@ -68,7 +69,7 @@ class ControllerStatus:
     task_failures: tuple[TaskFailure, ...]
 
 
-class Controller:
+class Controller(OneRun):
     """Serves brokers and administrators from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_CONTROLLER_CONFIG is written to
@@ -89,6 +90,7 @@ class Controller:
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("controller")
         self.config = config
         self.state = ControllerState()
         self.liveness = Liveness()
@@ -113,24 +115,18 @@ class Controller:
         self._reported: dict[str, Waiting] = {}
         """The last logged state of the waiting groups."""
         self._files = asyncio.Lock()
-        self._is_closing = False
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Controller:
         """Return a controller with the settings of RocketMQ's controller.conf."""
         return cls(ControllerConfig.from_properties(Path(path)), config_file=path, **options)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     @property
     def address(self) -> Address:
-        """Host and port at which the controller listens."""
-        assert self._server is not None, "the controller is not started"
+        """Host and port at which the controller listens. Raises StoreClosedError before the
+        start."""
+        if self._server is None:
+            raise self._not_started()
         return self._server.address
 
     @property
@@ -171,25 +167,18 @@ class Controller:
             task_failures=tuple(self._tasks.failures),
         )
 
-    async def start(self) -> None:
-        """Read the log, then listen."""
+    async def _start(self) -> None:
         self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
         place, engine = _place_of(self.config), _make_engine(self.config)
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
         self._engine = engine
-        try:
-            handlers = Requests(self).handlers()
-            if self._endpoint is not None:
-                handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
-                await self._endpoint.start()
-            server = RemotingServer(place, handlers, tls=self._tls)
-            server.start()
-        except BaseException:
-            if self._endpoint is not None:
-                await self._endpoint.close()
-            await engine.close()
-            raise
+        handlers = Requests(self).handlers()
+        if self._endpoint is not None:
+            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
+            await self._endpoint.start()
+        server = RemotingServer(place, handlers, tls=self._tls)
+        server.start()
         self._server = server
         self._tasks.start(self._pulse(), name="pulse")
         self._tasks.start(self._scan_brokers(), name="scan of brokers")
@@ -198,12 +187,7 @@ class Controller:
         if self._endpoint is not None:
             self._log.info("metrics are served at %s", format_address(self._endpoint.address))
 
-    async def close(self) -> None:
-        """Answer the requests in progress, close all connections and the log. A second call does
-        nothing."""
-        if self._is_closing:
-            return
-        self._is_closing = True
+    async def _close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         if self._server is not None:
@@ -214,7 +198,7 @@ class Controller:
         await self._notices.close()
         if self._engine is not None:
             await self._engine.close()
-        self._log.info("closed")
+            self._log.info("closed")
 
     def _apply(self, index: int, term: int, command: bytes) -> bytes:
         return encode_result(self.state.apply(decode_command(command)))

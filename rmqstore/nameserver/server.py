@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rmqstore.config import NameserverConfig
 from rmqstore.errors import RemotingError
@@ -34,6 +34,7 @@ from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
+from rmqstore.net.one_run import OneRun
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
@@ -52,7 +53,7 @@ _NOTIFICATIONS_MAX = 16
 """Notifications that wait for one broker; the oldest is dropped first."""
 
 
-class NameServer:
+class NameServer(OneRun):
     """Serves brokers and clients from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
@@ -72,6 +73,7 @@ class NameServer:
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("nameserver")
         self.config = config or NameserverConfig()
         self.kv = KvConfig()
         self._config_file = None if config_file is None else Path(config_file)
@@ -86,7 +88,6 @@ class NameServer:
         self.log = IdentityLog("rmqstore.nameserver", "namesrv not started")
         self._tasks = Supervisor("nameserver", log=self.log)
         self._started_ms = 0
-        self._is_closing = False
 
         self._connections: dict[int, RemotingConnection] = {}
         """Connections over which brokers sent requests, by number."""
@@ -98,17 +99,12 @@ class NameServer:
         """Return a nameserver with the settings of RocketMQ's namesrv.conf."""
         return cls(NameserverConfig.from_properties(Path(path)), config_file=path, **options)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     @property
     def address(self) -> Address:
-        """Host and port at which the nameserver listens."""
-        assert self._server is not None, "the nameserver is not started"
+        """Host and port at which the nameserver listens. Raises StoreClosedError before the
+        start."""
+        if self._server is None:
+            raise self._not_started()
         return self._server.address
 
     @property
@@ -131,8 +127,7 @@ class NameServer:
         """The route table, to be read on the loop of the nameserver."""
         return self._table
 
-    async def start(self) -> None:
-        """Read the files, then listen."""
+    async def _start(self) -> None:
         self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
         self._table.configure(_options(self.config))
         if self.config.kv_config_path:
@@ -148,12 +143,7 @@ class NameServer:
             tls=self._tls,
             limits=ConnectionLimits(idle_timeout_s=self.config.idle_seconds_max),
         )
-        try:
-            server.start()
-        except BaseException:
-            if self._endpoint is not None:
-                await self._endpoint.close()
-            raise
+        server.start()
         self._server = server
         self.log.identity = f"namesrv {format_address(server.address)}"
         self._tasks.start(self._scan(), name="scan")
@@ -161,19 +151,15 @@ class NameServer:
         if self._endpoint is not None:
             self.log.info("metrics are served at %s", format_address(self._endpoint.address))
 
-    async def close(self) -> None:
-        """Stop listening, answer the requests in progress, close all connections. A second call
-        does nothing."""
-        if self._is_closing:
-            return
-        self._is_closing = True
+    async def _close(self) -> None:
         await self._tasks.close()
         if self._server is not None:
             await self._server.close()
         if self._endpoint is not None:
             await self._endpoint.close()
         await self._client.close()
-        self.log.info("closed")
+        if self._server is not None:
+            self.log.info("closed")
 
     # -- Used by the handlers.
 

@@ -68,7 +68,11 @@ class Metadata(SharedTables):
         self._work = WorkThread(asyncio.get_running_loop(), "rmqstore-broker-files")
         self._store = store
         self.timer_files = TimerFiles(root)
-        self.tables = await self._work.run(lambda: self._load(root))
+        try:
+            self.tables = await self._work.run(lambda: self._load(root))
+        except BaseException:
+            self._work.stop()
+            raise
         tables = self.tables
         self._files: Mapping[str, SavedTable] = {
             "topic": SavedTable(root, tables.topic_table, self._work),

@@ -43,6 +43,7 @@ from rmqstore.errors import (
     StoreError,
     disk_errors,
 )
+from rmqstore.net.opening import open_on_thread
 from rmqstore.store.durable_files import sync_directory
 
 if TYPE_CHECKING:
@@ -129,11 +130,19 @@ class RaftEngine:
         node or group, CorruptionError, DiskError, StoreLockedError or UnsupportedStoreError.
         """
         self._apply, self._snapshot, self._restore = apply, snapshot, restore
+        self._follow(await open_on_thread(self._open, self._close_opened))
+
+    def _follow(self, node: raft.Node) -> None:
+        """Take the events of *node*."""
         loop = asyncio.get_running_loop()
-        self._node = await loop.run_in_executor(None, self._open)
+        self._node = node
         self._closed = loop.create_future()
-        self._descriptor = self._node.fileno()
+        self._descriptor = node.fileno()
         loop.add_reader(self._descriptor, self._take_events)
+
+    async def _close_opened(self, node: raft.Node) -> None:
+        self._follow(node)
+        await self.close()
 
     def _open(self) -> raft.Node:
         addresses = {each: _resolve(each, *place) for each, place in self._members.items()}
