@@ -87,6 +87,7 @@ __all__ = [
     "replica_timeout",
 ]
 
+_DESCRIPTORS_CURE = "; raise the limit of descriptors (ulimit -n), or keep fewer files open"
 _INVALID_PARAMETER = 29  # ResponseCode.INVALID_PARAMETER; rmqstore.remoting is a higher layer.
 
 
@@ -134,7 +135,16 @@ class DiskError(StoreError, OSError):
     """The operating system refused a file operation; `errno` says why."""
 
     def __init__(self, os_errno: int, message: str) -> None:
+        lacks_descriptor = os_errno in (errno.EMFILE, errno.ENFILE)
+        # An error that was pickled has the cure already.
+        if lacks_descriptor and not message.endswith(_DESCRIPTORS_CURE):
+            message = f"{message}{_DESCRIPTORS_CURE}"
         super().__init__(os_errno, message)
+
+    @property
+    def lacks_space(self) -> bool:
+        """Whether the disk, or the quota of the user, is full."""
+        return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class StoreMemoryError(StoreError, MemoryError):

@@ -118,7 +118,6 @@ class Broker(OneRun):
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("broker")
         self._found = _found_address(config)
         host = config.host or (self._found.address if self._found else config.bind_address)
         self.config = config.replace(
@@ -126,7 +125,7 @@ class Broker(OneRun):
             bind_address=_bind_address(config.bind_address, host),
             name=config.name or socket.gethostname(),
         )
-        self.log = IdentityLog("rmqstore.broker", f"broker {self.config.name}")
+        super().__init__("broker", IdentityLog("rmqstore.broker", f"broker {self.config.name}"))
         self._config_file = None if config_file is None else Path(config_file)
         self._tls = tls
         self._client_tls = client_tls

@@ -90,7 +90,9 @@ class Controller(OneRun):
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("controller")
+        super().__init__(
+            "controller", IdentityLog("rmqstore.controller", f"controller {config.self_id}")
+        )
         self.config = config
         self.state = ControllerState()
         self.liveness = Liveness()
@@ -103,10 +105,9 @@ class Controller(OneRun):
         self._server: RemotingServer | None = None
         self._metrics = ControllerMetrics()
         self._endpoint = MetricsEndpoint.from_config(config, self._families)
-        self._log = IdentityLog("rmqstore.controller", f"controller {config.self_id}")
-        self._tasks = Supervisor("controller", log=self._log)
+        self._tasks = Supervisor("controller", log=self.log)
         self._client_tls = client_tls
-        self._notices = Notices(self._tasks, self._log, tls=client_tls)
+        self._notices = Notices(self._tasks, self.log, tls=client_tls)
         self._silent: dict[str, int] = {}
         """The master of each group that did not answer the last query."""
         self._decisions = Decisions(self)
@@ -183,9 +184,9 @@ class Controller(OneRun):
         self._tasks.start(self._pulse(), name="pulse")
         self._tasks.start(self._scan_brokers(), name="scan of brokers")
         self._tasks.start(self._scan_masters(), name="scan of masters")
-        self._log.info("started at %s", format_address(server.address))
+        self.log.info("started at %s", format_address(server.address))
         if self._endpoint is not None:
-            self._log.info("metrics are served at %s", format_address(self._endpoint.address))
+            self.log.info("metrics are served at %s", format_address(self._endpoint.address))
 
     async def _close(self) -> None:
         for timer in self._timers.values():
@@ -198,7 +199,7 @@ class Controller(OneRun):
         await self._notices.close()
         if self._engine is not None:
             await self._engine.close()
-            self._log.info("closed")
+            self.log.info("closed")
 
     def _apply(self, index: int, term: int, command: bytes) -> bytes:
         return encode_result(self.state.apply(decode_command(command)))
@@ -213,7 +214,7 @@ class Controller(OneRun):
             since_ms=self.now_ms(),
             allows_unclean=self.config.elect_unclean_master,
         )
-        self._log.info("leads in term %d", leadership.term)
+        self.log.info("leads in term %d", leadership.term)
 
     # Used by the handlers.
 
@@ -264,7 +265,7 @@ class Controller(OneRun):
     def _connection_closed(self, connection: RemotingConnection) -> None:
         self._watched.discard(connection)
         for group, broker_id in self.liveness.closed(connection, self.now_ms()):
-            self._log.info("broker %d of %s: its connection closed", broker_id, group)
+            self.log.info("broker %d of %s: its connection closed", broker_id, group)
             self.review(group)
 
     async def leads(self) -> bool:
@@ -343,25 +344,25 @@ class Controller(OneRun):
         if standing is Standing.SILENT:
             self._silent[group] = broker_id
         if standing is Standing.SERVES:
-            self._log.warning(
+            self.log.warning(
                 "broker %d of %s sends no heartbeats, but serves as master", broker_id, group
             )
         return standing is Standing.SERVES
 
     def holds(self, election: Election) -> None:
         """Log that an election is being written."""
-        self._log.debug("an election is written: %s", election.command)
+        self.log.debug("an election is written: %s", election.command)
 
     def held(self, election: Election, group: Group) -> None:
         """Log an election that took effect, count it, and notify the brokers."""
         self._metrics.elected(group.master_id, is_risky=bool(election.risk))
         silent = self._silent.pop(group.name, None)
         if group.master_id is None:
-            self._log.warning(
+            self.log.warning(
                 "%s has no master in epoch %d: %s", group.name, group.master_epoch, election.reason
             )
             return
-        self._log.info(
+        self.log.info(
             "%s: broker %d is master of epoch %d; reports of %s were compared",
             group.name,
             group.master_id,
@@ -369,7 +370,7 @@ class Controller(OneRun):
             sorted(election.asked) or "none",
         )
         if election.risk:
-            self._log.warning("%s: %s", group.name, election.risk)
+            self.log.warning("%s: %s", group.name, election.risk)
         if self.config.notify_role_changed:
             now_ms = self.now_ms()
             living = self.liveness.living(group.name, group.brokers, now_ms)
@@ -384,14 +385,14 @@ class Controller(OneRun):
         if waiting is None:
             self._reported.pop(group, None)
         elif not waiting.is_short and waiting != self._reported.get(group):
-            self._log.warning("%s waits for a master: %s", group, waiting.reason)
+            self.log.warning("%s waits for a master: %s", group, waiting.reason)
             self._reported[group] = waiting
         if isinstance(due, Election) and due.command is None and due.retry_at_ms is not None:
             self._review_at(group, due.retry_at_ms)
 
     def failed(self, group: str, error: RequestRefused) -> None:
         """Log that a due command may not be written."""
-        self._log.warning("%s: %s", group, error)
+        self.log.warning("%s: %s", group, error)
 
     def _review_at(self, group: str, at_ms: int) -> None:
         former = self._timers.pop(group, None)
@@ -414,7 +415,7 @@ class Controller(OneRun):
         while True:
             await asyncio.sleep(self.config.scan_brokers_interval_ms / 1000)
             for group, broker_id in self.liveness.expire(self.now_ms()):
-                self._log.warning("broker %d of %s sends no heartbeats", broker_id, group)
+                self.log.warning("broker %d of %s sends no heartbeats", broker_id, group)
                 self.review(group)
 
     async def _scan_masters(self) -> None:

@@ -7,18 +7,18 @@ after a crash of a Java nameserver the copy may be all that is left.
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
 from rmqstore.errors import CorruptionError, RemotingFrameError
 from rmqstore.nameserver.kv import KvConfig
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.regular_file import read_regular
 from rmqstore.store.server_files import replace_file
 
 __all__ = ["KvFile"]
 
-_log = logging.getLogger(__name__)
+_log = IdentityLog("rmqstore.nameserver")
 
 
 class KvFile:

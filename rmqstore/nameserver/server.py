@@ -73,7 +73,7 @@ class NameServer(OneRun):
         client_tls: TlsClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("nameserver")
+        super().__init__("nameserver", IdentityLog("rmqstore.nameserver", "namesrv not started"))
         self.config = config or NameserverConfig()
         self.kv = KvConfig()
         self._config_file = None if config_file is None else Path(config_file)
@@ -85,7 +85,6 @@ class NameServer(OneRun):
         self._metrics = NameserverMetrics()
         self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
         self._client = RemotingClient(tls=client_tls)
-        self.log = IdentityLog("rmqstore.nameserver", "namesrv not started")
         self._tasks = Supervisor("nameserver", log=self.log)
         self._started_ms = 0
 

@@ -6,14 +6,15 @@ prometheus-client, which the extra `metrics` brings, writes the text.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from rmqstore.config import BrokerConfig, ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.errors import MissingExtraError
+from rmqstore.net import descriptors
 from rmqstore.net.addresses import Address
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family, Histogram
 from rmqstore.net.sockets import listen_on
 
@@ -23,7 +24,7 @@ _HEAD_BYTES_MAX = 16 * 1024
 _TIMEOUT_S = 10.0
 _CONNECTIONS_MAX = 64
 
-_log = logging.getLogger("rmqstore.metrics")
+_log = IdentityLog("rmqstore.metrics")
 
 
 class MetricsEndpoint:
@@ -77,7 +78,8 @@ class MetricsEndpoint:
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= _CONNECTIONS_MAX:
+        number = writer.get_extra_info("socket").fileno()
+        if len(self._open) >= _CONNECTIONS_MAX or descriptors.refusal(number, is_client=False):
             writer.transport.abort()
             return
         self._open.add(writer)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 from rmqstore.errors import ArgumentError, StoreClosedError
+from rmqstore.net.identity_log import IdentityLog
 
 __all__ = ["OneRun"]
 
@@ -14,12 +15,13 @@ __all__ = ["OneRun"]
 class OneRun(ABC):
     """Runs one time, from `start` to `close`; entering the object starts it, leaving closes it.
 
-    A subclass has `_start` and `_close`. *server* names it in errors. After a start that failed or
-    was cancelled, nothing stays open.
+    A subclass has `_start` and `_close`. *server* names it in errors, *log* in all messages of its
+    tasks. After a start that failed or was cancelled, nothing stays open.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, log: IdentityLog) -> None:
         self._server_name = server
+        self.log = log
         self._is_started = False
         self._is_closing = False
         self._turn = asyncio.Lock()
@@ -42,7 +44,8 @@ class OneRun(ABC):
         self._is_started = True
         async with self._turn:
             try:
-                await self._start()
+                with self.log.naming():
+                    await self._start()
             except BaseException:
                 await self._end()
                 raise
@@ -56,7 +59,8 @@ class OneRun(ABC):
     async def _end(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            await self._close()
+            with self.log.naming():
+                await self._close()
 
     @abstractmethod
     async def _start(self) -> None:

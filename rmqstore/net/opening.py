@@ -14,7 +14,7 @@ T = TypeVar("T")
 async def open_on_thread(make: Callable[[], T], close: Callable[[T], Awaitable[object]]) -> T:
     """Return what *make* returns on another thread. A call that is cancelled waits for the thread,
     which nothing can stop, and closes what it made."""
-    making = asyncio.get_running_loop().run_in_executor(None, make)
+    making = asyncio.ensure_future(asyncio.to_thread(make))
     try:
         return await asyncio.shield(making)
     except asyncio.CancelledError:

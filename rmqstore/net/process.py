@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from rmqstore.errors import ArgumentError
+from rmqstore.net.descriptors import raise_limit
 
 __all__ = ["ending_signals", "run_until_signal"]
 
@@ -32,13 +33,15 @@ async def run_until_signal(
     announce: Callable[[str], None],
     ready_fd: int | None = None,
 ) -> None:
-    """Run *service* until one of `ending_signals`, then close it.
+    """Run *service* until one of `ending_signals`, then close it. The process may use as many
+    descriptors as its hard limit allows.
 
     Once the service is entered, *announce* is called with its *ready_line*. The line is also
     written to the descriptor *ready_fd*, which is then closed, so that the parent process can read
     to the end. Raises the errors of entering and leaving the service, and ArgumentError for a
     descriptor that cannot be written.
     """
+    raise_limit()
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     if ready_fd is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 __all__ = ["WorkThread"]
@@ -32,15 +34,15 @@ class WorkThread:
         self._is_stopped = False
 
     def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Return a future of the result of *function*. Cancelling the future does not stop the
-        function."""
+        """Return a future of the result of *function*, which runs in the caller's context.
+        Cancelling the future does not stop the function."""
         assert not self._is_stopped, "a stopped thread runs no function"
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             thread.start()
             self._thread = thread
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((future, function))
+        self._jobs.put((future, partial(contextvars.copy_context().run, function)))
         return future
 
     def stop(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import socket
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,6 +21,8 @@ from typing import Any, Self
 
 from rmqstore.errors import RemotingClosedError, RemotingConnectError, RemotingError
 from rmqstore.net.addresses import Address, format_address, ip_of, parse_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.seldom import Seldom
 from rmqstore.net.sockets import make_socket
 from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.tls import TlsClient
@@ -35,7 +36,7 @@ from rmqstore.remoting.frames import Frame, name_of_request
 
 __all__ = ["RemotingClient"]
 
-_log = logging.getLogger("rmqstore.remoting")
+_log = IdentityLog("rmqstore.remoting")
 
 
 class RemotingClient:
@@ -62,6 +63,7 @@ class RemotingClient:
         self._connections_max = connections_max
         self._connect_timeout_s = connect_timeout_s
         self._budget = MemoryBudget(held_bytes_max)
+        self._notices = Seldom(_log)
         self._openings = Supervisor("remoting client", log=_log)
         self._requests = Supervisor("remoting client", log=_log)
         self._opening: dict[Address, asyncio.Task[RemotingConnection | RemotingError]] = {}
@@ -176,6 +178,7 @@ class RemotingClient:
             budget=self._budget,
             start_task=lambda work, name: self._requests.start(work, name=name),
             on_lost=self._remove,
+            notices=self._notices,
         )
         try:
             async with asyncio.timeout(self._connect_timeout_s):

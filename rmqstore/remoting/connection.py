@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from rmqstore.errors import (
     RequestRefused,
 )
 from rmqstore.net.addresses import Address, format_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.seldom import Seldom
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import (
     FRAME_SIZE_MAX,
@@ -46,7 +47,7 @@ _GO_AWAY_ABOVE = 475
 """V5_3_1: peers of later versions send a request to another server after GO_AWAY."""
 _REMARK_MAX = 500
 
-_log = logging.getLogger("rmqstore.remoting")
+_log = IdentityLog("rmqstore.remoting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ class RemotingConnection(asyncio.Protocol):
     """A connection to *peer*. All calls come from its event loop.
 
     *start_task* runs the coroutine of a handler under a name. *on_lost* is called once, after the
-    callbacks of `on_close`.
+    callbacks of `on_close`. *notices* logs what the peer does wrong.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class RemotingConnection(asyncio.Protocol):
         on_lost: Callable[[RemotingConnection], None],
         proxied_peer: Address | None = None,
         number: int = 0,
+        notices: Seldom,
     ) -> None:
         self.peer = peer
         self.address = format_address(peer)
@@ -124,6 +126,7 @@ class RemotingConnection(asyncio.Protocol):
         self._budget = budget
         self._start_task = start_task
         self._on_lost = on_lost
+        self._notices = notices
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(limits.frame_bytes_max)
@@ -284,7 +287,7 @@ class RemotingConnection(asyncio.Protocol):
         try:
             frames = self._decoder.feed(data)
         except RemotingFrameError as error:
-            _log.warning("%s: closing: %s", self.address, error)
+            self._notices.warning("%s: closing: %s", self.address, error)
             self.close(str(error))
             return
         for frame in frames:
@@ -295,7 +298,7 @@ class RemotingConnection(asyncio.Protocol):
                 self._backlog_bytes += len(frame.body)
         self._work()
         if self._decoder.failure is not None:
-            _log.warning("%s: closing: %s", self.address, self._decoder.failure)
+            self._notices.warning("%s: closing: %s", self.address, self._decoder.failure)
             self.close(str(self._decoder.failure))
 
     def pause_writing(self) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,7 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rmqstore.errors import ArgumentError, RemotingFrameError
+from rmqstore.net import descriptors
 from rmqstore.net.addresses import Address, format_address, parse_address
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.seldom import Seldom
 from rmqstore.net.sockets import Listener, listen_on
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsMode, TlsServer
@@ -45,7 +47,7 @@ _TLS_HANDSHAKE = 0x16
 _OPENING_TIMEOUT_S = 10.0
 _PORT_TRIES = 50
 
-_log = logging.getLogger("rmqstore.remoting")
+_log = IdentityLog("rmqstore.remoting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class ServerStatus:
 
     connections: int
     refused_connections: int
-    """Connections closed on acceptance, because too many were open."""
+    """Connections closed on acceptance, because too many connections or files were open."""
     requests_in_progress: int
     held_bytes: int
     task_failures: tuple[TaskFailure, ...]
@@ -84,8 +86,9 @@ class RemotingServer:
         held_bytes_max: int = 256 * 1024 * 1024,
         close_timeout_s: float = 3.0,
     ) -> None:
-        """*connections_max* connections may be open at once; together they hold *held_bytes_max*
-        bytes of frames. Requests in progress at closing get *close_timeout_s* seconds."""
+        """*connections_max* connections may be open at once, fewer where the process would have too
+        few descriptors left for files; together they hold *held_bytes_max* bytes of frames.
+        Requests in progress at closing get *close_timeout_s* seconds."""
         self._listen = parse_address(listen, low_port=0)
         if fast_handlers is not None and 0 < self._listen[1] <= FAST_PORT_DISTANCE:
             raise ArgumentError(
@@ -107,6 +110,7 @@ class RemotingServer:
         self._listeners: list[Listener] = []
         self._addresses: list[Address] = []
         self._refused = 0
+        self._notices = Seldom(_log)
         self._numbers = itertools.count(1)
         self._connections: set[RemotingConnection] = set()
 
@@ -161,7 +165,7 @@ class RemotingServer:
         for sock, handlers in zip(self._sockets, both, strict=False):
             assert handlers is not None
             take = self._taker(handlers)
-            self._listeners.append(Listener(loop, sock, take, warn=_log.warning))
+            self._listeners.append(Listener(loop, sock, take, warn=self._notices.warning))
         self._sockets.clear()
 
     async def close(self) -> None:
@@ -207,16 +211,22 @@ class RemotingServer:
 
     def _taker(self, handlers: Mapping[int, Handler]) -> Callable[[socket.socket, Address], None]:
         def take(sock: socket.socket, peer: Address) -> None:
-            if len(self._connections) + len(self._openings.tasks) >= self._connections_max:
-                if not self._refused:
-                    _log.warning("refusing connections beyond %d", self._connections_max)
-                self._refused += 1
+            reason = self._refusal(sock)
+            if reason:
                 sock.close()
+                self._refused += 1
+                self._notices.warning("%s: connection refused: %s", format_address(peer), reason)
                 return
             work = self._open(sock, peer, handlers, number=next(self._numbers))
             self._openings.start(work, name=f"opening of {format_address(peer)}")
 
         return take
+
+    def _refusal(self, sock: socket.socket) -> str:
+        """Returns why an accepted connection must be closed; "" where it may stay."""
+        if len(self._connections) + len(self._openings.tasks) >= self._connections_max:
+            return f"{self._connections_max} connections are open, which is the limit"
+        return descriptors.refusal(sock.fileno())
 
     async def _open(
         self, sock: socket.socket, peer: Address, handlers: Mapping[int, Handler], *, number: int
@@ -224,8 +234,13 @@ class RemotingServer:
         """Detect the peer's protocol and give its socket to a connection."""
         try:
             context, source = await self._first_bytes(sock)
+        except ConnectionError as error:
+            # Many checks of health do nothing but connect.
+            _log.debug("%s: not opened: %s", format_address(peer), error)
+            sock.close()
+            return
         except (OSError, RemotingFrameError) as error:
-            _log.info("%s: not opened: %s", format_address(peer), error or "too slow")
+            self._notices.info("%s: not opened: %s", format_address(peer), error or "too slow")
             sock.close()
             return
         except BaseException:
@@ -241,6 +256,7 @@ class RemotingServer:
             on_lost=self._connections.discard,
             proxied_peer=source,
             number=number,
+            notices=self._notices,
         )
         self._connections.add(connection)
         try:
@@ -252,7 +268,7 @@ class RemotingServer:
             )
         except OSError as error:
             self._connections.discard(connection)
-            _log.info("%s: TLS handshake failed: %s", format_address(peer), error)
+            self._notices.info("%s: TLS handshake failed: %s", format_address(peer), error)
         except BaseException:
             self._connections.discard(connection)
             raise
@@ -297,7 +313,7 @@ async def _peek(sock: socket.socket) -> int:
                 loop.remove_reader(sock)
         else:
             if not data:
-                raise RemotingFrameError("the peer closed the connection before the first byte")
+                raise ConnectionAbortedError("the peer closed the connection before the first byte")
             return data[0]
 
 

@@ -6,11 +6,11 @@ import os
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rmqstore import arguments
 from rmqstore.errors import DiskError, disk_errors
 from rmqstore.store.interface import StoreInterface
+from rmqstore.store.logger import log
 from rmqstore.store.retention import (
     CommitLogFile,
     DiskUse,
@@ -20,9 +20,6 @@ from rmqstore.store.retention import (
     decide,
     share_used_ratio,
 )
-
-if TYPE_CHECKING:
-    import logging
 
 __all__ = ["Cleaner"]
 
@@ -47,7 +44,7 @@ class Cleaner:
         self._timer = RetentionTimer(
             self._round_of_timer,
             interval_ms=store.config.clean_interval_ms,
-            on_error=lambda error: _log().error("%s: retention: %s", path, error),
+            on_error=lambda error: log().error("%s: retention: %s", path, error),
         )
         weakref.finalize(store, self._timer.stop).atexit = False
 
@@ -112,17 +109,11 @@ class Cleaner:
             store._refuse("disk", decision.refuse_writes)
             self._are_writes_refused = decision.refuse_writes
             state = "full, writes refused" if decision.refuse_writes else "has room"
-            _log().warning("%s: disk %s", store.path, state)
+            log().warning("%s: disk %s", store.path, state)
 
         if deletes and decision.delete:
             store.expire_files(len(decision.delete))
         return decision
-
-
-def _log() -> logging.Logger:
-    import logging
-
-    return logging.getLogger("rmqstore")
 
 
 def _disk_use(path: str) -> DiskUse:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqstore.store.logger import log
+
 __all__ = ["Recovery"]
 
 
@@ -37,17 +39,14 @@ class Recovery(NamedTuple):
 
     def warn(self, root: str, *, read_only: bool, is_new: bool) -> None:
         """Log what an operator should know about the store at *root*."""
-        import logging
-
-        log = logging.getLogger("rmqstore")
         if self.was_cut and not read_only:
-            log.warning("%s: the log ends where RocketMQ cut it: %s", root, self)
+            log().warning("%s: the log ends where RocketMQ cut it: %s", root, self)
         if self.doubtful_offset >= 0:
-            log.warning(
+            log().warning(
                 "%s: either RocketMQ cut the log at %d, or it is damaged there; which of the two "
                 "is unknown, and records after that offset are read",
                 root,
                 self.doubtful_offset,
             )
         if not self.was_closed and not read_only and not is_new:
-            log.info("%s was not closed: %s", root, self)
+            log().info("%s was not closed: %s", root, self)

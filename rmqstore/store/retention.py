@@ -6,6 +6,7 @@ RocketMQ's CleanCommitLogService; the percentages are brought into the ranges it
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -229,7 +230,10 @@ class RetentionTimer:
         self._first_delay_ms = first_delay_ms
         self._on_error = on_error
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmqstore-retention", daemon=True)
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run,), name="rmqstore-retention", daemon=True
+        )
 
     def start(self) -> None:
         """Begin; the first call comes after *first_delay_ms*."""

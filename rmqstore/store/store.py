@@ -32,6 +32,7 @@ from rmqstore.store import arrow
 from rmqstore.store.cleaning import Cleaner
 from rmqstore.store.delay import scheduled
 from rmqstore.store.interface import GetResult, StoreInterface
+from rmqstore.store.logger import log
 from rmqstore.store.metadata import (
     ConsumerOffsets,
     DelayOffsets,
@@ -50,8 +51,6 @@ from rmqstore.store.settings import ConfigLike, configure, native_settings, reme
 from rmqstore.store.watchers import Watchers
 
 if TYPE_CHECKING:
-    import logging
-
     from typing_extensions import Buffer
 
 __all__ = ["GetResult", "Queue", "Recovery", "Store"]
@@ -161,7 +160,7 @@ class Store(StoreInterface):
 
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
-            _log().warning("%s: %s: left alone", root, part)
+            log().warning("%s: %s: left alone", root, part)
         self.recovery.warn(root, read_only=read_only, is_new=not facts.is_store)
 
         try:
@@ -211,7 +210,7 @@ class Store(StoreInterface):
                 with contextlib.suppress(DiskError, NotWritable, StoreTimeout):
                     self.wait_dispatched(timeout=_CLOSE_PATIENCE)
             if isinstance(obstacle := self.failure, DiskError):
-                _log().warning("closing %s: %s; the next start goes on there", self.path, obstacle)
+                log().warning("closing %s: %s; the next start goes on there", self.path, obstacle)
 
     def abandon(self) -> None:
         """End as a process that dies does: nothing more is saved, and the next start recovers."""
@@ -652,9 +651,3 @@ class Store(StoreInterface):
 
 def _milliseconds(timeout: float | None, default_ms: int) -> int:
     return default_ms if timeout is None else int(arguments.seconds("timeout", timeout) * 1000)
-
-
-def _log() -> logging.Logger:
-    import logging
-
-    return logging.getLogger("rmqstore")

@@ -345,9 +345,9 @@ class SharedTables(ABC):
         spread = await self._await_slaves(number, changes_id)
         failure = await saving
         if failure is not None:
+            first = "free space on the disk and " if failure.lacks_space else ""
             raise RequestRefused(
-                f"the change is in effect but not saved: {failure}; free space on the disk and "
-                "send it again",
+                f"the change is in effect but not saved: {failure}; {first}send it again",
                 code=ResponseCode.SYSTEM_ERROR,
             )
         if self._changes_id != changes_id or spread is None:

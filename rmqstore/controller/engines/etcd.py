@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import secrets
 import ssl
 import zlib
@@ -46,6 +45,7 @@ from rmqstore.controller.engines.etcd_keys import (
     range_of,
 )
 from rmqstore.errors import ArgumentError, DiskError, StoreError, StoreTimeout
+from rmqstore.net.identity_log import IdentityLog
 
 __all__ = ["COMMAND_BYTES_MAX", "EtcdEngine"]
 
@@ -65,7 +65,7 @@ _REVOKE_S = 3.0
 _HELD = 0.8
 """The share of a lease during which a node leads, by its own clock."""
 _TXN = "/v3/kv/txn"
-_logger = logging.getLogger("rmqstore.controller")
+_logger = IdentityLog("rmqstore.controller")
 
 _Result = tuple[Outcome, Applied | None] | DiskError
 _Proposal = tuple[bytes, "asyncio.Future[_Result]"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,13 +49,14 @@ from rmqstore.errors import (
     StoreError,
     disk_errors,
 )
+from rmqstore.net.identity_log import IdentityLog
 
 __all__ = ["OwnFileEngine"]
 
 _LOG, _SNAPSHOT = "log", "snapshot"
 _BATCH_COUNT_MAX = 1000
 _BATCH_BYTES_MAX = 1024 * 1024
-_logger = logging.getLogger("rmqstore.controller")
+_logger = IdentityLog("rmqstore.controller")
 
 _Proposal = tuple[bytes, "asyncio.Future[Applied]"]
 
@@ -383,11 +383,11 @@ def _take_exception(future: asyncio.Future[Applied]) -> None:
 def _disk_error(error: OSError) -> DiskError:
     if isinstance(error, DiskError):
         return error
-    return DiskError(
-        error.errno or 0,
-        f"the log of the controller cannot be written: {error.strerror or error}; make room on its "
-        "disk",
-    )
+    text = f"the log of the controller cannot be written: {error.strerror or error}"
+    found = DiskError(error.errno or 0, text)
+    if found.lacks_space:
+        return DiskError(error.errno or 0, f"{text}; make room on its disk")
+    return found
 
 
 def _remove(

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import os
 import shutil
 import socket
@@ -43,6 +42,7 @@ from rmqstore.errors import (
     StoreError,
     disk_errors,
 )
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.opening import open_on_thread
 from rmqstore.store.durable_files import sync_directory
 
@@ -59,7 +59,7 @@ _ROOM_BYTES = 32 * 1024 * 1024
 """Room for segments of 4 MiB, allocated in advance, and for two snapshots."""
 _BATCH = 256
 """Events that are handled in one turn of the event loop."""
-_logger = logging.getLogger("rmqstore.controller")
+_logger = IdentityLog("rmqstore.controller")
 
 _Address = tuple[str, int]
 

@@ -26,6 +26,7 @@ from rmqstore.config import FlushDiskType
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, AllowList, parse_address
+from rmqstore.net.seldom import Seldom
 from rmqstore.net.sockets import Listener, listen_on
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
@@ -207,7 +208,7 @@ class Replica:
         )
         if listening is not None:
             accept = self._roles.accept
-            self._listener = Listener(loop, listening, accept, warn=log().warning)
+            self._listener = Listener(loop, listening, accept, warn=Seldom(log()).warning)
         self._subscription = view.watchers.subscribe("closed", self._store_closes)
 
     async def close(self) -> None:

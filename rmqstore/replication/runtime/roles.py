@@ -17,7 +17,9 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError, StoreTimeout
+from rmqstore.net import descriptors
 from rmqstore.net.addresses import Address, AllowList, format_address
+from rmqstore.net.seldom import Seldom
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.replication.group.fixed_master import FixedMaster
 from rmqstore.replication.group.group import MasterGroup
@@ -48,7 +50,7 @@ from rmqstore.replication.protocol.events import (
 )
 from rmqstore.replication.runtime.following import SlaveSide
 from rmqstore.replication.runtime.log import StoreLog
-from rmqstore.replication.runtime.logger import Seldom, log
+from rmqstore.replication.runtime.logger import log
 from rmqstore.replication.runtime.serving import MasterSide
 from rmqstore.replication.runtime.turns import Turn, Turns
 from rmqstore.replication.runtime.waits import Waits
@@ -121,7 +123,7 @@ class Roles:
         self._slave: SlaveSide | None = None
         self._waits = Waits(loop)
         self._refreshing: asyncio.TimerHandle | None = None
-        self._refusals = Seldom()
+        self._refusals = Seldom(log())
         self._alive_replicas: int | None = None
 
     @property
@@ -601,7 +603,9 @@ class Roles:
         elif len(side) >= self._settings.connections_max:
             reason = f"there are {self._settings.connections_max} connections (connections_max)"
         else:
-            side.accept(sock, peer)
-            return
+            reason = descriptors.refusal(sock.fileno(), is_client=False)
+            if not reason:
+                side.accept(sock, peer)
+                return
         sock.close()
         self._refusals.warning("connection from %s refused: %s", format_address(peer), reason)

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from rmqstore._native.core import PumpReport
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.net.addresses import Address, format_address, ip_of
+from rmqstore.net.seldom import Seldom
 from rmqstore.net.sockets import Connection
 from rmqstore.replication.group.board import MasterBoard
 from rmqstore.replication.group.group import MasterGroup, Propose
@@ -133,6 +134,7 @@ class MasterSide:
         self._batch_bytes = options.batch_bytes
         self._served: dict[int, _Served] = {}
         self._connections = 0
+        self._notices = Seldom(log())
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self.node = node
@@ -469,7 +471,7 @@ class MasterSide:
         is_classic = self._protocol == "classic"
         served = _Served(link, ReportParser() if is_classic else SlaveFrameParser(), peer)
         self._served[connection] = served
-        log().info("connection %d from %s", connection, format_address(peer))
+        self._notices.info("connection %d from %s", connection, format_address(peer))
         address = str(ip_of(peer[0]))
         self._event(lambda now: self.node.accepted(connection, now, address=address))
 
@@ -517,7 +519,7 @@ class MasterSide:
         served = self._served.pop(connection, None)
         if served is None:
             return
-        log().info(
+        self._notices.info(
             "connection %d from %s closed: %s", connection, format_address(served.peer), reason
         )
         if served.pumped is not None:
