@@ -79,7 +79,7 @@ async def measure_failover(cluster: Cluster, kills: int) -> list[dict[str, float
     """Return the figures of each kill of a master."""
     found = []
     client = ClusterClient(cluster.nameserver, at_once=_AT_ONCE, send_s=_SEND_S)
-    async with ControllerAdmin(cluster.controllers, timeout_s=1.0) as admin:
+    async with ControllerAdmin(cluster.controllers, timeout=1.0) as admin:
         try:
             client.start()
             for _ in range(kills):

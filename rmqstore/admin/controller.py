@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from rmqstore.admin.servers import Change, ServerAdmin
 from rmqstore.config import format_properties
 from rmqstore.errors import RemotingError
+from rmqstore.exports import renamed_parameter
+from rmqstore.net.addresses import Address
 from rmqstore.net.tls import TlsClient
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.controller import Elected, ReplicasInfo, decode_sync_state_data
@@ -44,21 +46,22 @@ class Election:
 
 
 class ControllerAdmin(ServerAdmin):
-    """Sends requests to the controllers of *addresses*, "host:port" separated by `;`.
+    """Sends requests to the controllers of *addresses*, "host:port" separated by `;`, or one pair.
 
-    Each call takes *timeout_s* seconds at most for each controller. *tls* makes connections use
+    Each call takes *timeout* seconds at most for each controller. *tls* makes connections use
     TLS. Raises ArgumentError for an invalid address. The calls raise RemotingError where no
     controller answers, where no controller knows a leader, or where the answer is a refusal.
     """
 
+    @renamed_parameter("timeout_s", "timeout")
     def __init__(
-        self, addresses: str, *, timeout_s: float = 5.0, tls: TlsClient | None = None
+        self, addresses: str | Address, *, timeout: float = 5.0, tls: TlsClient | None = None
     ) -> None:
         super().__init__(
             addresses,
             server="controller",
             default_port=CONTROLLER_PORT,
-            timeout_s=timeout_s,
+            timeout=timeout,
             tls=tls,
         )
 

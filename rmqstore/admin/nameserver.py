@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from rmqstore.admin.servers import Change, ServerAdmin
 from rmqstore.config import format_properties
 from rmqstore.errors import NotFoundError, RemotingError
+from rmqstore.exports import renamed_parameter
+from rmqstore.net.addresses import Address
 from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.cluster import ClusterInfo
 from rmqstore.remoting.bodies.epochs import EpochCache
@@ -55,21 +57,22 @@ class BrokerEpochs:
 
 
 class NameserverAdmin(ServerAdmin):
-    """Sends requests to the nameservers of *addresses*, "host:port" separated by `;`.
+    """Sends requests to the nameservers of *addresses*, "host:port" separated by `;`, or one pair.
 
-    Each call takes *timeout_s* seconds at most for each nameserver. *tls* makes connections use
+    Each call takes *timeout* seconds at most for each nameserver. *tls* makes connections use
     TLS. Raises ArgumentError for an invalid address. The calls raise RemotingError where no
     nameserver answers, or where the answer is a refusal.
     """
 
+    @renamed_parameter("timeout_s", "timeout")
     def __init__(
-        self, addresses: str, *, timeout_s: float = 5.0, tls: TlsClient | None = None
+        self, addresses: str | Address, *, timeout: float = 5.0, tls: TlsClient | None = None
     ) -> None:
         super().__init__(
             addresses,
             server="nameserver",
             default_port=NAMESERVER_PORT,
-            timeout_s=timeout_s,
+            timeout=timeout,
             tls=tls,
         )
 

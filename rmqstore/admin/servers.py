@@ -12,7 +12,7 @@ from typing import Self
 
 from rmqstore.config import parse_properties
 from rmqstore.errors import ArgumentError, RemotingError, RemotingFrameError
-from rmqstore.net.addresses import format_address, parse_address
+from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.bodies.tables import KvTable
@@ -37,22 +37,24 @@ class Change:
 
 
 class ServerAdmin:
-    """Sends requests to the servers of *addresses*, "host:port" separated by `;`.
+    """Sends requests to the servers of *addresses*, "host:port" separated by `;`, or one pair.
 
     *server* is the kind of server for messages, *default_port* the port of an address without a
-    port. Each call takes *timeout_s* seconds at most for each server. *tls* makes connections use
+    port. Each call takes *timeout* seconds at most for each server. *tls* makes connections use
     TLS. Raises ArgumentError for an invalid address.
     """
 
     def __init__(
         self,
-        addresses: str,
+        addresses: str | Address,
         *,
         server: str,
         default_port: int,
-        timeout_s: float,
+        timeout: float,
         tls: TlsClient | None,
     ) -> None:
+        if not isinstance(addresses, str):
+            addresses = format_address(parse_address(addresses))
         parts = [part.strip() for part in addresses.split(";") if part.strip()]
         if not parts:
             raise ArgumentError(
@@ -61,7 +63,7 @@ class ServerAdmin:
         places = [parse_address(part, default_port=default_port) for part in parts]
         self.addresses = tuple(map(format_address, places))
         self._server = server
-        self._timeout_s = timeout_s
+        self._timeout = timeout
         self._client = RemotingClient(tls=tls)
 
     async def __aenter__(self) -> Self:
@@ -87,7 +89,7 @@ class ServerAdmin:
         self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Frame:
         """Return the answer of one server, with any code."""
-        return await self._client.call(address, Frame.request(code, fields, body), self._timeout_s)
+        return await self._client.call(address, Frame.request(code, fields, body), self._timeout)
 
     async def _query(self, code: int, fields: Mapping[str, str] | None = None) -> Frame:
         """Return the answer of the first server that answers, with any code."""

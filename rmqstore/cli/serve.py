@@ -17,7 +17,7 @@ from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
 from rmqstore.config import BrokerConfig, ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.process import run_until_signal
 from rmqstore.net.tls import TlsClient, TlsServer
@@ -99,7 +99,7 @@ def namesrv(
     settings = settings.replace(**_metrics(metrics_port))
     tls = _tls(tls_file, tls_keys)
     if not settings.controller_in_namesrv or config is None:
-        return _serve(NameServer(settings, config_file=config, **tls), "namesrv", ready_fd)
+        return _serve(Nameserver(settings, config_file=config, **tls), "namesrv", ready_fd)
     beside = ControllerConfig.from_properties(config, beside=NameserverConfig.options())
     if not beside.nodes:
         raise ConfigError(
@@ -109,7 +109,7 @@ def namesrv(
     beside = beside.replace(**_metrics(metrics_port))
     # The only metrics port serves the controller's metrics, as in RocketMQ.
     settings = settings.replace(metrics_exporter=MetricsExporter.DISABLE)
-    nameserver = NameServer(settings, config_file=config, **tls)
+    nameserver = Nameserver(settings, config_file=config, **tls)
     both = _together(nameserver, Controller(beside, config_file=config, **tls))
     return _serve(both, "namesrv", ready_fd)
 
@@ -276,7 +276,7 @@ def _tls(file: Path | None, pairs: list[str] | None) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _together(nameserver: NameServer, controller: Controller) -> AsyncIterator[NameServer]:
+async def _together(nameserver: Nameserver, controller: Controller) -> AsyncIterator[Nameserver]:
     """Runs a nameserver and a controller as one service."""
     async with controller, nameserver:
         yield nameserver
@@ -286,7 +286,7 @@ _LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class _Standalone(NamedTuple):
-    nameserver: NameServer
+    nameserver: Nameserver
     broker: Broker
 
 
@@ -295,7 +295,7 @@ async def _standalone(
     nameserver_config: NameserverConfig, config: BrokerConfig, file: Path | None, **tls: Any
 ) -> AsyncIterator[_Standalone]:
     """Runs a nameserver and a broker that registers there, and at the nameservers of its *file*."""
-    async with NameServer(nameserver_config, **tls) as nameserver:
+    async with Nameserver(nameserver_config, **tls) as nameserver:
         host, port = nameserver.address
         # A nameserver that listens at all addresses is reached at the loopback address.
         place = format_address((_LOOPBACKS.get(host, host), port))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqstore import arguments
+from rmqstore.address import address_text
 from rmqstore.config import sources
 from rmqstore.config.addresses import ADDRESSES, HOST
 from rmqstore.config.controller_config import ControllerConfig
@@ -30,7 +31,7 @@ __all__ = ["BrokerConfig"]
 _LEASE_MS = 3000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class BrokerConfig:
     """The settings of a broker, read from RocketMQ's broker.conf, including those of its store and
     its replica.
@@ -301,10 +302,34 @@ class BrokerConfig:
         effect="start, and UPDATE_BROKER_CONFIG",
     )
 
-    def __post_init__(self) -> None:
-        arguments.instance("store", self.store, StoreConfig)
-        arguments.instance("replica", self.replica, ReplicaConfig)
-        violations = violations_of(self) or _cross_violations(self)
+    def __init__(
+        self,
+        *,
+        store: StoreConfig | None = None,
+        replica: ReplicaConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        """*settings* by field name, including fields of the store and the replica, which replace
+        those of *store* and *replica*. Addresses may be pairs of host and port."""
+        sources.check_names(settings, self.every_option())
+        for name in _ADDRESSES & settings.keys():
+            settings[name] = _texts_of(settings[name])
+        for name in self.options():
+            default = self.__dataclass_fields__[name].default
+            object.__setattr__(self, name, settings.pop(name, default))
+
+        violations: list[str] = []
+        for name, kind, part in (
+            ("store", StoreConfig, store or StoreConfig()),
+            ("replica", ReplicaConfig, replica or ReplicaConfig()),
+        ):
+            arguments.instance(name, part, kind)
+            of_part = {each: settings[each] for each in kind.options() if each in settings}
+            try:
+                object.__setattr__(self, name, replace(part, **of_part))
+            except ConfigError as error:
+                violations += error.violations
+        violations = violations or violations_of(self) or _cross_violations(self)
         if violations:
             raise ConfigError(violations)
 
@@ -386,26 +411,25 @@ class BrokerConfig:
     def replace(self, **changes: Any) -> BrokerConfig:
         """Return a copy with *changes* by field name, including fields of the store and the
         replica. Raises ConfigError for unknown names and bad values."""
-        sources.check_names(changes, self.every_option())
-        own = {each: changes.pop(each) for each in self.options() if each in changes}
-        violations: list[str] = []
-        for name in ("store", "replica"):
-            part = getattr(self, name)
-            of_part = {each: changes[each] for each in part.options() if each in changes}
-            try:
-                own[name] = replace(part, **of_part)
-            except ConfigError as error:
-                violations += error.violations
-        if violations:
-            raise ConfigError(violations)
-        return replace(self, **own)
+        own = {each: getattr(self, each) for each in self.options()}
+        return BrokerConfig(store=self.store, replica=self.replica, **own | changes)
 
 
+_ADDRESSES = frozenset({"nameservers", "controllers", "ha_master_address"})
+"""Fields for addresses of other servers."""
 _OWN_KEYS = frozenset(about.key for about in options_of(BrokerConfig).values())
 _HIDDEN_NAMES = frozenset(
     name for name, about in StoreConfig.options().items() if about.key in _OWN_KEYS
 )
 """Fields of the store whose keys also fill fields of the broker; the broker's fields decide."""
+
+
+def _texts_of(addresses: Any) -> Any:
+    """Returns an address, or each of several, as text where it is a pair of host and port."""
+    one = address_text(addresses)
+    if isinstance(one, list | tuple):
+        return tuple(map(address_text, one))
+    return one
 
 
 def _cross_violations(config: BrokerConfig) -> list[str]:

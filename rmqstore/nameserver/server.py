@@ -1,6 +1,6 @@
 """A nameserver on an event loop: the sockets, timers and files around the pure parts.
 
-    async with NameServer(NameserverConfig(listen_port=0)) as nameserver:
+    async with Nameserver(NameserverConfig(listen_port=0)) as nameserver:
         print(nameserver.address)
 
 Any number of nameservers may run on one loop. The tables are in memory: after a start, brokers
@@ -19,6 +19,7 @@ from typing import Any
 
 from rmqstore.config import NameserverConfig
 from rmqstore.errors import RemotingError
+from rmqstore.exports import renamed
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.kv_file import KvFile
 from rmqstore.nameserver.metrics import NameserverMetrics
@@ -46,14 +47,16 @@ from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import save_changes, stored_config
 
-__all__ = ["NameServer"]
+__all__ = ["Nameserver"]
+
+__getattr__ = renamed(__name__, "NameServer", "Nameserver")
 
 _NOTIFY_TIMEOUT_S = 0.3
 _NOTIFICATIONS_MAX = 16
 """Notifications that wait for one broker; the oldest is dropped first."""
 
 
-class NameServer(OneRun):
+class Nameserver(OneRun):
     """Serves brokers and clients from entering the context to leaving it.
 
     *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
@@ -94,7 +97,7 @@ class NameServer(OneRun):
         self._files = asyncio.Lock()
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> NameServer:
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Nameserver:
         """Return a nameserver with the settings of RocketMQ's namesrv.conf."""
         return cls(NameserverConfig.from_properties(Path(path)), config_file=path, **options)
 

@@ -7,13 +7,11 @@ import socket
 from collections.abc import Iterable
 
 from rmqstore import arguments
+from rmqstore.address import Address, format_address
 from rmqstore.config.addresses import is_host
 from rmqstore.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["Address", "AllowList", "format_address", "ip_of", "numeric_host", "parse_address"]
-
-Address = tuple[str, int]
-"""Host and port."""
 
 
 def parse_address(
@@ -64,12 +62,6 @@ def _pair_of(place: object) -> Address:
     raise ArgumentTypeError(
         f"{arguments.shown(place)} is not an address: give host and port as in 127.0.0.1:10912"
     )
-
-
-def format_address(address: Address) -> str:
-    """Return *address* as text that `parse_address` reads."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class AllowList:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from rmqstore.errors import RemotingClosedError, RemotingConnectError, RemotingError
+from rmqstore.exports import renamed_parameter
 from rmqstore.net.addresses import Address, format_address, ip_of, parse_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.seldom import Seldom
@@ -47,6 +48,7 @@ class RemotingClient:
     connection without calls is closed.
     """
 
+    @renamed_parameter("connect_timeout_s", "connect_timeout")
     def __init__(
         self,
         handlers: Mapping[int, Handler] = MappingProxyType({}),
@@ -54,14 +56,14 @@ class RemotingClient:
         tls: TlsClient | None = None,
         limits: ConnectionLimits | None = None,
         connections_max: int = 1024,
-        connect_timeout_s: float = 3.0,
+        connect_timeout: float = 3.0,
         held_bytes_max: int = 256 * 1024 * 1024,
     ) -> None:
         self._handlers = handlers
         self._tls = None if tls is None else tls.context()
         self._limits = limits or ConnectionLimits()
         self._connections_max = connections_max
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout = connect_timeout
         self._budget = MemoryBudget(held_bytes_max)
         self._notices = Seldom(_log)
         self._openings = Supervisor("remoting client", log=_log)
@@ -181,10 +183,10 @@ class RemotingClient:
             notices=self._notices,
         )
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._connect_timeout):
                 await self._connect(place, connection)
         except OSError as error:
-            why = f"{error}" or f"no answer within {self._connect_timeout_s} s"
+            why = f"{error}" or f"no answer within {self._connect_timeout} s"
             return RemotingConnectError(
                 f"cannot connect to {format_address(place)}: {why}; "
                 "check the address and that the server runs"

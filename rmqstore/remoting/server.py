@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rmqstore.errors import ArgumentError, RemotingFrameError
+from rmqstore.exports import renamed_parameter
 from rmqstore.net import descriptors
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
@@ -74,6 +75,7 @@ class RemotingServer:
     lets the system choose. Entering the context raises ArgumentError if the server cannot listen.
     """
 
+    @renamed_parameter("close_timeout_s", "close_timeout")
     def __init__(
         self,
         listen: str | Address,
@@ -84,11 +86,11 @@ class RemotingServer:
         limits: ConnectionLimits | None = None,
         connections_max: int = 20_000,
         held_bytes_max: int = 256 * 1024 * 1024,
-        close_timeout_s: float = 3.0,
+        close_timeout: float = 3.0,
     ) -> None:
         """*connections_max* connections may be open at once, fewer where the process would have too
         few descriptors left for files; together they hold *held_bytes_max* bytes of frames.
-        Requests in progress at closing get *close_timeout_s* seconds."""
+        Requests in progress at closing get *close_timeout* seconds."""
         self._listen = parse_address(listen, low_port=0)
         if fast_handlers is not None and 0 < self._listen[1] <= FAST_PORT_DISTANCE:
             raise ArgumentError(
@@ -102,7 +104,7 @@ class RemotingServer:
         self._limits = limits or ConnectionLimits()
         self._connections_max = connections_max
         self._budget = MemoryBudget(held_bytes_max)
-        self._close_timeout_s = close_timeout_s
+        self._close_timeout = close_timeout
         self._openings = Supervisor("remoting server", log=_log)
         self._requests = Supervisor("remoting server", log=_log)
         self._sockets: list[socket.socket] = []
@@ -180,7 +182,7 @@ class RemotingServer:
             connection.refuse_requests()
 
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._close_timeout_s
+        end = loop.time() + self._close_timeout
         while loop.time() < end and any(each.requests_in_progress for each in self._connections):
             await asyncio.sleep(0.005)
 

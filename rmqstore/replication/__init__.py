@@ -12,8 +12,9 @@ Decisions are pure state machines in `protocol` and `group` (`group.node` wires 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqstore.exports import lazily
 
 if TYPE_CHECKING:
     from rmqstore.epochs import EpochEntry, EpochList
@@ -54,29 +55,25 @@ __all__ = [
     "Status",
 ]
 
-_HOMES = {
-    "rmqstore.epochs": ("EpochEntry", "EpochList"),
-    "rmqstore.replication.facade": ("Master", "ReplicatedStore", "Slave"),
-    "rmqstore.replication.group.queue_lock": (
-        "Grant",
-        "LockRequest",
-        "LockTable",
-        "QueueId",
-        "Release",
-    ),
-    "rmqstore.replication.group.quorum": ("Lease", "Mode", "Quorum"),
-    "rmqstore.replication.group.status": ("MasterStatus", "ReplicaStatus", "Status"),
-    "rmqstore.replication.group.sync_state_set": ("Proposal",),
-    "rmqstore.replication.protocol.events": ("HaOptions", "HaState"),
-    "rmqstore.replication.runtime.replica": ("Replica",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(
+    __name__,
+    {
+        "rmqstore.epochs": ("EpochEntry", "EpochList"),
+        "rmqstore.replication.facade": ("Master", "ReplicatedStore", "Slave"),
+        "rmqstore.replication.group.queue_lock": (
+            "Grant",
+            "LockRequest",
+            "LockTable",
+            "QueueId",
+            "Release",
+        ),
+        "rmqstore.replication.group.quorum": ("Lease", "Mode", "Quorum"),
+        "rmqstore.replication.group.status": ("MasterStatus", "ReplicaStatus", "Status"),
+        "rmqstore.replication.group.sync_state_set": ("Proposal",),
+        "rmqstore.replication.protocol.events": ("HaOptions", "HaState"),
+        "rmqstore.replication.runtime.replica": ("Replica",),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -33,7 +33,7 @@ def nameservers(count: int) -> Iterator[str]:
         # The client stays open: a nameserver drops a broker whose connection closes.
         broker = await stack.enter_async_context(RemotingClient())
         for _ in range(count):
-            server = await stack.enter_async_context(NameServer(config))
+            server = await stack.enter_async_context(Nameserver(config))
             await broker.call(server.address, _registration(), WAIT_S)
             addresses.append(format_address(server.address))
         return addresses

@@ -12,7 +12,7 @@ import pytest
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
 from rmqstore.message import Message
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
 from rmqstore.store.metadata import GroupConfig, TopicConfig
@@ -35,7 +35,7 @@ class Served:
 
     async def _start(self) -> None:
         config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
-        server = await self._stack.enter_async_context(NameServer(config))
+        server = await self._stack.enter_async_context(Nameserver(config))
         self.namesrv = format_address(server.address)
         settings = broker_config(self._root, nameservers=(self.namesrv,), cluster_name="east")
         self.broker = await self._stack.enter_async_context(Broker(settings))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -50,7 +50,7 @@ def registered(*names: str) -> Iterator[tuple[str, list[str]]]:
 
     async def start() -> tuple[str, list[str]]:
         config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
-        server = await stack.enter_async_context(NameServer(config))
+        server = await stack.enter_async_context(Nameserver(config))
         client = await stack.enter_async_context(RemotingClient())
         addresses = []
         for name in names:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rmqstore.cli import top as top_module
 from rmqstore.cli.app import app
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
 from rmqstore.remoting.bodies.controller import ReplicasInfo, ReplicaState, sync_state_data
@@ -75,7 +75,7 @@ def cluster() -> Iterator[Cluster]:
         handlers = [broker(500, leased), broker(120, b""), *map(without_epochs, [*ends, b""])]
         brokers = [await serve(each) for each in handlers]
         config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
-        nameserver = await stack.enter_async_context(NameServer(config))
+        nameserver = await stack.enter_async_context(Nameserver(config))
         client = await stack.enter_async_context(RemotingClient())
         places = [("c", "b", 0), ("c", "b", 1), ("d", "x", 0), ("d", "x", 1), ("d", "y", 0)]
         for (name_of_cluster, name, broker_id), address in zip(places, brokers, strict=True):

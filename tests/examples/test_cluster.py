@@ -16,7 +16,7 @@ from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig, parse_properties
 from rmqstore.controller.server import Controller
 from rmqstore.errors import PutError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from tests.house import tree
 from tests.support.brokers import SMALL_FILES
@@ -31,7 +31,7 @@ NAMESRV, CONTROLLER = "namesrv.conf", re.compile(r"controller-\d")
 class Mode:
     """A nameserver, and brokers with the files of one folder but for ports and places."""
 
-    def __init__(self, stack: AsyncExitStack, nameserver: NameServer, root: Path) -> None:
+    def __init__(self, stack: AsyncExitStack, nameserver: Nameserver, root: Path) -> None:
         self._stack = stack
         self.nameserver = nameserver
         self._root = root
@@ -57,7 +57,7 @@ class Mode:
 async def running(stack: AsyncExitStack, root: Path) -> Mode:
     config = NameserverConfig.from_properties(CLUSTER / NAMESRV)
     config = replace(config, bind_address="127.0.0.1", listen_port=0, kv_config_path="")
-    return Mode(stack, await stack.enter_async_context(NameServer(config)), root)
+    return Mode(stack, await stack.enter_async_context(Nameserver(config)), root)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -17,8 +17,10 @@ from tests.house import tree
 
 # The longest prefix decides. A package that hands on names of several layers has the highest.
 LAYERS = {
+    "rmqstore.address": 1,
     "rmqstore.arguments": 1,
     "rmqstore.errors": 1,
+    "rmqstore.exports": 1,
     "rmqstore.config": 1,
     "rmqstore.message": 1,
     "rmqstore.checkpoint": 1,
@@ -29,10 +31,14 @@ LAYERS = {
     "rmqstore._native": 2,
     "rmqstore.replication.protocol": 2,
     "rmqstore.replication.group": 2,
-    "rmqstore.remoting": 2,
-    "rmqstore.remoting.client": 4,
-    "rmqstore.remoting.connection": 4,
-    "rmqstore.remoting.server": 4,
+    "rmqstore.remoting": 4,
+    "rmqstore.remoting.bodies": 2,
+    "rmqstore.remoting.codes": 2,
+    "rmqstore.remoting.fastjson": 2,
+    "rmqstore.remoting.frames": 2,
+    "rmqstore.remoting.headers": 2,
+    "rmqstore.remoting.measured": 2,
+    "rmqstore.remoting.preface": 2,
     "rmqstore.net": 3,
     "rmqstore.store": 3,
     "rmqstore.check": 3,
@@ -236,6 +242,20 @@ def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == []
+
+
+@pytest.mark.parametrize("package", ["admin", "controller", "nameserver", "remoting"])
+def test_importing_a_package_imports_no_server_and_no_client(package: str) -> None:
+    code = f"import sys, rmqstore.{package}; print('rmqstore.net.sockets' in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tree.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.stdout.strip() == "False", answer.stderr
 
 
 def test_c_sources_include_only_libc_pthread_and_csrc() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from tests.support import java
 from tests.support.brokers import broker_config
@@ -24,7 +24,7 @@ NAMESERVER = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
 
 async def play(release: str, root: Path, flags: tuple[str, ...]) -> Mapping[str, Any]:
     """Run the program against a broker; return what it saw, by name."""
-    async with NameServer(NAMESERVER) as nameserver:
+    async with Nameserver(NAMESERVER) as nameserver:
         address = format_address(nameserver.address)
         async with Broker(broker_config(root, nameservers=(address,))):
             with java.scratch([*java.quick_flags(release), *flags]) as all_flags:

@@ -9,7 +9,7 @@ from rmqstore.broker.metadata.takeover import TakenTables, take_tables
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, NameserverConfig
 from rmqstore.errors import RemotingError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.frames import Frame
@@ -22,8 +22,8 @@ from tests.support.releases import NEW, OLD, with_release
 from tests.support.waiting import until
 
 
-def nameserver() -> NameServer:
-    return NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
+def nameserver() -> Nameserver:
+    return Nameserver(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
 
 
 def ours(root: Path, namesrv: str, **changes: Any) -> Broker:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from tests.support import java
 from tests.support.releases import NEW, OLD, with_releases
@@ -23,7 +23,7 @@ CONFIG = NameserverConfig(
 
 async def play(release: str, flags: tuple[str, ...]) -> Mapping[str, Any]:
     """Run the program against a nameserver; return what it decoded, by name."""
-    async with NameServer(CONFIG) as nameserver:
+    async with Nameserver(CONFIG) as nameserver:
         with java.scratch([*java.quick_flags(release), *flags]) as all_flags:
             command = java.command(
                 release, PROGRAM, format_address(nameserver.address), flags=all_flags

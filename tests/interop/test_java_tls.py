@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.tls import ClientAuth, TlsClient, TlsMode, TlsServer
 from tests.support.brokers import broker_config
@@ -96,7 +96,7 @@ async def test_java_clients_with_the_right_certificates_send_and_pull(
     )
     config = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
     with java_side(java_release, tmp_path) as java:
-        async with NameServer(config, tls=tls, client_tls=OURS) as nameserver:
+        async with Nameserver(config, tls=tls, client_tls=OURS) as nameserver:
             namesrv = format_address(nameserver.address)
             broker = broker_config(tmp_path / "broker", nameservers=(namesrv,))
             async with Broker(broker, tls=tls, client_tls=OURS) as running:

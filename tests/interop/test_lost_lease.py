@@ -14,7 +14,7 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
@@ -93,7 +93,7 @@ async def test_sends_fail_without_a_lease_and_the_clients_go_on_with_the_control
     controller = controller_of(tmp_path / "controller")
     await controller.start()
     port = controller.address[1]
-    nameserver = NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
+    nameserver = Nameserver(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
     async with nameserver as names:
         namesrv = format_address(names.address)
         options = {

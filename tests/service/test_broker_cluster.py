@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rmqstore.cli.demo.cluster_writer import ClusterClient
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.route import BrokerData, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -23,7 +23,7 @@ async def test_client_goes_on_by_the_route_and_loses_nothing_when_the_master_is_
     tmp_path: Path,
 ) -> None:
     settings = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
-    async with NameServer(settings) as nameserver:
+    async with Nameserver(settings) as nameserver:
         place = format_address(nameserver.address)
         options = {"nameservers": (place,), "in_sync_replicas": 2, "min_in_sync_replicas": 2}
         async with group_of(tmp_path, "a", "b", "c", **options) as group:

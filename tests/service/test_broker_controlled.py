@@ -27,7 +27,7 @@ from rmqstore.errors import (
     StoreError,
 )
 from rmqstore.message import Durability
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
@@ -149,7 +149,7 @@ async def test_a_master_without_controllers_takes_no_puts_and_is_no_master_in_th
     controller = controller_of(tmp_path / "controller")
     await controller.start()
     port = controller.address[1]
-    async with NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0)) as names:
+    async with Nameserver(NameserverConfig(bind_address="127.0.0.1", listen_port=0)) as names:
 
         def known() -> Mapping[int, str]:
             return names.table.member_group("DefaultCluster", "broker-a").addresses
@@ -420,8 +420,8 @@ async def until_told(group: Group, text: str) -> None:
         await until(is_told, f"the controller names {text}")
 
 
-def nameserver() -> NameServer:
-    return NameServer(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
+def nameserver() -> Nameserver:
+    return Nameserver(NameserverConfig(bind_address="127.0.0.1", listen_port=0))
 
 
 @on_loop

@@ -12,7 +12,7 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, FlushDiskType
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.tables import KvTable
@@ -33,7 +33,7 @@ from tests.support.waiting import until
 class Pair:
     """A SYNC_MASTER and its slave, each with a directory of its own."""
 
-    def __init__(self, root: Path, server: NameServer, boot: Path, ha_port: int) -> None:
+    def __init__(self, root: Path, server: Nameserver, boot: Path, ha_port: int) -> None:
         self._root = root
         self._ha_port = ha_port
         self._server = server
@@ -92,7 +92,7 @@ class Pair:
 @pytest.fixture
 def pair_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[NameServer], Pair]]:
+) -> Iterator[Callable[[Nameserver], Pair]]:
     boot = tmp_path / "boot"
     monkeypatch.setenv("RMQ_BOOT_ID_PATH", str(boot))
     # A slave that finds its master before that has its role tries again soon.
@@ -129,19 +129,19 @@ async def lead(master: Broker) -> None:
     await until(lambda: master.role.name == "master", "it leads")
 
 
-async def registered(master: Broker, server: NameServer) -> None:
+async def registered(master: Broker, server: Nameserver) -> None:
     """Return once *server* knows *master* by its id."""
     address = format_address(master.address)
     await until(lambda: known(server).get(0) == address, "it is registered")
 
 
-async def perm_of(server: NameServer, client: RemotingClient) -> int:
+async def perm_of(server: Nameserver, client: RemotingClient) -> int:
     request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
     answer = await client.call(server.address, request)
     return TopicRoute.decode(answer.raise_for_code().body).queues[0].perm
 
 
-PairAt = Callable[[NameServer], Pair]
+PairAt = Callable[[Nameserver], Pair]
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.client import RemotingClient
@@ -25,16 +25,16 @@ from tests.support.ports import reserved
 from tests.support.waiting import until
 
 
-def nameserver(**changes: Any) -> NameServer:
+def nameserver(**changes: Any) -> Nameserver:
     settings: dict[str, Any] = {"bind_address": "127.0.0.1", "listen_port": 0}
-    return NameServer(NameserverConfig(**settings | changes))
+    return Nameserver(NameserverConfig(**settings | changes))
 
 
-def at(*servers: NameServer) -> tuple[str, ...]:
+def at(*servers: Nameserver) -> tuple[str, ...]:
     return tuple(format_address(each.address) for each in servers)
 
 
-def known(server: NameServer, name: str = "broker-a") -> Mapping[int, str]:
+def known(server: Nameserver, name: str = "broker-a") -> Mapping[int, str]:
     """Return the addresses that a nameserver has of a group, by id."""
     return server.table.member_group("DefaultCluster", name).addresses
 

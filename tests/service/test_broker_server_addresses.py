@@ -13,7 +13,7 @@ from rmqstore.broker.node import Broker
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig
 from rmqstore.controller.server import Controller
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.identity_log import IdentityLog
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
@@ -96,7 +96,7 @@ async def test_a_broker_registers_at_the_addresses_of_a_name(tmp_path: Path) -> 
     controller = Controller(
         ControllerConfig(bind_address="127.0.0.1", listen_port=0, store_path=str(tmp_path / "c"))
     )
-    async with NameServer(settings) as server, controller:
+    async with Nameserver(settings) as server, controller:
         config = broker_config(
             tmp_path / "b",
             nameservers=(f"localhost:{server.address[1]}",),

@@ -13,7 +13,7 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.remoting.server import RemotingServer
 from tests.support.broker_group import group_of, put
@@ -74,7 +74,7 @@ async def test_servers_of_one_process_are_named_apart(
 ) -> None:
     place = {"bind_address": "127.0.0.1", "listen_port": 0}
     async with (
-        NameServer(NameserverConfig(**place)) as nameserver,  # type: ignore[arg-type]
+        Nameserver(NameserverConfig(**place)) as nameserver,  # type: ignore[arg-type]
         Broker(broker_config(tmp_path)) as broker,
     ):
         caplog.clear()

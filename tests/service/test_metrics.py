@@ -12,7 +12,7 @@ from rmqstore.broker.node import Broker
 from rmqstore.config import ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import MissingExtraError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -111,7 +111,7 @@ async def test_a_nameserver_counts_requests_by_their_answers() -> None:
         metrics_exporter=MetricsExporter.PROM,
         metrics_port=0,
     )
-    async with NameServer(config) as nameserver, RemotingClient() as client:
+    async with Nameserver(config) as nameserver, RemotingClient() as client:
         for topic in ("x", "y"):
             request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             answer = await client.call(nameserver.address, request, WAIT_S)
@@ -154,7 +154,7 @@ async def test_other_requests_to_the_endpoint_are_answered_with_errors() -> None
         metrics_exporter=MetricsExporter.PROM,
         metrics_port=0,
     )
-    async with NameServer(config) as nameserver:
+    async with Nameserver(config) as nameserver:
         place = nameserver.metrics_address
         assert "404 Not Found" in await fetched(place, "GET / HTTP/1.1")
         assert "405 Method Not Allowed" in await fetched(place, "POST /metrics HTTP/1.1")
@@ -167,11 +167,11 @@ async def test_without_the_extra_the_message_names_it(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     config = NameserverConfig(metrics_exporter=MetricsExporter.PROM)
     with pytest.raises(MissingExtraError, match=r"rmqstore\[metrics\]"):
-        NameServer(config)
-    assert NameServer(NameserverConfig()).metrics_address is None
+        Nameserver(config)
+    assert Nameserver(NameserverConfig()).metrics_address is None
 
 
 def test_exporters_without_an_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
     config = NameserverConfig.from_properties("metricsExporterType=OTLP_GRPC\n")
-    assert NameServer(config).metrics_address is None
+    assert Nameserver(config).metrics_address is None
     assert "metricsExporterType=OTLP_GRPC has no effect here" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from rmqstore.config import NameserverConfig, parse_properties
 from rmqstore.errors import ArgumentError, ConfigError, CorruptionError
 from rmqstore.nameserver import kv_file
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
@@ -56,7 +56,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 class Peer:
     """A client of one nameserver."""
 
-    def __init__(self, nameserver: NameServer) -> None:
+    def __init__(self, nameserver: Nameserver) -> None:
         self.address = format_address(nameserver.address)
         self.client = RemotingClient()
 
@@ -100,7 +100,7 @@ class Peer:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_clients_find_what_brokers_registered(compressed: bool) -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
             master = await peer.register(0, "10.0.0.1:1", compressed=compressed)
             assert (master.code, master.ext_fields) == (ResponseCode.SUCCESS, {})
             slave = await peer.register(1, "10.0.0.2:1", compressed=compressed)
@@ -125,7 +125,7 @@ def test_clients_find_what_brokers_registered(compressed: bool) -> None:
 
 def test_every_list_and_permission_request_is_answered() -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
             topics = {
                 name: TopicConfig(name, 4, 4, 6, sys_flag=flag)
                 for name, flag in (("plain", 0), ("unit", 1), ("sub", 2), ("both", 3))
@@ -161,7 +161,7 @@ def test_every_list_and_permission_request_is_answered() -> None:
 
 def test_versions_tell_whether_a_broker_must_register_again() -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
             version = fastjson.dumps(TABLE.version.to_json())
             unknown = await peer.call(RequestCode.QUERY_DATA_VERSION, version, **BROKER)
             assert (unknown.ext_fields, unknown.body) == ({"changed": "true"}, b"")
@@ -177,7 +177,7 @@ def test_versions_tell_whether_a_broker_must_register_again() -> None:
 
 def test_a_topic_of_an_unknown_broker_is_added_for_none() -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
             await peer.register(0, "10.0.0.1:1")
             queues = [QueueData(name, 1, 1, 6) for name in ("broker-a", "broker-x")]
             for topic in ("orders", "new"):
@@ -213,7 +213,7 @@ def test_malformed_requests_are_refused_by_name(
     code: int, fields: dict[str, str], body: bytes, remark: str
 ) -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver, Peer(nameserver) as peer:
             of_broker = (RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION)
             needed = BROKER if code in of_broker else {}
             answer = await peer.call(code, body, **{**needed, **fields})
@@ -235,7 +235,7 @@ def test_the_end_of_a_connection_removes_its_broker_and_notifies_the_others() ->
         handlers = {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: take}
         async with (
             RemotingServer("127.0.0.1:0", handlers) as broker,
-            NameServer(config) as nameserver,
+            Nameserver(config) as nameserver,
             Peer(nameserver) as slave,
         ):
             own = format_address(broker.address)
@@ -270,7 +270,7 @@ def test_the_end_of_a_connection_removes_its_broker_and_notifies_the_others() ->
 
 def test_a_request_of_an_earlier_connection_is_late_though_it_is_the_first_one_there() -> None:
     async def work() -> None:
-        async with NameServer(NameserverConfig(**LOCAL)) as nameserver:
+        async with Nameserver(NameserverConfig(**LOCAL)) as nameserver:
             # The first request of this connection arrives after the broker has used another one.
             reader, writer = await asyncio.open_connection(*nameserver.address)
             async with Peer(nameserver) as broker:
@@ -292,7 +292,7 @@ def test_a_silent_broker_expires_and_its_connection_is_closed() -> None:
         now = 0.0
         config = NameserverConfig(**LOCAL, scan_interval_ms=10)
         async with (
-            NameServer(config, clock=lambda: now) as nameserver,
+            Nameserver(config, clock=lambda: now) as nameserver,
             Peer(nameserver) as peer,
         ):
             await peer.register(0, "10.0.0.1:1")
@@ -313,7 +313,7 @@ def test_routes_are_refused_while_brokers_may_still_register() -> None:
     async def work() -> None:
         now = 0.0
         config = NameserverConfig(**LOCAL, wait_for_service=True)
-        async with NameServer(config, clock=lambda: now) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(config, clock=lambda: now) as nameserver, Peer(nameserver) as peer:
             await peer.register(0, "10.0.0.1:1")
             early = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
             assert (early.code, early.remark) == (
@@ -332,7 +332,7 @@ def test_key_values_survive_a_restart(tmp_path: Path) -> None:
     )
 
     async def write() -> None:
-        async with NameServer(config) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(config) as nameserver, Peer(nameserver) as peer:
             for number in range(20):
                 answer = await peer.call(
                     RequestCode.PUT_KV_CONFIG, namespace="a", key=f"k{number}", value=str(number)
@@ -344,7 +344,7 @@ def test_key_values_survive_a_restart(tmp_path: Path) -> None:
             (await peer.call(RequestCode.DELETE_KV_CONFIG, **deleted)).raise_for_code()
 
     async def read() -> None:
-        async with NameServer(config) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(config) as nameserver, Peer(nameserver) as peer:
             listed = await peer.call(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="a")
             assert len(KvTable.decode(listed.body).table) == 19
             found = await peer.call(RequestCode.GET_KV_CONFIG, namespace="a", key="k8")
@@ -370,7 +370,7 @@ def test_a_full_disk_refuses_a_pair_and_keeps_the_others(
     config = NameserverConfig(**LOCAL, kv_config_path=str(tmp_path / "kv.json"))
 
     async def work() -> None:
-        async with NameServer(config) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver(config) as nameserver, Peer(nameserver) as peer:
             pair = {"namespace": "a", "key": "k", "value": "1"}
             (await peer.call(RequestCode.PUT_KV_CONFIG, **pair)).raise_for_code()
             # A directory at the path of the temporary file makes the save fail, like a full disk.
@@ -392,7 +392,7 @@ def test_a_damaged_file_ends_the_start_and_leaves_nothing_open(tmp_path: Path) -
 
     async def work() -> None:
         with pytest.raises(CorruptionError, match=r"kv\.json"):
-            async with NameServer(NameserverConfig(**LOCAL, kv_config_path=str(path))):
+            async with Nameserver(NameserverConfig(**LOCAL, kv_config_path=str(path))):
                 pytest.fail("it started")
 
     run(work())
@@ -404,7 +404,7 @@ def test_a_changed_configuration_takes_effect_and_is_kept(tmp_path: Path) -> Non
     path.write_text("listenPort=0\nbindAddress=127.0.0.1\nrocketmqHome=/opt/rocketmq\n")
 
     async def work() -> None:
-        async with NameServer.from_file(path) as nameserver, Peer(nameserver) as peer:
+        async with Nameserver.from_file(path) as nameserver, Peer(nameserver) as peer:
             change = b"enableAllTopicList=false\nconfigBlackList2=x"
             unknown = await peer.call(RequestCode.UPDATE_NAMESRV_CONFIG, change)
             assert unknown.code == ResponseCode.SYSTEM_ERROR
@@ -432,14 +432,14 @@ def test_a_changed_configuration_takes_effect_and_is_kept(tmp_path: Path) -> Non
 def test_several_nameservers_live_on_one_loop() -> None:
     async def work() -> None:
         config = NameserverConfig(**LOCAL)
-        async with NameServer(config) as first, NameServer(config) as second:
+        async with Nameserver(config) as first, Nameserver(config) as second:
             assert first.address != second.address
             async with Peer(first) as one, Peer(second) as two:
                 await one.register(0, "10.0.0.1:1")
                 assert await one.route("orders") is not None
                 assert await two.route("orders") is None
             host, port = first.address
-            third = NameServer(NameserverConfig(bind_address=host, listen_port=port))
+            third = Nameserver(NameserverConfig(bind_address=host, listen_port=port))
             with pytest.raises(ArgumentError, match="cannot listen"):
                 await third.start()
 
@@ -474,4 +474,4 @@ def test_an_unknown_descriptor_ends_the_start() -> None:
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        NameServer.from_file(Path("missing.conf"))
+        Nameserver.from_file(Path("missing.conf"))

@@ -23,14 +23,14 @@ from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 
 PLACE = {"bind_address": "127.0.0.1", "listen_port": 0}
 
 async def run():
     controller = Controller(ControllerConfig(store_path=f"{directory}/log", **PLACE))
-    async with NameServer(NameserverConfig(**PLACE)) as nameserver, controller:
+    async with Nameserver(NameserverConfig(**PLACE)) as nameserver, controller:
         broker_config = BrokerConfig().replace(
             root_path=f"{directory}/store", commit_log_file_size_bytes=1 << 20,
             bind_address="127.0.0.1", listen_port=0, ha_listen_port=0, controller_mode_enable=True,

@@ -192,7 +192,7 @@ async def test_a_server_that_accepts_nothing_ends_in_a_connect_error() -> None:
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
             fillers.append(filler)
-        async with RemotingClient(connect_timeout_s=0.2) as client:
+        async with RemotingClient(connect_timeout=0.2) as client:
             with pytest.raises(RemotingConnectError, match=r"no answer within 0\.2 s"):
                 await client.call(listener.getsockname(), Frame.request(ECHO), timeout=WAIT_S)
             with pytest.raises(RemotingConnectError, match="was not sent"):
@@ -204,7 +204,7 @@ async def test_a_server_that_accepts_nothing_ends_in_a_connect_error() -> None:
 
 @on_loop
 async def test_calls_that_wait_raise_when_the_connection_ends() -> None:
-    async with serve(close_timeout_s=0.01) as server, RemotingClient() as client:
+    async with serve(close_timeout=0.01) as server, RemotingClient() as client:
         calls = [
             asyncio.create_task(client.call(server.address, Frame.request(NEVER), timeout=WAIT_S))
             for _ in range(5)
@@ -246,7 +246,7 @@ async def test_a_server_that_returns_is_found_again() -> None:
 
 @on_loop
 async def test_closing_the_client_ends_its_calls() -> None:
-    async with serve(close_timeout_s=0.01) as server:
+    async with serve(close_timeout=0.01) as server:
         client = RemotingClient()
         call = asyncio.create_task(
             client.call(server.address, Frame.request(NEVER), timeout=WAIT_S)
@@ -262,7 +262,7 @@ async def test_closing_the_client_ends_its_calls() -> None:
 
 @on_loop
 async def test_a_cancelled_call_leaves_the_connection_to_others() -> None:
-    async with serve(close_timeout_s=0.01) as server, RemotingClient() as client:
+    async with serve(close_timeout=0.01) as server, RemotingClient() as client:
         first = asyncio.create_task(client.call(server.address, Frame.request(NEVER)))
         second = asyncio.create_task(client.call(server.address, Frame.request(ECHO, body=b"2")))
         await asyncio.sleep(0)
@@ -275,7 +275,7 @@ async def test_a_cancelled_call_leaves_the_connection_to_others() -> None:
 
 @on_loop
 async def test_the_least_used_connection_makes_room_for_another() -> None:
-    async with serve() as one, serve() as two, serve(close_timeout_s=0.01) as three:
+    async with serve() as one, serve() as two, serve(close_timeout=0.01) as three:
         async with RemotingClient(connections_max=2) as client:
             for server in (one, two, one, three):
                 await client.call(server.address, Frame.request(ECHO))
@@ -298,7 +298,7 @@ async def test_the_least_used_connection_makes_room_for_another() -> None:
 @on_loop
 async def test_calls_beyond_the_limit_are_refused() -> None:
     limits = ConnectionLimits(calls_max=2)
-    async with serve(close_timeout_s=0.01) as server, RemotingClient(limits=limits) as client:
+    async with serve(close_timeout=0.01) as server, RemotingClient(limits=limits) as client:
         calls = [
             asyncio.create_task(client.call(server.address, Frame.request(NEVER), timeout=WAIT_S))
             for _ in range(2)

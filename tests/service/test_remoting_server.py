@@ -137,7 +137,7 @@ async def test_one_way_requests_get_no_answer_not_even_an_error() -> None:
 @on_loop
 async def test_answers_leave_when_they_are_ready_and_not_in_order() -> None:
     held = HeldEcho()
-    async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout_s=0.01) as server:
+    async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout=0.01) as server:
         peer = await BarePeer.to(server)
         await peer.send(Frame(NEVER, opaque=1), Frame(LATE_ECHO, opaque=2), Frame(ECHO, opaque=3))
         assert (await peer.receive()).opaque == 3
@@ -152,7 +152,7 @@ async def test_a_server_that_closes_sends_new_requests_away_and_finishes_those_i
     None
 ):
     held = HeldEcho()
-    async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout_s=WAIT_S) as server:
+    async with serve(handlers=HANDLERS | {LATE_ECHO: held}, close_timeout=WAIT_S) as server:
         peer = await BarePeer.to(server)
         await peer.send(Frame(LATE_ECHO, opaque=1))
         await until(lambda: server.status().requests_in_progress, "the request is in progress")
@@ -448,7 +448,7 @@ async def test_bodies_in_progress_are_bounded_too() -> None:
 @on_loop
 async def test_closing_lets_requests_in_progress_finish() -> None:
     held = HeldEcho()
-    server = serve(handlers={ECHO: held}, close_timeout_s=WAIT_S)
+    server = serve(handlers={ECHO: held}, close_timeout=WAIT_S)
     server.start()
     peer = await BarePeer.to(server)
     await peer.send(Frame(ECHO, opaque=3))
@@ -468,7 +468,7 @@ async def test_closing_lets_requests_in_progress_finish() -> None:
 
 @on_loop
 async def test_closing_does_not_wait_for_requests_that_never_finish() -> None:
-    async with serve(close_timeout_s=0.05) as server:
+    async with serve(close_timeout=0.05) as server:
         peer = await BarePeer.to(server)
         silent = await BarePeer.to(server)
         await peer.send(Frame(NEVER, opaque=3))

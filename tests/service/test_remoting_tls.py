@@ -130,7 +130,7 @@ async def test_a_handshake_that_stops_does_not_keep_the_server_from_closing() ->
 
 @on_loop
 async def test_closing_waits_for_tls_connections_too() -> None:
-    async with serve(tls=tls(), close_timeout_s=0.01) as server:
+    async with serve(tls=tls(), close_timeout=0.01) as server:
         async with RemotingClient(tls=TRUSTING) as client:
             await client.call(server.address, Frame.request(ECHO), timeout=WAIT_S)
             call = asyncio.create_task(client.call(server.address, Frame.request(NEVER), WAIT_S))

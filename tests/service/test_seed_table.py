@@ -20,7 +20,7 @@ import pytest
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, NameserverConfig
 from rmqstore.nameserver.requests import Requests
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -66,7 +66,7 @@ class Cell:
     """The servers of one cell, and a client of the nameserver."""
 
     servers: Servers
-    nameserver: NameServer
+    nameserver: Nameserver
     client: RemotingClient
     controller: str
     """Where a broker of this cell looks for a controller."""
@@ -113,7 +113,7 @@ async def cell(servers: Servers, root: Path) -> AsyncIterator[Cell]:
         bind_address="127.0.0.1", listen_port=0, acting_master=not servers.is_old
     )
     async with contextlib.AsyncExitStack() as stack:
-        nameserver = await stack.enter_async_context(NameServer(config))
+        nameserver = await stack.enter_async_context(Nameserver(config))
         client = await stack.enter_async_context(RemotingClient())
         place = format_address(nameserver.address)
         if servers.has_controller:

@@ -16,14 +16,14 @@ from rmqstore.broker.node import Broker
 from rmqstore.config import ControllerConfig, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ArgumentError, StoreClosedError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import Address
 from rmqstore.net.opening import open_on_thread
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
 
 PLACE = {"bind_address": "127.0.0.1", "listen_port": 0}
-Server = Broker | Controller | NameServer
+Server = Broker | Controller | Nameserver
 
 
 def _broker(path: Path) -> Broker:
@@ -34,8 +34,8 @@ def _controller(path: Path) -> Controller:
     return Controller(ControllerConfig(store_path=str(path), **PLACE))  # type: ignore[arg-type]
 
 
-def _nameserver(path: Path) -> NameServer:
-    return NameServer(NameserverConfig(**PLACE))  # type: ignore[arg-type]
+def _nameserver(path: Path) -> Nameserver:
+    return Nameserver(NameserverConfig(**PLACE))  # type: ignore[arg-type]
 
 
 every_server = pytest.mark.parametrize("make", [_broker, _controller, _nameserver])

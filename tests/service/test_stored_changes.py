@@ -12,7 +12,7 @@ from rmqstore.broker.node import Broker
 from rmqstore.config import parse_properties
 from rmqstore.controller.server import Controller
 from rmqstore.errors import ConfigError, DiskError
-from rmqstore.nameserver.server import NameServer
+from rmqstore.nameserver.server import Nameserver
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -20,7 +20,7 @@ from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
 from tests.support.waiting import WAIT_S
 
-Server = Broker | NameServer | Controller
+Server = Broker | Nameserver | Controller
 
 
 class Case:
@@ -60,11 +60,11 @@ BROKER = Case(
     lambda server: isinstance(server, Broker) and server.config.permission == 4,
 )
 NAMESERVER = Case(
-    NameServer.from_file,
+    Nameserver.from_file,
     lambda root: LOCAL,
     RequestCode.UPDATE_NAMESRV_CONFIG,
     ("supportActingMaster", "true"),
-    lambda server: isinstance(server, NameServer) and server.table.options.acting_master,
+    lambda server: isinstance(server, Nameserver) and server.table.options.acting_master,
 )
 CONTROLLER = Case(
     Controller.from_file,
@@ -155,6 +155,6 @@ async def test_a_change_keeps_the_first_key_of_a_file_with_a_byte_order_mark(
 ) -> None:
     file = tmp_path / "namesrv.conf"
     file.write_bytes(f"\ufeff{LOCAL}".encode())
-    async with NameServer.from_file(file) as server:
+    async with Nameserver.from_file(file) as server:
         assert (await changed(NAMESERVER, server)).code == ResponseCode.SUCCESS
     assert parse_properties(file.read_text())["bindAddress"] == "127.0.0.1"

@@ -62,7 +62,7 @@ class OurGroup:
         """The master of each epoch that the controllers reported."""
         self._places: dict[int, str] = {}
         self._thread = LoopThread("clients", what="the thread of the clients")
-        self._admin = self._thread.call(lambda: ControllerAdmin(self._controllers, timeout_s=1.0))
+        self._admin = self._thread.call(lambda: ControllerAdmin(self._controllers, timeout=1.0))
         try:
             self._start(settings)
         except BaseException:

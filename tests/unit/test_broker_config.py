@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import pytest
@@ -105,6 +106,29 @@ def test_changes_by_name_are_checked_in_every_part() -> None:
     assert config.replica.in_sync_replicas == 2
     with pytest.raises(ConfigError, match="did you mean root_path"):
         config.replace(root_pat="/data")
+
+
+def test_constructor_takes_the_fields_of_store_and_replica() -> None:
+    config = BrokerConfig(root_path="/data", listen_port=1, ha_listen_port=2)
+    assert (config.store.root_path, config.listen_port) == ("/data", 1)
+    assert config.replica.ha_listen_port == 2
+    assert config == BrokerConfig().replace(root_path="/data", listen_port=1, ha_listen_port=2)
+    of_parts = BrokerConfig(store=config.store, replica=config.replica, listen_port=1)
+    assert dataclasses.replace(of_parts, listen_port=1) == config
+    with pytest.raises(ConfigError, match="root_paht: unknown field; did you mean root_path"):
+        BrokerConfig(root_paht="/data")
+
+
+def test_addresses_may_be_pairs_as_servers_return_them() -> None:
+    config = BrokerConfig(
+        nameservers=(("10.0.0.1", 9876), "10.0.0.2:9876"),
+        controllers=[("::1", 9878)],
+        ha_master_address=("10.0.0.3", 10912),
+    )
+    assert config.nameservers == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert config.controllers == ("[::1]:9878",)
+    assert config.replica.ha_master_address == "10.0.0.3:10912"
+    assert config.replace(nameservers=[("h", 1)]).nameservers == ("h:1",)
 
 
 def test_every_key_is_known_to_those_that_read_the_file_for_its_store() -> None:
