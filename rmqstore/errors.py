@@ -539,6 +539,8 @@ def disk_errors(act: str) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        place = f" at {error.filename}" if error.filename else ""
+        # Calls on descriptors have the number in the place of the name.
+        is_named = error.filename and not isinstance(error.filename, int)
+        place = f" at {error.filename}" if is_named else ""
         reason = error.strerror or error
         raise DiskError(error.errno or errno.EIO, f"{act} failed{place}: {reason}") from error

@@ -15,6 +15,7 @@
 #define FILE_MODE 0644
 #define DIRECTORY_MODE 0755
 #define ZEROS_SIZE 65536
+#define FILE_NAME_SIZE 256
 
 /* Since Linux 5.14. Older kernels refuse the number, and refused hints are ignored. */
 #if defined(__linux__) && !defined(MADV_POPULATE_WRITE)
@@ -43,17 +44,36 @@ static int fail_path(struct rmq_error *err, const char *act, const char *path)
     return RMQ_NOT_FOUND;
 }
 
+/* The path of an open file; without /proc, or for a number that is not open, the number. */
+static const char *name_of(int fd, char name[FILE_NAME_SIZE])
+{
+    char link[32];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, name, FILE_NAME_SIZE - 1);
+    if (size < 0)
+        snprintf(name, FILE_NAME_SIZE, "descriptor %d", fd);
+    else
+        name[size] = '\0';
+    return name;
+}
+
 static int fail_fd(struct rmq_error *err, const char *act, int fd)
 {
-    return rmq_fail_os(err, errno, "%s descriptor %d", act, fd);
+    assert(act && errno != 0);
+
+    int os_errno = errno;
+    char name[FILE_NAME_SIZE];
+    return rmq_fail_os(err, os_errno, "%s %s", act, name_of(fd, name));
 }
 
 static int fail_range(struct rmq_error *err, const char *act, int fd, int64_t at, int64_t size)
 {
     assert(act && errno != 0);
 
-    int status = rmq_fail_os(err, errno, "%s %lld bytes at %lld of descriptor %d", act,
-                             (long long)size, (long long)at, fd);
+    int os_errno = errno;
+    char name[FILE_NAME_SIZE];
+    int status = rmq_fail_os(err, os_errno, "%s %lld bytes at %lld of %s", act, (long long)size,
+                             (long long)at, name_of(fd, name));
     if (err)
         err->at_offset = at;
     return status;
@@ -439,6 +459,13 @@ static bool is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+/* What is there in the place of a folder is not one. */
+static int fail_folder(struct rmq_error *err, int os_errno, const char *path)
+{
+    errno = os_errno == EEXIST ? ENOTDIR : os_errno;
+    return fail_path(err, "make folder", path);
+}
+
 static int make_unsynced_directory(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
 {
     (void)vfs;
@@ -450,8 +477,7 @@ static int make_unsynced_directory(struct rmq_vfs *vfs, const char *path, struct
     int os_errno = errno;
     if (os_errno == EEXIST && is_directory(path))
         return RMQ_OK;
-    errno = os_errno;
-    return fail_path(err, "make folder", path);
+    return fail_folder(err, os_errno, path);
 }
 
 /* Makes the one folder path[0, size), whose parents are there, and syncs it into its parent. */
@@ -467,8 +493,7 @@ static int make_one(struct rmq_vfs *vfs, const char *path, size_t size, struct r
         int os_errno = errno;
         if (is_directory(copy))
             return RMQ_OK;
-        errno = os_errno;
-        return fail_path(err, "make folder", copy);
+        return fail_folder(err, os_errno, copy);
     }
 
     while (size > 0 && copy[size - 1] != '/')
@@ -569,7 +594,8 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
     /* Holders of a lock of their open file show as process -1. */
     if (fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK && byte.l_pid > 0)
         *holder = byte.l_pid;
-    return rmq_fail(err, RMQ_LOCKED, 0, "descriptor %d is locked by process %lld", fd,
+    char name[FILE_NAME_SIZE];
+    return rmq_fail(err, RMQ_LOCKED, 0, "%s is locked by process %lld", name_of(fd, name),
                     (long long)*holder);
 }
 

@@ -20,13 +20,15 @@ from rmqstore.errors import ArgumentError, RemotingError
 from rmqstore.remoting.bodies.cluster import ClusterInfo
 from rmqstore.remoting.bodies.controller import ReplicasInfo
 
-__all__ = ["HEADS", "ReplicaRow", "View", "observe"]
+__all__ = ["HEADS", "SPARE_HEADS", "ReplicaRow", "View", "observe"]
 
 HEADS = (
     *("broker name", "id", "address", "role", "alive", "epoch", "in sync", "set epoch"),
     *("end offset", "lag", "lease"),
 )
 """The column heads."""
+SPARE_HEADS = ("set epoch", "epoch", "end offset", "alive", "in sync", "lease", "lag", "role")
+"""The columns that a narrow view leaves out, the first one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

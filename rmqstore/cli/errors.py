@@ -146,7 +146,8 @@ def text_of(error: Exception, path: Path | None = None) -> str:
     """Return the message of *error* as one line, with the cure for the store at *path*."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     name = getattr(error, "filename", None)
-    if name:
+    # Calls on descriptors have the number in its place.
+    if name and not isinstance(name, int):
         text = f"{name}: {text}"
     if isinstance(error, CorruptionError) and error.suggested_command:
         command = error.suggested_command.replace("PATH", str(path) if path else "PATH")

@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 _BODY_SHOWN = 200
+_GAP = 2
+"""Columns of the terminal between two columns of a table."""
 
 
 def print_json(value: Any) -> None:
@@ -37,25 +39,48 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table: drawn on a terminal, else lines of tab-separated fields, names first."""
+def print_rows(
+    names: Sequence[str], rows: Iterable[Sequence[object]], *, spare: Sequence[str] = ()
+) -> None:
+    """Print a table: drawn on a terminal, else lines of tab-separated fields, names first.
+
+    On a terminal that is too narrow the columns *spare* are left out, the first one first, and a
+    line names them. Cells that are still too wide are folded, not cut.
+    """
     if not sys.stdout.isatty():
         print(*names, sep="\t")
         for row in rows:
             print(*row, sep="\t")
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name)
-    for row in rows:
+    console = Console(highlight=False)
+    lines = [names, *rows]
+    widths = {
+        name: max(cell_len(str(line[number])) for line in lines)
+        for number, name in enumerate(names)
+    }
+    left_out: list[str] = []
+    for name in spare:
+        if sum(widths.values()) + _GAP * (len(widths) - 1) <= console.width:
+            break
+        del widths[name]
+        left_out.append(name)
+
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for name in widths:
+        table.add_column(name, overflow="fold")
+    for line in lines[1:]:
+        cells = (cell for name, cell in zip(names, line, strict=True) if name in widths)
         table.add_row(
-            *(Text(str(cell), justify="right" if type(cell) is int else "left") for cell in row)
+            *(Text(str(cell), justify="right" if type(cell) is int else "left") for cell in cells)
         )
-    Console(highlight=False).print(table)
+    console.print(table)
+    if left_out:
+        print(f"The terminal has no room for: {', '.join(left_out)}")
 
 
 def time_text(time_ms: int) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from rmqstore.broker.node import Broker
-from rmqstore.cli.errors import EXIT_CODES, ExitCode, command
+from rmqstore.cli.errors import EXIT_CODES, CannotOpenError, ExitCode, command, text_of
 from rmqstore.cli.tls_options import TlsFileOption, TlsKeyOption, tls_config
 from rmqstore.config import BrokerConfig, ControllerConfig, MetricsExporter, NameserverConfig
 from rmqstore.controller.server import Controller
-from rmqstore.errors import ConfigError
+from rmqstore.errors import ArgumentError, ConfigError, MissingExtraError, StoreError
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.process import run_until_signal
@@ -327,8 +327,23 @@ def _serve(
     def announce(line: str) -> None:
         print(line, flush=True)
 
-    asyncio.run(run_until_signal(service, ready_line, announce=announce, ready_fd=ready_fd))
+    opened = _opened(service)
+    asyncio.run(run_until_signal(opened, ready_line, announce=announce, ready_fd=ready_fd))
     return ExitCode.OK
+
+
+@asynccontextmanager
+async def _opened(service: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+    """Runs *service*. What it cannot open ends the command with CANNOT_OPEN; wrong settings are
+    wrong usage."""
+    async with AsyncExitStack() as stack:
+        try:
+            entered = await stack.enter_async_context(service)
+        except (ArgumentError, ConfigError, MissingExtraError):
+            raise
+        except (StoreError, OSError) as error:
+            raise CannotOpenError(text_of(error)) from error
+        yield entered
 
 
 def _log_to_stderr(level: str) -> None:

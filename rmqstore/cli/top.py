@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.admin.top import HEADS, View, observe
+from rmqstore.admin.top import HEADS, SPARE_HEADS, View, observe
 from rmqstore.cli.admin_common import LOCAL_NAMESERVER, on_servers, use_tls
 from rmqstore.cli.errors import ExitCode, command, print_error
 from rmqstore.cli.options import JsonOption
@@ -81,20 +81,20 @@ def top(
                 raise
             print_error(str(error))
         else:
-            _show(view, json=json)
+            _show(view, json=json, clears=not once)
             if once:
                 return ExitCode.FAULT if view.unknown else ExitCode.OK
         sys.stdout.flush()
         time.sleep(interval)
 
 
-def _show(view: View, *, json: bool) -> None:
+def _show(view: View, *, json: bool, clears: bool = False) -> None:
     if json:
         print_json(view.to_fields())
         return
-    if sys.stdout.isatty():
+    if clears and sys.stdout.isatty():
         print(_HOME_AND_CLEAR, end="")
-    print_rows(HEADS, [row.cells() for row in view.rows])
+    print_rows(HEADS, [row.cells() for row in view.rows], spare=SPARE_HEADS)
     led = {row.broker_name for row in view.rows if row.is_master}
     for name, reason in sorted(view.waits.items()):
         print(f"{name}: {reason}" if name in led else f"{name} waits for a master: {reason}")

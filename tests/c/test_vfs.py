@@ -161,7 +161,7 @@ def test_read_only_descriptor_refuses_a_write_and_names_the_place(
     fd = door.open(tmp_path / "f", 0)
     assert door.call("write", fd, b"y", 1, 17) == door.lib.RMQ_IO
     assert (door.error.os_errno, door.error.at_offset) == (errno.EBADF, 17)
-    assert door.detail == f"write 1 bytes at 17 of descriptor {fd}: Bad file descriptor"
+    assert door.detail == f"write 1 bytes at 17 of {tmp_path}/f: Bad file descriptor"
     door.check("close", fd)
 
 

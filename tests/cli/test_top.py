@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -195,3 +202,74 @@ def test_a_server_that_does_not_answer_ends_one_view() -> None:
     assert "cannot connect" in top("-n", "127.0.0.1:1", code=4)
     assert "no controller leads" in top("-a", "127.0.0.1:1", "-b", "b", code=4)
     assert "address" in top("-n", ";", code=2)
+
+
+_VIEW = """
+from rmqstore.admin.top import ReplicaRow, View
+from rmqstore.cli.top import _show
+rows = [
+    ReplicaRow(
+        broker_name="broker-a", broker_id=number, address=f"10.20.30.4{number}:10911",
+        is_master=number == 1, is_alive=True, epoch=1, is_in_sync=True, set_epoch=3,
+        end_offset=123456789, lag_bytes=0, lease_ms=2788 if number == 1 else None,
+    )
+    for number in (1, 2)
+]
+_show(View(rows, {}, []), json=False, clears=CLEARS)
+"""
+
+
+def _drawn(width: int, *, clears: bool = False) -> str:
+    """Return what a terminal of *width* columns gets."""
+    screen, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 16, width, 0, 0))
+    code = _VIEW.replace("CLEARS", str(clears))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=terminal,
+        stdout=terminal,
+        env=environment | {"TERM": "xterm"},
+        check=True,
+    )
+    os.close(terminal)
+    with open(screen, "rb", buffering=0) as output:
+        drawn = output.read(100_000)
+    assert drawn is not None
+    return drawn.decode()
+
+
+def _plain(text: str) -> list[str]:
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (120, ""),
+        (70, "set epoch, epoch, end offset, alive"),
+        (40, "set epoch, epoch, end offset, alive, in sync, lease, lag, role"),
+    ],
+)
+def test_narrow_terminal_loses_columns_by_rank_and_no_part_of_a_cell(
+    width: int, left_out: str
+) -> None:
+    lines = _plain(_drawn(width))
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        ["broker-a", "1", "10.20.30.41:10911"],
+        ["broker-a", "2", "10.20.30.42:10911"],
+    ]
+    assert "…" not in "".join(lines)
+    assert lines[3:] == ([f"The terminal has no room for: {left_out}"] if left_out else [])
+
+
+def test_terminal_too_narrow_for_all_folds_cells() -> None:
+    lines = _plain(_drawn(25))
+    assert "…" not in "".join(lines)
+    addresses = "".join(line.split()[-1] for line in lines[1:] if "." in line or "10911" in line)
+    assert "10.20.30.41:10911" in addresses.replace(" ", "")
+
+
+def test_only_views_that_follow_each_other_clear_the_screen() -> None:
+    assert "\x1b[2J" not in _drawn(120)
+    assert "\x1b[2J" in _drawn(120, clears=True)

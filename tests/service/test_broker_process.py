@@ -55,8 +55,26 @@ def test_broker_whose_store_is_taken_names_the_process(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(broker_config(tmp_path / "store").to_properties())
     with rmqstore.open(tmp_path / "store"):
-        errors = refusal("broker", "-c", str(path), status=ExitCode.FAILED)
+        errors = refusal("broker", "-c", str(path), status=ExitCode.CANNOT_OPEN)
     assert str(os.getpid()) in errors
+
+
+@pytest.mark.parametrize("server", ["broker", "controller"])
+def test_server_whose_directory_is_a_file_names_it(server: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    errors = refusal(server, "--port", "0", "--store", str(path), status=ExitCode.CANNOT_OPEN)
+    assert f"{path}" in errors
+    assert "not a directory" in errors.lower()
+
+
+def test_nameserver_that_cannot_read_its_file_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text("{")
+    config = tmp_path / "namesrv.conf"
+    config.write_text(f"kvConfigPath={path}\nlistenPort=0\n")
+    errors = refusal("namesrv", "-c", str(config), status=ExitCode.CANNOT_OPEN)
+    assert str(path) in errors
 
 
 def test_standalone_needs_no_file_and_prints_both_addresses(tmp_path: Path) -> None:

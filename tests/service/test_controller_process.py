@@ -79,7 +79,7 @@ def test_a_damaged_log_ends_the_process_with_the_place(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "log").write_bytes(b"?" * 100)
     arguments = ("controller", "--store", str(tmp_path / "log"), "--port", "0")
-    errors = refusal(*arguments, status=ExitCode.FAULT)
+    errors = refusal(*arguments, status=ExitCode.CANNOT_OPEN)
     assert "damaged at byte 0" in errors
     assert "restore the directory from a copy" in errors
 

@@ -147,3 +147,9 @@ def test_exported_names_are_sorted_and_complete() -> None:
         if inspect.isfunction(value) and value.__module__ == errors.__name__ and name[0] != "_"
     }
     assert set(errors.__all__) == public | makers | {"STATUS"}
+
+
+def test_number_of_a_descriptor_is_not_shown_as_the_path() -> None:
+    with pytest.raises(errors.DiskError) as caught, errors.disk_errors("saving"):
+        raise OSError(errno.ENOSPC, "No space left on device", 12)
+    assert str(caught.value) == "[Errno 28] saving failed: No space left on device"

@@ -6,6 +6,7 @@ Tests replace the directory by a simulated disk that loses unsynced bytes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Collection
@@ -186,5 +187,8 @@ def _make_directories(path: Path) -> None:
     if path.is_dir():
         return
     _make_directories(path.parent)
-    path.mkdir(exist_ok=True)
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     sync_directory(path.parent)
