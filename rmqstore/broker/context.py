@@ -9,6 +9,7 @@ from rmqstore.aio import AsyncStore
 from rmqstore.broker.controller_link import ControllerLink
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.roles import Role
+from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.net.addresses import Address
 from rmqstore.net.identity_log import IdentityLog
@@ -36,6 +37,10 @@ class Context(Protocol):
     @property
     def metadata(self) -> Metadata:
         """Topics, groups and offsets."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """The counts of messages stored and sent."""
 
     @property
     def role(self) -> Role:

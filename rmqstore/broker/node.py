@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rmqstore.aio import AsyncStore
 from rmqstore.broker.client_service import ClientService
 from rmqstore.broker.controller_link import ControllerLink
 from rmqstore.broker.fixed_role import FixedRole
+from rmqstore.broker.ha_status import log_positions
 from rmqstore.broker.handlers.admin import AdminRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
@@ -42,6 +44,7 @@ from rmqstore.broker.registration import (
 from rmqstore.broker.roles import Role
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.serving import merged
+from rmqstore.broker.traffic import SAMPLE_S, Traffic
 from rmqstore.config import (
     BrokerConfig,
     BrokerRole,
@@ -145,6 +148,8 @@ class Broker(OneRun):
         """The link to the controllers; None without enableControllerMode."""
         self.fixed_role: FixedRole | None = None
         """With enableControllerMode None."""
+        self.traffic = Traffic()
+        """The counts of messages stored and sent."""
         self.client_service = ClientService(self)
         """The service for producers and consumers."""
         self._role = Role()
@@ -204,6 +209,7 @@ class Broker(OneRun):
             self.controllers = ControllerLink(self)
             self._stack.push_async_callback(self.controllers.close)
             await self.controllers.start()
+        self._tasks.start(self._sample_traffic(), name="samples of traffic")
         role = self._role
         self.log.info("started as %s", role if role.name else "member of a group with a controller")
         if self._acts_as_master:
@@ -220,6 +226,14 @@ class Broker(OneRun):
         await self._stack.aclose()
         if self._store is not None:
             self.log.info("closed")
+
+    async def _sample_traffic(self) -> None:
+        while True:
+            status = None if self._replica is None else self._replica.status()
+            positions = {} if status is None else log_positions(status)
+            day = datetime.now().toordinal()
+            self.traffic.sample(self._clock(), day=day, positions=positions)
+            await asyncio.sleep(SAMPLE_S)
 
     def _bind(self) -> RemotingServer:
         handlers = self._handlers()

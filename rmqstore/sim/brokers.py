@@ -25,6 +25,7 @@ from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.registration import Announcement, announced_id, announced_until_ms
 from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import Handler, merged
+from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused
 from rmqstore.net.addresses import Address
@@ -122,6 +123,7 @@ class Broker:
         self._announced: tuple[object, Announcement] | None = None
         self._followed: tuple[Address, int, int] | None = None
         self._followings = 0
+        self.traffic = Traffic()
         self.metadata = BrokerTables(self, self.files, process="0")
         network.listen(port_of(replica.number), self)
 

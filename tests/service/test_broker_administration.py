@@ -32,6 +32,7 @@ from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, RequestMode, T
 from tests.service.broker_clients import pull_request
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
+from tests.support.sends import send_request
 
 TOPIC = {
     "topic": "T",
@@ -349,6 +350,37 @@ async def test_runtime_information_has_what_mqadmin_reads(tmp_path: Path) -> Non
         assert info["earliestMessageTimeStamp"] == str(receipt.store_timestamp)
         assert int(info["commitLogMaxOffset"]) > 0
         assert {"putTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize"} <= info.keys()
+
+
+@on_loop
+async def test_what_clients_send_and_pull_is_counted(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        for number in range(30):
+            sent = send_request("T", b"%d" % number)
+            answer = await operator.ask(sent.code, sent.ext_fields, sent.body)
+            assert answer.code == ResponseCode.SUCCESS
+        await operator.broker.store.wait_dispatched()
+        pull = pull_request("T", 0)
+        answer = await operator.ask(pull.code, pull.ext_fields, pull.body)
+        assert answer.code == ResponseCode.SUCCESS
+        info = KvTable.decode((await operator.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        assert info["msgPutTotalTodayNow"] == info["putMessageTimesTotal"] == "30"
+        assert info["msgGetTotalTodayNow"] == "30"
+        assert float(info["putTps"].split()[0]) > 0
+        assert int(info["putMessageSizeTotal"]) > 30 * 50
+        assert _EXPORTER_KEYS <= info.keys()
+        stats = (await operator.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})).body
+        assert float(stats.rpartition(b":")[2].rstrip(b"}")) > 0
+
+
+_EXPORTER_KEYS = set(
+    "msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalYesterdayMorning bootTimestamp "
+    "putMessageDistributeTime putMessageEntireTimeMax putMessageAverageSize putMessageFailedTimes "
+    "getMessageEntireTimeMax dispatchMaxBuffer dispatchBehindBytes getTransferedTps getFoundTps "
+    "getMissTps getTotalTps putLatency99 putLatency999 remainTransientStoreBufferNumbs "
+    "sendThreadPoolQueueCapacity litePullThreadPoolQueueSize EndTransactionQueueSize "
+    "EndTransactionThreadPoolQueueCapacity pageCacheLockTimeMills".split()
+)
 
 
 # -- resetting and forbidding groups

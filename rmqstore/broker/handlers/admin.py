@@ -21,7 +21,7 @@ __all__ = ["AdminRequests"]
 
 _FIXED_KEYS = frozenset({"configBlackList", "brokerConfigPath"})
 _VERSION_TEXT = "V5_3_3"
-_QUEUES = ("send", "pull", "lite", "query", "ack", "adminBroker")
+_QUEUES = ("send", "pull", "litePull", "query", "ack", "adminBroker")
 """Families of requests that RocketMQ queues, and shows the lengths of; here none waits."""
 
 
@@ -94,25 +94,23 @@ class AdminRequests:
             "earliestMessageTimeStamp": self._earliest_ms(start, end),
             "pageCacheLockTimeMills": 0,
             "startAcceptSendRequestTimeStamp": 0,
-            "putTps": "0.0 0.0 0.0",
-            "getTransferredTps": "0.0 0.0 0.0",
-            "getTotalTps": "0.0 0.0 0.0",
-            "getFoundTps": "0.0 0.0 0.0",
-            "getMissTps": "0.0 0.0 0.0",
+            # No part of the log waits in a buffer for dispatch or for a pool of transient memory.
+            "dispatchMaxBuffer": 0,
+            "remainTransientStoreBufferNumbs": 0,
+            "EndTransactionQueueSize": 0,
+            "EndTransactionThreadPoolQueueCapacity": 0,
             "timerReadBehind": 0,
             "timerOffsetBehind": 0,
             "timerCongestNum": 0,
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
+            **context.traffic.report(context.now_ms() / 1000),
         }
         if context.role.waits_for:
             values["waitReason"] = context.role.waits_for
         lease_end_ms = None if context.replica is None else context.replica.lease_end_ms
         if lease_end_ms is not None:
             values["leaseRemainingMillis"] = max(lease_end_ms - context.now_ms(), 0)
-        for part in ("Put", "Get"):
-            for time in ("YesterdayMorning", "TodayMorning", "TodayNow"):
-                values[f"msg{part}Total{time}"] = 0
         for family in _QUEUES:
             values[f"{family}ThreadPoolQueueSize"] = 0
             values[f"{family}ThreadPoolQueueCapacity"] = 0

@@ -107,9 +107,11 @@ class GroupRequests:
             topics = [header.topic]
         offsets = self._context.metadata.offsets
         queues: dict[QueueName, QueueProgress] = {}
+        traffic, now_s, rate = self._context.traffic, self._context.now_ms() / 1000, 0.0
         for topic in topics or offsets.topics_of(header.group):
             queues.update(self._progress(topic, header.group))
-        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(queues).encode())
+            rate += traffic.group_get_rate(topic, header.group, now_s)
+        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(queues, rate).encode())
 
     def _progress(self, topic: str, group: str) -> Iterator[tuple[QueueName, QueueProgress]]:
         metadata, store = self._context.metadata, self._context.store.store

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -251,7 +252,8 @@ class PullRequests:
 
     def _read(self, pull: _Pull, offset: int) -> _Result:
         header = pull.header
-        return self._view().get(
+        began = time.perf_counter()
+        result: _Result = self._view().get(
             header.topic,
             header.queue_id,
             offset,
@@ -260,6 +262,8 @@ class PullRequests:
             pull.tags,
             True,
         )
+        self._context.traffic.read_took(time.perf_counter() - began)
+        return result
 
     def _is_far_behind(self, header: PullMessageRequestHeader) -> bool:
         """Whether the message at the offset is taken to be on the disk alone."""
@@ -352,7 +356,8 @@ class PullRequests:
         return code
 
     def _answer(self, pull: _Pull, result: _Result, *, is_slow: bool = False) -> Frame:
-        status, next_offset, min_offset, max_offset, _, records = result
+        status, next_offset, min_offset, max_offset, count, records = result
+        self._context.traffic.pulled(pull.topic.name, pull.header.consumer_group, count)
         header, code = pull.header, self._code_of(pull, result)
         self._context.metadata.offsets.pulled(
             header.topic, header.consumer_group, header.queue_id, next_offset

@@ -60,7 +60,9 @@ class ReplicationRequests:
         return replica.status()
 
     def _ha_status(self, connection: Any, request: Frame) -> Frame:
-        return request.respond(ResponseCode.SUCCESS, body=ha_status_body(self._status()))
+        now_s = self._context.now_ms() / 1000
+        body = ha_status_body(self._status(), self._context.traffic, now_s=now_s)
+        return request.respond(ResponseCode.SUCCESS, body=body)
 
     def _epochs(self, connection: Any, request: Frame) -> Frame:
         config = self._context.config

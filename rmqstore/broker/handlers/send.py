@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, cast
@@ -177,9 +178,11 @@ class SendRequests:
         priority = None if is_batch else _taken_priority(properties)
         queue = _queue_of(header, topic, priority)
         wait = self._context.metadata.wait_of(topic.name, queue)
+        began = time.perf_counter()
         try:
             put = self._put_batch if is_batch else self._put_one
             found = put(connection, request, header, topic, queue, properties)
+            self._context.traffic.put_took(time.perf_counter() - began)
         except PutError as error:
             return self._failure(request, error)
         except StoreClosedError as error:
@@ -360,9 +363,17 @@ class SendRequests:
         *,
         is_inner: bool = False,
     ) -> Frame:
+        self._count(receipts)
         return request.respond(
             ResponseCode.SUCCESS, fields=_fields(receipts, key, is_inner=is_inner)
         )
+
+    def _count(self, receipts: Receipt | list[Receipt]) -> None:
+        if isinstance(receipts, list):
+            size_bytes = sum(each.size for each in receipts)
+            self._context.traffic.stored(receipts[0].topic, len(receipts), size_bytes)
+        else:
+            self._context.traffic.stored(receipts.topic, 1, receipts.size)
 
     def _failure(
         self, request: Frame, error: PutError, key: str | None = None, *, is_inner: bool = False
@@ -370,11 +381,15 @@ class SendRequests:
         """The answer to a put that was not acknowledged; it names a message that was stored."""
         code = _CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
         remark = str(error)
+        if code not in _STORED:
+            self._context.traffic.refused()
         if error.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
             remark = f"{_NOT_ENOUGH}: {remark}"
         fields = None
         if code in _STORED:
             receipts = cast("Receipt | list[Receipt] | None", error.receipt)
+            if receipts:
+                self._count(receipts)
             fields = _fields(receipts, key, is_inner=is_inner)
         return request.respond(code, remark[:500], fields)
 

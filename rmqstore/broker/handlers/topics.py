@@ -136,7 +136,8 @@ class TopicRequests:
             QueueName(name, broker_name, number): self._queue_stats(name, number)
             for number in range(count)
         }
-        return request.respond(ResponseCode.SUCCESS, body=TopicStats(queues).encode())
+        rate = self._context.traffic.topic_put_rate(name, self._context.now_ms() / 1000)
+        return request.respond(ResponseCode.SUCCESS, body=TopicStats(queues, rate).encode())
 
     def _queue_stats(self, topic: str, number: int) -> QueueStats:
         queue = self._context.store.store.queue(topic, number)

@@ -48,6 +48,8 @@ class TopicStats:
     """The queues of one topic on one broker."""
 
     queues: Mapping[QueueName, QueueStats] = field(default_factory=dict)
+    put_rate: float = 0.0
+    """Messages a second that were stored in the last minute."""
 
     @classmethod
     def decode(cls, body: bytes) -> TopicStats:
@@ -73,7 +75,8 @@ class TopicStats:
             }
             for name, each in self.queues.items()
         }
-        return b'{"offsetTable":%b,"topicPutTps":0.0}' % _table(table)
+        rate = fastjson.dumps(self.put_rate)
+        return b'{"offsetTable":%b,"topicPutTps":%b}' % (_table(table), rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class ConsumeStats:
     """The progress of one group in the queues of one broker."""
 
     queues: Mapping[QueueName, QueueProgress] = field(default_factory=dict)
+    get_rate: float = 0.0
+    """Messages a second that were sent to the group in the last minute."""
 
     @classmethod
     def decode(cls, body: bytes) -> ConsumeStats:
@@ -125,7 +130,8 @@ class ConsumeStats:
             }
             for name, each in self.queues.items()
         }
-        return b'{"consumeTps":0.0,"offsetTable":%b}' % _table(table)
+        rate = fastjson.dumps(self.get_rate)
+        return b'{"consumeTps":%b,"offsetTable":%b}' % (rate, _table(table))
 
 
 @dataclass(frozen=True, slots=True)

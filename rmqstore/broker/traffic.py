@@ -1,0 +1,198 @@
+"""What a broker stored and sent: totals, and rates of the last 10, 60 and 600 seconds.
+
+Handlers count; `sample` is called once a second and keeps the counts of the last ten minutes.
+Time and day are arguments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["SAMPLE_S", "Traffic"]
+
+SAMPLE_S = 1.0
+_WINDOWS_S = (10, 60, 600)
+_SAMPLES_MAX = 601
+_TOPIC_SAMPLE_S = 10
+_TOPIC_SAMPLES_MAX = 7
+_BOUNDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_BOUND_NAMES = (
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s"),
+    *("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"),
+)
+"""RocketMQ's names of the parts of `putMessageDistributeTime`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Totals at one time."""
+
+    put: int = 0
+    """Messages stored."""
+    found: int = 0
+    """Pulls that found messages."""
+    missed: int = 0
+    """Pulls that found none."""
+    sent: int = 0
+    """Messages sent to consumers."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """Ends of the logs of replicas, by address."""
+
+
+class Traffic:
+    """Counts of one broker since its start, on its event loop."""
+
+    def __init__(self) -> None:
+        self._put_count = 0
+        self._put_bytes = 0
+        self._put_failures = 0
+        self._put_max_s = 0.0
+        self._get_max_s = 0.0
+        self._put_times = [0] * len(_BOUND_NAMES)
+        self._found = self._missed = self._sent = 0
+        self._put_of: Counter[str] = Counter()
+        self._sent_of: Counter[tuple[str, str]] = Counter()
+        self._samples: deque[tuple[float, _Counts]] = deque(maxlen=_SAMPLES_MAX)
+        self._topic_samples: deque[tuple[float, Counter[str], Counter[tuple[str, str]]]] = deque(
+            maxlen=_TOPIC_SAMPLES_MAX
+        )
+        self._day = 0
+        self._mornings = ((0, 0), (0, 0))
+        """Messages stored and sent before yesterday and before today."""
+
+    # -- Counting.
+
+    def stored(self, topic: str, count: int, size_bytes: int) -> None:
+        """Count *count* messages of a topic that were stored, *size_bytes* in the log."""
+        self._put_count += count
+        self._put_bytes += size_bytes
+        self._put_of[topic] += count
+
+    def refused(self) -> None:
+        """Count a put that stored nothing."""
+        self._put_failures += 1
+
+    def put_took(self, seconds: float) -> None:
+        """Count the time of one append."""
+        self._put_times[bisect_left(_BOUNDS_MS, int(seconds * 1000))] += 1
+        if seconds > self._put_max_s:
+            self._put_max_s = seconds
+
+    def pulled(self, topic: str, group: str, count: int) -> None:
+        """Count an answer to a pull, with *count* messages."""
+        if count:
+            self._found += 1
+            self._sent += count
+            self._sent_of[topic, group] += count
+        else:
+            self._missed += 1
+
+    def read_took(self, seconds: float) -> None:
+        """Count the time of one read."""
+        if seconds > self._get_max_s:
+            self._get_max_s = seconds
+
+    def sample(self, now_s: float, *, day: int, positions: Mapping[str, int]) -> None:
+        """Keep the present counts; *day* is the number of the local day, *positions* are the ends
+        of the logs of replicas by address."""
+        if day != self._day:
+            now = (self._put_count, self._sent)
+            self._mornings = (self._mornings[1] if self._day else now, now)
+            self._day = day
+        self._samples.append((now_s, self._counts(positions)))
+        is_due = not self._topic_samples or now_s - self._topic_samples[-1][0] >= _TOPIC_SAMPLE_S
+        if is_due:
+            self._topic_samples.append((now_s, self._put_of.copy(), self._sent_of.copy()))
+
+    # -- Reporting.
+
+    def topic_put_rate(self, topic: str, now_s: float) -> float:
+        """Return the messages a second stored in a topic in the last minute."""
+        if not self._topic_samples:
+            return 0.0
+        then_s, put, _ = self._topic_samples[0]
+        return _rate(self._put_of[topic] - put[topic], now_s - then_s)
+
+    def group_get_rate(self, topic: str, group: str, now_s: float) -> float:
+        """Return the messages a second of a topic sent to a group in the last minute."""
+        if not self._topic_samples:
+            return 0.0
+        then_s, _, sent = self._topic_samples[0]
+        return _rate(self._sent_of[topic, group] - sent[topic, group], now_s - then_s)
+
+    def replica_rate(self, address: str, position: int, now_s: float) -> int:
+        """Return the bytes a second by which the log of a replica grew in the last 10 seconds."""
+        since = [
+            (then_s, counts.positions[address])
+            for then_s, counts in list(self._samples)[-_WINDOWS_S[0] - 1 :]
+            if address in counts.positions
+        ]
+        return int(_rate(position - since[0][1], now_s - since[0][0])) if since else 0
+
+    def report(self, now_s: float) -> dict[str, object]:
+        """Return the values of GET_BROKER_RUNTIME_INFO, by RocketMQ's names."""
+        now = self._counts({})
+        windows = [self._before(now_s, seconds) for seconds in _WINDOWS_S]
+
+        def rates(of: str, also: str = "") -> str:
+            names = (of, also) if also else (of,)
+            return " ".join(
+                f"{_rate(sum(getattr(now, n) - getattr(then, n) for n in names), passed_s):.4f}"
+                for passed_s, then in windows
+            )
+
+        (put_before, sent_before), (put_today, sent_today) = self._mornings
+        transferred = rates("sent")
+        return {
+            "putTps": rates("put"),
+            "getFoundTps": rates("found"),
+            "getMissTps": rates("missed"),
+            "getTotalTps": rates("found", "missed"),
+            "getTransferredTps": transferred,
+            # The name in RocketMQ 4, which its exporter for Prometheus reads.
+            "getTransferedTps": transferred,
+            "putMessageTimesTotal": self._put_count,
+            "putMessageFailedTimes": self._put_failures,
+            "putMessageSizeTotal": self._put_bytes,
+            "putMessageAverageSize": self._put_bytes / self._put_count if self._put_count else 0.0,
+            "putMessageEntireTimeMax": int(self._put_max_s * 1000),
+            "getMessageEntireTimeMax": int(self._get_max_s * 1000),
+            "putMessageDistributeTime": " ".join(
+                f"[{name}]:{count}"
+                for name, count in zip(_BOUND_NAMES, self._put_times, strict=True)
+            ),
+            "putLatency99": self._put_quantile_ms(0.99),
+            "putLatency999": self._put_quantile_ms(0.999),
+            "msgPutTotalYesterdayMorning": put_before,
+            "msgPutTotalTodayMorning": put_today,
+            "msgPutTotalTodayNow": self._put_count,
+            "msgGetTotalYesterdayMorning": sent_before,
+            "msgGetTotalTodayMorning": sent_today,
+            "msgGetTotalTodayNow": self._sent,
+        }
+
+    def _counts(self, positions: Mapping[str, int]) -> _Counts:
+        return _Counts(self._put_count, self._found, self._missed, self._sent, positions)
+
+    def _before(self, now_s: float, seconds: int) -> tuple[float, _Counts]:
+        """Returns the counts of the oldest sample of the last *seconds*, and its age."""
+        for then_s, counts in self._samples:
+            if now_s - then_s <= seconds:
+                return now_s - then_s, counts
+        return 0.0, self._counts({})
+
+    def _put_quantile_ms(self, share: float) -> float:
+        """Returns the upper bound of the part of the distribution that holds a quantile."""
+        wanted, seen = share * sum(self._put_times), 0
+        for bound, count in zip(_BOUNDS_MS, self._put_times, strict=False):
+            seen += count
+            if seen >= wanted:
+                return float(bound)
+        return self._put_max_s * 1000
+
+
+def _rate(count: int, seconds: float) -> float:
+    return max(count, 0) / seconds if seconds > 0 else 0.0
