@@ -180,6 +180,9 @@ int rmq_summary_add(struct rmq_summary *summary, const struct rmq_record *messag
     ++row->messages;
     row->body_bytes += message->body_size;
     widen(&row->min_queue_offset, &row->max_queue_offset, message->queue_offset);
+    /* Of each message: those of an inner batch may be of several tags. */
+    widen(&row->min_store_timestamp, &row->max_store_timestamp, message->store_timestamp);
+    widen(&row->min_physical_offset, &row->max_physical_offset, message->physical_offset);
     if (!is_first)
         return RMQ_OK;
     assert(message->total_size > 0);
@@ -190,7 +193,5 @@ int rmq_summary_add(struct rmq_summary *summary, const struct rmq_record *messag
     ++row->records;
     row->bytes += message->total_size;
     ++row->sizes[size < RMQ_SUMMARY_SIZES ? size : RMQ_SUMMARY_SIZES - 1];
-    widen(&row->min_store_timestamp, &row->max_store_timestamp, message->store_timestamp);
-    widen(&row->min_physical_offset, &row->max_physical_offset, message->physical_offset);
     return RMQ_OK;
 }

@@ -74,31 +74,41 @@ class PlanReader:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
+    def sums(
+        self, path: Path, aggregation: Mapping[str, Any], **options: str
+    ) -> list[tuple[Any, ...]]:
+        """Return what the tasks of a read sum up; groups come first, and each task has its own."""
+        given = _given(path, options)
+        asked = {"call": "aggregate", "aggregation": aggregation, **given}
+        sums = _checked(answer(asked))["sums"]
+        asked = {"call": "plan", "conditions": [], "sample": None, "columns": [], **given}
+        return self.read(sums["ddl"], _checked(answer({**asked, "schema": []})), sums=sums)
+
     def rows(self, path: Path, **options: str) -> Outcome:
         """Return the outcome of a read of the store at *path* by the classes of the JVM."""
-        given = {"options": {"path": str(path), **options}, "release": metadata.version("rmqstore")}
         try:
-            ddl = _checked(answer({"call": "schema", **given}))["ddl"]
-            fields = [
-                [each.name, each.dataType.simpleString(), each.nullable]
-                for each in RmqStoreDataSource(CaseInsensitiveDict(given["options"])).schema()
-            ]
-            columns = [name for name, *_ in fields]
-            plan = {
-                "call": "plan",
-                "conditions": [],
-                "sample": None,
-                "columns": columns,
-                "schema": fields,
-                **given,
-            }
-            return self.read(ddl, _checked(answer(plan)))
+            return self.read(*self.planned(path, **options))
         except ReaderError as error:
             return str(error)
 
-    def read(self, ddl: str, plan: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a plan. Raises ReaderError, whose text is that of the Java error."""
-        found = self._ask({"ddl": ddl, "plan": plan})
+    def planned(self, path: Path, **options: str) -> tuple[str, dict[str, Any]]:
+        """Return the columns and the plan of a read of the store at *path*, for `read`."""
+        given = _given(path, options)
+        ddl = _checked(answer({"call": "schema", **given}))["ddl"]
+        fields = [
+            [each.name, each.dataType.simpleString(), each.nullable]
+            for each in RmqStoreDataSource(CaseInsensitiveDict(given["options"])).schema()
+        ]
+        asked = {"call": "plan", "conditions": [], "sample": None, "schema": fields, **given}
+        columns = [name for name, *_ in fields]
+        return ddl, _checked(answer({**asked, "columns": columns}))
+
+    def read(
+        self, ddl: str, plan: Mapping[str, Any], *, sums: Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a plan, or the *sums* that its tasks make. Raises ReaderError, whose
+        text is that of the Java error."""
+        found = self._ask({"ddl": ddl, "plan": plan, "sums": sums})
         assert found["held"] == 0
         return [tuple(row) for row in _checked(found)["rows"]]
 
@@ -110,6 +120,10 @@ class PlanReader:
         line = self._process.stdout.readline()
         assert line, f"Java ended: {self._process.wait(60)}"
         return cast(dict[str, Any], json.loads(line))
+
+
+def _given(path: Path, options: Mapping[str, str]) -> dict[str, Any]:
+    return {"options": {"path": str(path), **options}, "release": metadata.version("rmqstore")}
 
 
 class ReaderError(Exception):

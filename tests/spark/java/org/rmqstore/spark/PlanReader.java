@@ -25,7 +25,7 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
  *
  * <pre>{"ddl": "`topic` STRING, ...", "plan": {...}}    {"rows": [["orders", ...]], "held": 0}</pre>
  *
- * One line of JSON each. An error of the reader is {"error": text, "held": 0}.
+ * One line of JSON each. With "sums" in the request the rows are those of the tasks' sums. An error of the reader is {"error": text, "held": 0}.
  */
 public final class PlanReader {
     private PlanReader() {}
@@ -48,7 +48,12 @@ public final class PlanReader {
         try {
             ArrayNode rows = made.putArray("rows");
             for (Plan.Partition each : plan.partitions()) {
-                addRows(plan.reading(), schema, each, rows);
+                if (request.hasNonNull("sums")) {
+                    Plan.Sums sums = Planner.read(request.get("sums"), Plan.Sums.class);
+                    addSums(new SumsReader(plan.reading(), sums, each), schema, rows);
+                } else {
+                    addRows(plan.reading(), schema, each, rows);
+                }
             }
         } catch (StoreException error) {
             made.removeAll();
@@ -67,6 +72,16 @@ public final class PlanReader {
                 while (each.hasNext()) {
                     addRow(each.next(), schema, rows.addArray());
                 }
+            }
+        } finally {
+            reader.close();
+        }
+    }
+
+    private static void addSums(SumsReader reader, StructType schema, ArrayNode rows) {
+        try {
+            while (reader.next()) {
+                addRow(reader.get(), schema, rows.addArray());
             }
         } finally {
             reader.close();
