@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DAMAGE_COLUMNS",
+    "INSTANT",
     "Column",
     "ColumnChoice",
     "arrow_schema",
@@ -44,14 +45,17 @@ class Column:
     ddl: str
 
 
+INSTANT = "TIMESTAMP_LTZ"
+"""A point in time. The word TIMESTAMP means what spark.sql.timestampType says in a session."""
+
 _COLUMNS = (
     Column("topic", "topic", "STRING"),
     Column("queueId", "queue_id", "INT"),
     Column("queueOffset", "queue_offset", "BIGINT"),
     Column("physicalOffset", "physical_offset", "BIGINT"),
     Column("size", "size", "INT"),
-    Column("storeTimestamp", "store_timestamp", "TIMESTAMP"),
-    Column("bornTimestamp", "born_timestamp", "TIMESTAMP"),
+    Column("storeTimestamp", "store_timestamp", INSTANT),
+    Column("bornTimestamp", "born_timestamp", INSTANT),
     Column("bornHost", "born_host", "STRING"),
     Column("storeHost", "store_host", "STRING"),
     Column("tags", "tags", "STRING"),
@@ -75,7 +79,7 @@ _KAFKA_COLUMNS = (
     Column("topic", "topic", "STRING"),
     Column("partition", "queue_id", "INT"),
     Column("offset", "queue_offset", "BIGINT"),
-    Column("timestamp", "store_timestamp", "TIMESTAMP"),
+    Column("timestamp", "store_timestamp", INSTANT),
     Column("timestampType", None, "INT"),
 )
 _HEADERS = Column("headers", "properties", "ARRAY<STRUCT<key: STRING, value: BINARY>>")
@@ -183,7 +187,7 @@ def check_fields(fields: Sequence[tuple[str, str]], options: ColumnChoice) -> tu
     Raises ArgumentError for unknown columns, which names the nearest, and for wrong types; all of
     them in one message.
     """
-    types = {column.name: _short(column.ddl) for column in _known(options.kafka_names)}
+    types = {column.name: column.ddl for column in _known(options.kafka_names)}
     known = {name.lower(): name for name in types}
     wrong = []
 
@@ -191,8 +195,8 @@ def check_fields(fields: Sequence[tuple[str, str]], options: ColumnChoice) -> tu
         wanted = types.get(name)
         if wanted is None:
             wrong.append(f"there is no column {name}; {_nearest(name, known)}")
-        elif found != wanted:
-            wrong.append(f"column {name} is {wanted.upper()}, not {found.upper()}")
+        elif found != _short(wanted):
+            wrong.append(f"column {name} is {wanted}, not {found.upper()}")
 
     names = tuple(name for name, _ in fields)
     wrong += [f"column {name} is there twice" for name in set(names) if names.count(name) > 1]
@@ -203,6 +207,8 @@ def check_fields(fields: Sequence[tuple[str, str]], options: ColumnChoice) -> tu
 
 
 def _short(ddl: str) -> str:
+    if ddl == INSTANT:
+        return "timestamp"
     return ddl.lower().replace(": ", ":").replace(", ", ",")
 
 
@@ -230,7 +236,7 @@ def _types(kafka: bool) -> dict[str, DataType]:
         "STRING": types.StringType(),
         "INT": types.IntegerType(),
         "BIGINT": types.LongType(),
-        "TIMESTAMP": types.TimestampType(),
+        INSTANT: types.TimestampType(),
         "BINARY": types.BinaryType(),
         "BOOLEAN": types.BooleanType(),
     }

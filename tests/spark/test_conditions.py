@@ -165,7 +165,7 @@ def test_counts_and_bounds_are_sums_by_topic_and_queue() -> None:
     assert asked == Sums(
         ("queue_id", "topic"),
         ("messages", "max_store_timestamp"),
-        "`queueId` INT, `topic` STRING, `value0` BIGINT, `value1` TIMESTAMP",
+        "`queueId` INT, `topic` STRING, `value0` BIGINT, `value1` TIMESTAMP_LTZ",
     )
     assert sums(("count", None), groups=("tags",)) == Sums(
         ("tags",), ("messages",), "`tags` STRING, `value0` BIGINT"

@@ -280,7 +280,7 @@ def test_every_wrong_column_is_named_with_the_right_one(tmp_path: Path) -> None:
         "column TAGS: unknown; did you mean tags?",
         "column keys: map<string,string> is not string or array<string>; cast it",
         "column properties: map<string,int> is not map<string,string>; cast it",
-        "column storeTimestamp: bigint is not timestamp; cast it",
+        "column storeTimestamp: bigint is not timestamp_ltz; cast it",
         "column xyz: unknown; there are topic, body, queueId, tags, keys, properties, "
         "bornTimestamp, storeTimestamp",
         "column topic: missing",

@@ -17,7 +17,7 @@ from math import ceil
 from typing import Any, NamedTuple, cast
 
 from rmqstore.spark.options import Options
-from rmqstore.spark.schema import ddl, native_of
+from rmqstore.spark.schema import INSTANT, ddl, native_of
 
 __all__ = [
     "EVERYTHING",
@@ -155,7 +155,7 @@ def sums_of(given: Mapping[str, Any], options: Options) -> Sums | None:
 
     fields = [ddl([name], kafka=kafka) for name in given["groups"]]
     fields += [
-        f"`value{number}` {'TIMESTAMP' if str(value).endswith('timestamp') else 'BIGINT'}"
+        f"`value{number}` {INSTANT if str(value).endswith('timestamp') else 'BIGINT'}"
         for number, value in enumerate(values)
     ]
     return Sums(tuple(map(str, groups)), tuple(map(str, values)), ", ".join(fields))

@@ -45,8 +45,8 @@ COLUMNS: Mapping[str, Column] = {
     "tags": Column(("string",), "tags"),
     "keys": Column(("string", "array<string>"), "keys"),
     "properties": Column(("map<string,string>",), "properties"),
-    "bornTimestamp": Column(("timestamp",), "born"),
-    "storeTimestamp": Column(("timestamp",), "stored"),
+    "bornTimestamp": Column(("timestamp_ltz",), "born"),
+    "storeTimestamp": Column(("timestamp_ltz",), "stored"),
 }
 _NEEDED = ("topic", "body")
 _READ_ONLY = frozenset(each.name for each in known_columns(kafka=False)) - COLUMNS.keys()
@@ -106,7 +106,7 @@ def _ddl(kind: DataType) -> str:
         case StringType() | BinaryType() | ByteType() | ShortType() | IntegerType():
             return kind.simpleString().partition(" ")[0]
         case TimestampType():
-            return "timestamp"
+            return "timestamp_ltz"
         case ArrayType():
             return f"array<{_ddl(kind.elementType)}>"
         case MapType():
