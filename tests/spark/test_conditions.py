@@ -109,6 +109,8 @@ def test_a_literal_may_come_first() -> None:
         condition("=", "tags", ""),
         condition("=", "keys", ""),
         condition("=", "sysFlag", 2**31, type_="bigint"),
+        condition("=", "queueId", -1, type_="int"),
+        condition("IN", "queueId", 0, -1, type_="int"),
         condition("=", "topic", None),
         condition(">", "queueOffset", 2**62, type_="bigint"),
         condition("IS_NOT_NULL", "tags"),
@@ -282,6 +284,13 @@ def test_a_plan_reads_no_file_that_conditions_exclude(root: Path) -> None:
 def test_conditions_that_exclude_all_leave_no_partition(root: Path) -> None:
     none = plan(root, condition("=", "topic", "a"), condition("=", "topic", "b"))
     assert none["partitions"] == []
+
+
+@pytest.mark.parametrize("name", ["\0", ".", "bulk."])
+def test_a_topic_that_a_condition_names_stands_for_no_other(root: Path, name: str) -> None:
+    reading = plan(root, condition("=", "topic", name))["reading"]
+    assert [each["topic"] for each in reading["topics"]] == [name]
+    assert reading["others"] == []
 
 
 def _by_units(planned: dict[str, Any]) -> set[bool]:

@@ -14,13 +14,12 @@ from rmqstore.spark.read.ranges import Partition, QueueRange, Split
 
 __all__ = ["partition_of", "reading_of"]
 
-_UNNAMED = "\0"
-"""A topic that no option names."""
-
 
 def reading_of(options: Options, conditions: Conditions, columns: Sequence[str]) -> dict[str, Any]:
     """Return how every task reads."""
     tags = options.tags if conditions.tags is None else conditions.tags
+    named = _named_topics(options, conditions)
+    unnamed = "".join(named) + "."  # longer than each of them
     return {
         "columns": [
             {"name": name, "nativeName": schema.native_of(name, kafka=options.kafka_names)}
@@ -41,9 +40,9 @@ def reading_of(options: Options, conditions: Conditions, columns: Sequence[str])
         "sample": conditions.sample._asdict(),
         "topics": [
             {"topic": topic, "ranges": _numbers(ranges_of(options, topic, conditions))}
-            for topic in _named_topics(options, conditions)
+            for topic in named
         ],
-        "others": _numbers(ranges_of(options, _UNNAMED, conditions)),
+        "others": _numbers(ranges_of(options, unnamed, conditions)),
         "onCorrupt": options.on_corrupt,
         "failOnDataLoss": options.fail_on_data_loss,
         "windowBytes": sizes.LOCAL_WINDOW_BYTES,

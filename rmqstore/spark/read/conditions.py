@@ -234,13 +234,18 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX
 
 
+def _is_queue(value: object) -> bool:
+    # A negative id stands for all queues in a `QueueRange`; that of a record is for Spark to find.
+    return _is_number(value) and cast(int, value) >= 0
+
+
 def _is_int32(value: object) -> bool:
     return _is_number(value) and -(2**31) <= cast(int, value) < 2**31
 
 
 _CHOSEN: dict[str, tuple[str, Callable[[object], bool]]] = {
     "topic": ("topics", _is_text),
-    "queue_id": ("queues", _is_number),
+    "queue_id": ("queues", _is_queue),
     "tags": ("tags", _is_text),
     "keys": ("keys", _is_text),
     "sys_flag": ("sys_flags", _is_int32),

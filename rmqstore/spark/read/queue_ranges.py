@@ -52,7 +52,7 @@ def ranges_of(
     return tuple(
         narrowed(_range(options, topic, queue), conditions)
         for queue in dict.fromkeys(named)
-        if conditions.queues is None or (queue in conditions.queues and queue >= 0)
+        if conditions.queues is None or queue in conditions.queues
     )
 
 
