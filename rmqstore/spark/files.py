@@ -201,6 +201,14 @@ class RangeFile:
             # If the file system does not support this, everything may be data.
             return None if error.errno == errno.ENXIO else offset
 
+    def state(self) -> tuple[int, ...] | None:
+        """Return numbers that differ after the file was replaced, or written to by a store that was
+        opened since; None where nothing shows that."""
+        if self._remote is not None:
+            return None
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
     def close(self) -> None:
         """Close it; reading it after that is an error."""
         if self._descriptor >= 0:

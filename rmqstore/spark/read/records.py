@@ -6,6 +6,7 @@ mapped.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ _BATCH_ROWS = 65_536
 _LOOK_AHEAD_BYTES = 16 << 20
 """How far behind a place without a record the next one is looked for where all of the rest would be
 too dear: longer than any record."""
+
+
+_BLANK_ENDS_MAX = 4096
+_blank_ends: OrderedDict[tuple[str, int, int], tuple[int, ...]] = OrderedDict()
+"""Ranges, as path, start and stop, that were all zero, each with the state of its file then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +291,31 @@ def _finds_more(scan: core.SegmentScan, feeder: _Feeder, looks_to: int) -> bool:
 
 
 def _first_written(data: RangeFile, file: LogFile, start: int, stop: int) -> int | None:
-    """Return where the first window begins that is not all zero, None when there is none."""
+    """Return where the first window begins that is not all zero, None when there is none.
+
+    The windows after the first one are read once for each state of the file. The first one is read
+    each time: records are appended there, and the state of a file does not show each record that a
+    running writer adds.
+    """
     if not data.is_local:
         stop = min(stop, start + _LOOK_AHEAD_BYTES)
+    range_, state = (file.path, start, stop), data.state()
+    is_known = state is not None and _blank_ends.get(range_) == state
+
     at = data.next_data(start - file.start)
     while at is not None and file.start + at < stop:
+        if is_known and file.start + at >= start + _WINDOW_BYTES:
+            return None
         window = data.read(at, _WINDOW_BYTES)
         # A copy of a store may hold a gigabyte of zeros: these are compared, not stripped.
         if window != _ZEROS[: len(window)]:
             return file.start + at
         at = data.next_data(at + _WINDOW_BYTES)
+
+    if state is not None:
+        _blank_ends[range_] = state
+        while len(_blank_ends) > _BLANK_ENDS_MAX:
+            _blank_ends.popitem(last=False)
     return None
 
 
