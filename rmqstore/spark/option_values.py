@@ -14,6 +14,7 @@ __all__ = [
     "ASSIGNMENT",
     "COUNT",
     "EARLIEST",
+    "FOLDERS",
     "LATEST",
     "NAMES",
     "PATH",
@@ -181,6 +182,7 @@ def _shown_as(default: str) -> Callable[[Any], str]:
 
 PATH = Codec(lambda value: (str(value),) if value else (), _shown_as("none"))
 PATHS = Codec(_parse_paths, _shown_as("none"))
+FOLDERS = Codec(_list_of("folders"), _shown_as("none"))
 TOPICS = Codec(_list_of("topics"), _shown_as("all"))
 NAMES = Codec(_list_of("names"), _shown_as("all"))
 PATTERN = Codec(_parse_pattern, _shown_as("all"))

@@ -65,6 +65,13 @@ class Options:
         codec=of.PATH,
         help="a store's directory, a commit log directory, a glob or a URL; `load` sets it",
     )
+    log_folders: tuple[str, ...] = _option(
+        "storePathCommitLog",
+        (),
+        codec=of.FOLDERS,
+        help="the folders of the commit log, separated by commas, of a store that has it elsewhere "
+        "than in `commitlog`, or in several folders: RocketMQ's setting, and read-only ones too",
+    )
     topics: tuple[str, ...] | None = _option(
         "topic",
         None,

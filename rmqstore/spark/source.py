@@ -83,18 +83,12 @@ class RmqStoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Find the logs of the directories and cut them; ends are fixed here, for the whole
         query."""
-        from rmqstore.spark.files import expand, is_local
-        from rmqstore.spark.read.layout import Layout
+        from rmqstore.spark.read.layout import layouts_of
         from rmqstore.spark.read.partitions import plan
 
-        options = self._options
-        # Queues have good offsets for cuts as well, but each remote one costs a request.
-        layouts = [
-            Layout.of(root, up_to=options.up_to, with_queues=options.by_topic or is_local(root))
-            for path in options.paths
-            for root in expand(path)
-        ]
-        return [InputPartition(partition) for partition in plan(layouts, options).partitions]
+        layouts = layouts_of(self._options, queues_of_remote=False)
+        planned = plan(layouts, self._options)
+        return [InputPartition(partition) for partition in planned.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition; of the None that Spark makes of no partitions, none."""

@@ -439,6 +439,139 @@ def test_queues_of_a_store_that_is_held_are_trusted_whole(tmp_path: Path) -> Non
     assert not liveness.is_held(str(root / "nowhere"))
 
 
+# ---- what is read again ----
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the sizes of all reads from here on."""
+    sizes: list[int] = []
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def read(file: files.RangeFile, offset: int, what: Any) -> Any:
+            found = call(file, offset, what)
+            sizes.append(found if isinstance(found, int) else len(found))
+            return found
+
+        return read
+
+    for name in ("read", "read_into"):
+        monkeypatch.setattr(files.RangeFile, name, counted(getattr(files.RangeFile, name)))
+    return sizes
+
+
+@pytest.fixture
+def zeroed(tmp_path: Path) -> Path:
+    """Return a closed store whose last file ends in 16 MiB of zeros that are no hole."""
+    root = tmp_path / "zeroed"
+    with open_store(root, commit_log_file_size_bytes=16 << 20) as store:
+        put(store, 20)
+        end = store.end_offset
+    with (root / "commitlog" / NAME).open("r+b") as file:
+        file.seek(end)
+        file.write(bytes((16 << 20) - end))
+    return root
+
+
+NAME = f"{0:020d}"
+
+
+def test_zeros_at_the_end_of_a_closed_log_are_read_once(
+    zeroed: Path, bytes_read: list[int]
+) -> None:
+    first = Layout.of(str(zeroed))
+    assert sum(bytes_read) > 15 << 20
+    for look in (lambda: Layout.of(str(zeroed)), first.again, first.afresh):
+        bytes_read.clear()
+        assert look().end == first.end
+        assert sum(bytes_read) < 3 << 20
+
+
+def test_what_is_written_into_these_zeros_is_found(zeroed: Path) -> None:
+    known = Layout.of(str(zeroed))
+    with rmqstore.open(zeroed) as store:
+        put(store, 5)
+        end = store.end_offset
+    assert known.again().end == Layout.of(str(zeroed)).end == end
+
+    with (zeroed / "commitlog" / NAME).open("r+b") as file:
+        file.seek(9 << 20)
+        file.write(b"damage")
+    assert Layout.of(str(zeroed)).readable_end == (9 << 20) + 6
+
+
+def test_a_record_at_the_end_is_found_though_the_state_of_its_file_is_the_same(
+    zeroed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.RangeFile, "state", lambda file: (0,))
+    log = str(zeroed / "commitlog")
+    known = Layout.of(log)
+    with rmqstore.open(zeroed) as store:
+        put(store, 1)
+        end = store.end_offset
+    assert known.again().end == Layout.of(log).end == end
+
+
+# ---- a log in several folders ----
+
+
+@pytest.fixture
+def spread(root: Path) -> tuple[str, str]:
+    """Return the folders of the log of `root`, whose files take turns in them."""
+    folders = (root.parent / "disk-a", root.parent / "disk-b")
+    for folder in folders:
+        folder.mkdir()
+    for number, file in enumerate(sorted((root / "commitlog").iterdir())):
+        file.rename(folders[number % 2] / file.name)
+    (root / "commitlog").rmdir()
+    return str(folders[0]), str(folders[1])
+
+
+def test_a_log_in_several_folders_is_one_log(root: Path, request: pytest.FixtureRequest) -> None:
+    whole = Layout.of(str(root))
+    spread = request.getfixturevalue("spread")
+    found = Layout.of(str(root), log_folders=spread)
+    assert [(each.start, each.size) for each in found.files] == [
+        (each.start, each.size) for each in whole.files
+    ]
+    assert {os.path.dirname(each.path) for each in found.files} == {*spread}
+    for name in ("end", "readable_end", "dispatched_end", "topics", "epochs", "was_closed"):
+        assert getattr(found, name) == getattr(whole, name)
+    assert found.again().end == found.afresh().end == whole.end
+    assert found.afresh().queues == found.queues
+
+
+def test_a_store_without_a_log_is_answered_with_the_option_for_its_folders(
+    root: Path, spread: tuple[str, str]
+) -> None:
+    with pytest.raises(NotFoundError, match="in the option storePathCommitLog"):
+        Layout.of(str(root))
+
+
+def test_a_folder_of_the_log_that_is_gone_is_named(root: Path, spread: tuple[str, str]) -> None:
+    shutil.rmtree(spread[1])
+    with pytest.raises(NotFoundError, match=f"{spread[1]}: does not exist"):
+        Layout.of(str(root), log_folders=spread)
+
+
+def test_one_file_in_two_folders_is_not_one_log(root: Path, spread: tuple[str, str]) -> None:
+    shutil.copy(f"{spread[0]}/{NAME}", spread[1])
+    with pytest.raises(CorruptionError, match=f"{NAME} are the same part of a log"):
+        Layout.of(str(root), log_folders=spread)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_log_without_files_beside_a_checkpoint_of_messages_is_not_mounted(
+    root: Path, is_there: bool
+) -> None:
+    shutil.rmtree(root / "commitlog")
+    if is_there:
+        (root / "commitlog").mkdir()
+    told = r"commitlog: host .* mount the log" if is_there else "is not a store"
+    with pytest.raises(NotFoundError, match=told):
+        Layout.of(str(root))
+
+
 # ---- behind a URL ----
 
 

@@ -88,7 +88,7 @@ def test_an_unknown_option_is_answered_with_the_nearest_right_one(given: str, ne
 
 def test_an_option_unlike_any_is_answered_with_all() -> None:
     answer = refused(zzzzzz="1")
-    assert "zzzzzz: unknown option; the options are path, paths, topic" in answer
+    assert "zzzzzz: unknown option; the options are path, paths, storePathCommitLog" in answer
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ from typing import Any
 
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.spark import schema, texts
-from rmqstore.spark.files import expand, is_local
+from rmqstore.spark.files import is_local
 from rmqstore.spark.jvm.plans import partition_of, reading_of
 from rmqstore.spark.jvm.streams import Streams
 from rmqstore.spark.options import Options
 from rmqstore.spark.read.conditions import SAMPLE_NUMBERS, Sample, pushed, sample_of, sums_of
-from rmqstore.spark.read.layout import Layout
+from rmqstore.spark.read.layout import Layout, layouts_of
 from rmqstore.spark.read.partitions import plan
 from rmqstore.spark.read.splitting import LIGHT_PREFIX
 
@@ -91,7 +91,7 @@ def _refusal(options: Options) -> str | None:
         return "decompress"
     if options.topic_pattern is not None:
         return "subscribePattern"
-    if not all(is_local(path) for path in options.paths):
+    if not all(is_local(path) for path in (*options.paths, *options.log_folders)):
         return "a path that is a URL"
     return None
 
@@ -120,9 +120,7 @@ def _plan(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["sample"] is not None:
         conditions = replace(conditions, sample=Sample(**request["sample"]))
 
-    layouts = [
-        Layout.of(root, up_to=options.up_to) for path in options.paths for root in expand(path)
-    ]
+    layouts = layouts_of(options)
     partitions = plan(layouts, options, conditions=conditions).partitions
     size = sum(split.weight for each in partitions for split in each.splits)
     return {

@@ -19,7 +19,7 @@ from rmqstore._native import core
 from rmqstore.spark import files, schema
 from rmqstore.spark.options import Options
 from rmqstore.spark.pipelines.report import Damage
-from rmqstore.spark.read.layout import Layout, LogFile
+from rmqstore.spark.read.layout import Layout, LogFile, layouts_of
 from rmqstore.spark.read.partitions import Plan, plan
 from rmqstore.spark.read.queue_ranges import choice
 from rmqstore.spark.read.ranges import Partition, Split
@@ -177,11 +177,7 @@ def planned(
     else:
         texts["paths"] = json_list(paths)
     parsed = Options.parse(texts)
-    layouts = tuple(
-        Layout.of(path, up_to=parsed.up_to)
-        for given in parsed.paths
-        for path in files.expand(given)
-    )
+    layouts = tuple(layouts_of(parsed))
     return layouts, plan(layouts, parsed)
 
 

@@ -7,6 +7,7 @@ Nothing is opened as a store, and nothing is written.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from itertools import pairwise
 from rmqstore._native import core
 from rmqstore.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint
 from rmqstore.epochs import EpochEntry, parse_epochs
-from rmqstore.errors import CorruptionError, NotFoundError
-from rmqstore.spark.files import Folder, is_local, join
+from rmqstore.errors import ArgumentError, CorruptionError, NotFoundError
+from rmqstore.spark.files import Folder, expand, is_local, join
+from rmqstore.spark.options import Options
 from rmqstore.spark.read.liveness import is_held
 from rmqstore.spark.read.records import Log, LogFile, prefix_of, tail_of
 from rmqstore.spark.read.units import (
@@ -29,7 +31,7 @@ from rmqstore.spark.read.units import (
     units_at,
 )
 
-__all__ = ["Layout", "LogFile", "QueueFiles"]
+__all__ = ["Layout", "LogFile", "QueueFiles", "layouts_of", "roots_of"]
 
 _log = logging.getLogger("rmqstore.spark")
 
@@ -41,6 +43,38 @@ _RECOVERY_MARGIN_MS = 3000
 
 
 _NO_CHECKPOINT = Checkpoint(0, 0, 0, 0, 0, 0, None)
+
+
+def roots_of(options: Options) -> list[str]:
+    """Return the directories that the paths of *options* name, each once.
+
+    Raises NotFoundError where a path names none, ArgumentError for several directories whose log
+    should be in one list of folders.
+    """
+    roots = list(dict.fromkeys(root for path in options.paths for root in expand(path)))
+    if options.log_folders and len(roots) > 1:
+        raise ArgumentError(
+            f"storePathCommitLog: names the folders of one log, and there are {len(roots)} stores, "
+            f"{', '.join(roots[:2])}{', ...' if len(roots) > 2 else ''}; read one store at a time"
+        )
+    return roots
+
+
+def layouts_of(options: Options, *, queues_of_remote: bool = True) -> list[Layout]:
+    """Return what the directories of *options* hold; raises as `roots_of` and `Layout.of`.
+
+    A look at a queue costs a request where it is remote: with *queues_of_remote* off these are
+    looked at only if they choose messages.
+    """
+    return [
+        Layout.of(
+            root,
+            up_to=options.up_to,
+            with_queues=queues_of_remote or options.by_topic or is_local(root),
+            log_folders=options.log_folders,
+        )
+        for root in roots_of(options)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +103,34 @@ class Layout:
     """Topics whose queue files are not whole."""
     topics: frozenset[str] = frozenset()
     """Topics that have a folder for queues."""
+    log_folders: tuple[str, ...] = ()
+    """Where the log is, if not in `commitlog` or in the root itself."""
 
     @classmethod
-    def of(cls, path: str, *, up_to: str = "confirm", with_queues: bool = True) -> Layout:
+    def of(
+        cls,
+        path: str,
+        *,
+        up_to: str = "confirm",
+        with_queues: bool = True,
+        log_folders: Sequence[str] = (),
+    ) -> Layout:
         """Return what the store, or the bare commit log directory, at *path* holds.
 
         With *up_to* "confirm" a store in use is readable up to its durable or confirmed end, with
-        "max" up to its last whole record. Raises NotFoundError when there is no log,
+        "max" up to its last whole record. *log_folders* hold the files of the one log of a store
+        that has none in `commitlog`. Raises NotFoundError when there is no log,
         CorruptionError naming both files when their sizes do not go together, DiskError naming
         what the system refuses to show.
         """
         root = path if path.strip("/") == "" else path.rstrip("/")
         for attempt in range(_TRIES):
             try:
-                return _Finding(root, up_to, with_queues).layout()
+                return _Finding(root, up_to, with_queues, log_folders).layout()
             except NotFoundError:
                 # Retention may delete files while they are looked at.
-                if attempt == _TRIES - 1 or not Folder(_log_folder(root)[0]).has(""):
+                folders, _ = _log_folders(root, log_folders)
+                if attempt == _TRIES - 1 or not all(Folder(each).has("") for each in folders):
                     raise
         raise AssertionError("unreachable")
 
@@ -95,29 +140,38 @@ class Layout:
         Where the previous end is no longer a record boundary, the log was cut, and is examined
         without the previous end.
         """
-        finding = _Finding(self.root, up_to, with_queues=False)
+        finding = _Finding(self.root, up_to, with_queues=False, log_folders=self.log_folders)
         return finding.layout(known_end=self.end)
 
+    def afresh(self, *, up_to: str = "confirm") -> Layout:
+        """Return the store as it is by now, found out from its beginning, with its queues."""
+        return Layout.of(self.root, up_to=up_to, log_folders=self.log_folders)
 
-def _log_folder(root: str) -> tuple[str, str | None]:
-    """Return the folder of the log's files, and that of the store around it, None for none."""
+
+def _log_folders(root: str, given: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the folders of the log's files, and that of the store around them, None for none."""
+    if given:
+        return tuple(folder for each in given for folder in expand(each)), root
     below = join(root, "commitlog")
     if Folder(below).has(""):
-        return below, root
+        return (below,), root
     base, _, query = root.partition("?")
     if not is_local(root) and query:
         query = f"?{query}"
     parent, _, name = base.rpartition("/")
-    return root, (parent or "/") + query if name == "commitlog" else None
+    return (root,), (parent or "/") + query if name == "commitlog" else None
 
 
 class _Finding:
     """One look at a directory."""
 
-    def __init__(self, root: str, up_to: str, with_queues: bool) -> None:
+    def __init__(
+        self, root: str, up_to: str, with_queues: bool, log_folders: Sequence[str]
+    ) -> None:
         self._root = root
         self._up_to = up_to
-        self._folder, self._store = _log_folder(root)
+        self._given_folders = tuple(log_folders)
+        self._folders, self._store = _log_folders(root, log_folders)
         self._with_queues = with_queues
         self._queue_folders = self._found_folders() if self._store == root else None
 
@@ -140,11 +194,27 @@ class _Finding:
         marks = Checkpoint.parse(data) or _NO_CHECKPOINT
         epochs = _epochs(store)
 
-        files = _log_files(self._folder)
+        files = _log_files(self._folders)
         layout = Layout(
-            self._root, self._root, files, 0, 0, 0, None, epochs, was_closed, dispatched_end=0
+            self._root,
+            self._root,
+            files,
+            0,
+            0,
+            0,
+            None,
+            epochs,
+            was_closed,
+            dispatched_end=0,
+            log_folders=self._given_folders,
         )
 
+        if not files and marks.physic_ms > 0:
+            raise NotFoundError(
+                f"{', '.join(self._folders)}: host {socket.gethostname()} has no file of the "
+                f"commit log there, and the checkpoint in {self._store} names messages; mount the "
+                "log, or name its folders in the option storePathCommitLog"
+            )
         if not files:
             return replace(layout, queues=() if self._asks_for_queues() else None)
 
@@ -330,7 +400,44 @@ def _place_in(file: LogFile, offset: int) -> tuple[bool, int]:
     return file.start < offset, file.start
 
 
-def _log_files(folder: str) -> tuple[LogFile, ...]:
+def _log_files(folders: Sequence[str]) -> tuple[LogFile, ...]:
+    """Return the files of one log, in its order, whichever folder each is in."""
+    found = [file for folder in folders for file in _files_in(folder)]
+    if not found and not any(folder.endswith("commitlog") for folder in folders):
+        raise NotFoundError(
+            f"{', '.join(folders)} is not a store: it has neither a folder commitlog nor files of "
+            "a commit log; give the directory of a store or of its commit log, or the folders of "
+            "a log that is elsewhere in the option storePathCommitLog"
+        )
+
+    files = sorted((file for file in found if file.size), key=lambda file: file.start)
+    for file, after in pairwise(files):
+        if file.start == after.start:
+            raise CorruptionError(
+                f"{file.path} and {after.path} are the same part of a log; the option "
+                "storePathCommitLog names folders of one log, and each of its files is in one",
+                path=after.path,
+                kind="commit log",
+            )
+
+    usual = min((after.start - file.start for file, after in pairwise(files)), default=0)
+    for file in files if usual else ():
+        # A shorter one was cut, or copied without the zeros at its end: what is missing is a gap.
+        if file.size > usual:
+            other = next((each for each in files if each.size == usual), files[files[0] is file])
+            raise CorruptionError(
+                f"{file.path} has {file.size} bytes, {other.path} has {other.size} and the files "
+                f"begin {usual} bytes apart; the files of a commit log have one size, bring "
+                "the file back from a copy",
+                path=file.path,
+                kind="commit log",
+                suggested_command=f"rmqstore verify {folders[0].removesuffix('/commitlog')}",
+            )
+
+    return tuple(files)
+
+
+def _files_in(folder: str) -> list[LogFile]:
     where = Folder(folder)
     if where.is_file():
         raise NotFoundError(
@@ -344,28 +451,7 @@ def _log_files(folder: str) -> tuple[LogFile, ...]:
             f"{folder} does not exist; give the directory of a store or of its commit log"
         ) from error
 
-    if not sizes and not folder.endswith("commitlog"):
-        raise NotFoundError(
-            f"{folder} is not a store: it has neither a folder commitlog nor files of a commit "
-            "log; give the directory of a store or of its commit log"
-        )
-
-    files = [LogFile(join(folder, name), int(name), size) for name, size in sizes.items() if size]
-    usual = min((after.start - file.start for file, after in pairwise(files)), default=0)
-    for file in files if usual else ():
-        # A shorter one was cut, or copied without the zeros at its end: what is missing is a gap.
-        if file.size > usual:
-            other = next((each for each in files if each.size == usual), files[files[0] is file])
-            raise CorruptionError(
-                f"{file.path} has {file.size} bytes, {other.path} has {other.size} and the files "
-                f"begin {usual} bytes apart; the files of a commit log have one size, bring "
-                "the file back from a copy",
-                path=file.path,
-                kind="commit log",
-                suggested_command=f"rmqstore verify {folder.removesuffix('/commitlog')}",
-            )
-
-    return tuple(files)
+    return [LogFile(join(folder, name), int(name), size) for name, size in sizes.items()]
 
 
 def _epochs(store: Folder | None) -> tuple[EpochEntry, ...]:

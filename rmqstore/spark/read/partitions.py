@@ -193,7 +193,8 @@ class _StorePlan:
         after = min((each.path for each in files if each.start >= stop), default="nothing")
         self._lose(
             f"{self._layout.root}: no file holds the physical offsets {start} to {stop}, between "
-            f"{before} and {after}"
+            f"{before} and {after}; name all folders of a log that is in several in the option "
+            "storePathCommitLog"
         )
 
     def _chosen_queues(self) -> tuple[list[WantedUnits], int]:

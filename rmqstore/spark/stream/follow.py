@@ -7,7 +7,7 @@ Nothing relies on it: a new `Follower` finds the same.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -43,9 +43,10 @@ WALK_BYTES_MAX = 1 << 30
 class Follower:
     """One store, whose layout is brought up to date at little cost."""
 
-    def __init__(self, root: str, up_to: str) -> None:
+    def __init__(self, root: str, up_to: str, log_folders: Sequence[str] = ()) -> None:
         self._root = root
         self._up_to = up_to
+        self._log_folders = log_folders
         self._layout: Layout | None = None
         self._tail: int | None = None
 
@@ -61,7 +62,7 @@ class Follower:
                 found = self._grown(known)
         if found is None:
             # Queues lead to the end without a walk through the log.
-            found = _whole(Layout.of(self._root, up_to=self._up_to))
+            found = _whole(Layout.of(self._root, up_to=self._up_to, log_folders=self._log_folders))
             known = None
         if known is None or known.readable_end != found.readable_end:
             self._tail = tail_crc(found, found.readable_end)
@@ -81,7 +82,7 @@ def _whole(layout: Layout) -> Layout:
 
 def last_end(layout: Layout) -> int:
     """Return where the log ends, confirmed or not."""
-    return max(layout.end, Layout.of(layout.root, up_to="max").end)
+    return max(layout.end, layout.afresh(up_to="max").end)
 
 
 def tail_crc(layout: Layout, at: int) -> int | None:

@@ -27,7 +27,8 @@ from pyspark.sql.types import StructType
 from rmqstore.errors import ArgumentError, NotFoundError
 from rmqstore.spark.files import expand
 from rmqstore.spark.options import LATEST, Options
-from rmqstore.spark.read.layout import Layout
+from rmqstore.spark.read.absent import check_topics
+from rmqstore.spark.read.layout import Layout, roots_of
 from rmqstore.spark.read.partitions import plan
 from rmqstore.spark.read.ranges import Partition
 from rmqstore.spark.read.reader import batches
@@ -194,7 +195,8 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         roots = dict.fromkeys(root for path in self._options.paths for root in expand(path))
         known = self._followers
         self._followers = {
-            root: known.get(root) or Follower(root, self._options.up_to) for root in roots
+            root: known.get(root) or Follower(root, options.up_to, options.log_folders)
+            for root in roots_of(options)
         }
         found = [follower.layout() for follower in self._followers.values()]
         self._layouts = {layout.name: layout for layout in found}
@@ -208,6 +210,16 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._refreshed()
         return self._layouts
 
+    def _warn_of_absent_topics(self, layouts: Iterable[Layout]) -> None:
+        """Name the topics that no store has: a topic may come later, or be mistyped."""
+        if not self._options.by_topic:
+            return
+        try:
+            up_to = self._options.up_to
+            check_topics([layout.afresh(up_to=up_to) for layout in layouts], self._options)
+        except NotFoundError as error:
+            _log.warning("%s; the query waits for its messages", error)
+
     def _initial_offset(self, layout: Layout) -> int:
         options = self._options
         starting = _starting(options)
@@ -216,7 +228,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             chosen = replace(
                 _with_starting(options, starting), starting_strategy=options.starting_strategy
             )
-            planned = plan([Layout.of(layout.root, up_to=options.up_to)], chosen, start={})
+            planned = plan([layout.afresh(up_to=options.up_to)], chosen, start={})
             starts = [split.start for each in planned.partitions for split in each.splits]
             return min([*starts, layout.readable_end])
         return layout.readable_end if options.starting_offsets == "latest" else layout.start
@@ -326,7 +338,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, (at, stop) in bounds.items():
             layout = layouts[name]
             if stop - at >= _QUEUES_FROM_BYTES:
-                layout = Layout.of(layout.root, up_to=options.up_to)
+                layout = layout.afresh(up_to=options.up_to)
             # A confirm offset may go back; what was handed on before it did is still in the log.
             chosen.append(replace(layout, readable_end=max(layout.readable_end, stop)))
 
