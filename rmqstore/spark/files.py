@@ -23,7 +23,16 @@ from urllib.parse import unquote, urlsplit
 from rmqstore.errors import CorruptionError, DiskError, MissingExtraError, NotFoundError, StoreError
 from rmqstore.spark import texts
 
-__all__ = ["Folder", "OpenFiles", "RangeFile", "expand", "is_local", "join", "open_file"]
+__all__ = [
+    "Folder",
+    "OpenFiles",
+    "RangeFile",
+    "expand",
+    "is_local",
+    "join",
+    "open_file",
+    "parent_of",
+]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:/")
 _MAGIC = re.compile(r"[*?\[]")
@@ -41,6 +50,14 @@ def join(path: str, *names: str) -> str:
         return os.path.join(_local(path), *names)
     base, mark, query = path.partition("?")
     return "/".join((base.rstrip("/"), *names)) + mark + query
+
+
+def parent_of(path: str) -> str:
+    """Return the folder of the file or folder *path*; a URL keeps its query."""
+    if is_local(path):
+        return os.path.dirname(_local(path))
+    base, mark, query = path.partition("?")
+    return base.rpartition("/")[0] + mark + query
 
 
 def expand(path: str) -> list[str]:
@@ -78,6 +95,13 @@ class Folder:
         """
         sizes = {name: size for name, size in self._entries() if size is not None}
         return {name: sizes[name] for name in sorted(sizes) if _is_store_file(name)}
+
+    def has_files(self) -> bool:
+        """Return whether it is there and holds a store file."""
+        try:
+            return bool(self.names())
+        except NotFoundError:
+            return False
 
     def folders(self) -> list[str]:
         """Return the names of the folders in it, in order; none when there is no such folder."""

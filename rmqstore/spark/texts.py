@@ -9,6 +9,7 @@ __all__ = [
     "CUT",
     "DAMAGE",
     "GONE",
+    "HIDDEN",
     "LEFT_OUT",
     "LOST",
     "MISSING",
@@ -27,6 +28,11 @@ MISSING = "{path} does not exist"
 GONE = (
     "{path}: {error}; {size} bytes from physical offset {start} on were deleted after the read was "
     "planned; with the option failOnDataLoss false it goes on without them"
+)
+HIDDEN = (
+    "{folder}: host {host} has no file of the commit log there, which was there when the read was "
+    "planned, and retention never deletes all of a log; mount the store on every host that reads "
+    "it, at the same path"
 )
 NOT_NULL = (
     "column {column} is NOT NULL, and a row that stands for damage has none: let it be null, or "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
+import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +18,21 @@ import rmqstore
 from rmqstore import Message
 from rmqstore.message import TransactionType
 from tests.c import library
-from tests.spark.plan_reader import PlanReader, java_of, missing, plan_reader, python_rows
+from tests.spark.plan_reader import (
+    PlanReader,
+    ReaderError,
+    java_of,
+    missing,
+    plan_reader,
+    python_rows,
+)
+from tests.spark.reading import Read
 from tests.support.effort import is_long, rounds
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 FILE_BYTES = 4096
+NOT_FOUND = "rmqstore.errors.NotFoundError"
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "segment"
 COLUMNS = (
     "topic,queueId,queueOffset,physicalOffset,size,storeTimestamp,bornTimestamp,bornHost,storeHost,"
@@ -180,6 +191,28 @@ def test_damaged_stores_have_the_same_rows_or_the_same_error(
         found += len(expected) if isinstance(expected, list) else 0
         shutil.rmtree(root)
     assert found > 500
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("hidden", ["store", "store/commitlog", "files"])
+def test_a_host_that_does_not_see_the_log_is_no_retention(
+    hidden: str, fails: str, whole: Path, reader: PlanReader, tmp_path: Path
+) -> None:
+    root = shutil.copytree(whole, tmp_path / "store")
+    by_jvm = reader.planned(root, failOnDataLoss=fails)
+    by_python = Read(root, failOnDataLoss=fails)
+    if hidden == "files":
+        for file in (root / "commitlog").iterdir():
+            file.unlink()
+    else:
+        (tmp_path / hidden).rename(tmp_path / "away")
+
+    with pytest.raises(rmqstore.NotFoundError) as told:
+        by_python.rows()
+    assert str(told.value).startswith(f"{root}/commitlog: host {socket.gethostname()} has no file")
+    assert "mount the store on every host" in str(told.value)
+    with pytest.raises(ReaderError, match=f"^{re.escape(f'{NOT_FOUND}: {told.value}')}$"):
+        reader.read(*by_jvm)
 
 
 def test_logs_of_the_fuzz_corpus_have_the_same_rows_or_the_same_error(

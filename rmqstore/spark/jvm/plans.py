@@ -52,6 +52,7 @@ def reading_of(options: Options, conditions: Conditions, columns: Sequence[str])
             "cut": texts.CUT,
             "damage": texts.DAMAGE,
             "gone": texts.GONE,
+            "hidden": texts.HIDDEN,
             "leftOut": texts.LEFT_OUT,
             "lost": texts.LOST,
             "missing": texts.MISSING,

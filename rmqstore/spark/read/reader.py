@@ -8,6 +8,7 @@ of these.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
@@ -237,7 +238,14 @@ class _Losses:
             self.untold.append(damage)
 
     def add_gone(self, split: Split, error: Exception) -> None:
-        """Count a split whose file, or a queue's, was deleted since the read was planned."""
+        """Count a split whose file, or a queue's, was deleted since the read was planned.
+
+        Raises NotFoundError where this host has no file of the log, which is no deletion.
+        """
+        folder = files.Folder(files.parent_of(split.file.path))
+        if not folder.has_files():
+            host = socket.gethostname()
+            raise NotFoundError(texts.HIDDEN.format(folder=folder.path, host=host)) from error
         if self._fails_on_loss:
             raise NotFoundError(
                 texts.GONE.format(

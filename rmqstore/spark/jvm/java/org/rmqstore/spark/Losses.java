@@ -1,5 +1,6 @@
 package org.rmqstore.spark;
 
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import org.slf4j.Logger;
@@ -40,10 +41,19 @@ final class Losses {
         }
     }
 
-    /** Counts a split whose file, or a queue's, was deleted since planning; throws other errors. */
+    /**
+     * Counts a split whose file, or a queue's, was deleted since planning; throws other errors, and
+     * one where this host has no file of the log, which is no deletion.
+     */
     void addGone(Plan.Split split, StoreException error) {
         if (!error.isKind(StoreException.NOT_FOUND)) {
             throw error;
+        }
+        Path folder = Path.of(split.path()).getParent();
+        if (!StoreFiles.hasFiles(folder, texts)) {
+            throw new StoreException(
+                    StoreException.NOT_FOUND,
+                    texts.of("hidden", "folder", folder, "host", StoreFiles.host()));
         }
         if (reading.failOnDataLoss()) {
             throw new StoreException(

@@ -3,8 +3,11 @@ package org.rmqstore.spark;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.file.DirectoryStream;
 import java.nio.file.FileSystemException;
+import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
+import java.nio.file.NotDirectoryException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import org.apache.spark.storage.StorageUtils;
@@ -34,6 +37,31 @@ final class StoreFiles {
             throw refusal(path, error, texts);
         }
         return into.position();
+    }
+
+    /** Whether a folder is there and holds a file of a store, whose name is 20 digits. */
+    static boolean hasFiles(Path folder, Texts texts) {
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "[0-9]*")) {
+            for (Path each : files) {
+                if (each.getFileName().toString().matches("[0-9]{20}")) {
+                    return true;
+                }
+            }
+            return false;
+        } catch (NoSuchFileException | NotDirectoryException error) {
+            return false;
+        } catch (IOException error) {
+            throw refusal(folder.toString(), error, texts);
+        }
+    }
+
+    /** The name of this host, as the kernel has it: no resolver need know it. */
+    static String host() {
+        try {
+            return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
+        } catch (IOException error) {
+            return "unknown";
+        }
     }
 
     static void close(FileChannel file, String path, Texts texts) {
