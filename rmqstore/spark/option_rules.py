@@ -14,14 +14,23 @@ from rmqstore.spark.option_values import EARLIEST, LATEST, ByQueue
 
 __all__ = ["settle", "spelled"]
 
+_TRIGGER_LIMITS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 _EXCLUSIVE = (
     ("topic", "subscribe", "subscribePattern", "assign"),
     ("tags", "subExpression"),
-    ("maxBytesPerTrigger", "maxOffsetsPerTrigger"),
+    _TRIGGER_LIMITS,
 )
-_KAFKA_CLIENT = ("kafka.", "kafkaconsumer.", "groupidprefix", "nameserver")
+_KAFKA_CLIENT = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "nameserver")
 """How options of Kafka's source, and of RocketMQ's, begin that name a broker or its client."""
+_WAITING = re.compile(r"min\w+pertrigger|maxtriggerdelay")
+_REVERSE = {"min": "max", "max": "min", "starting": "ending", "ending": "starting"}
+"""Beginnings of names that are alike and mean the reverse."""
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BY_QUEUE = (
+    ("startingOffsets", "starting_offsets", "ending_offsets"),
+    ("startingOffsetsByTimestamp", "starting_ms_by_queue", "ending_ms_by_queue"),
+)
+"""Options for starts by queue, their fields, and those of the ends in the same unit."""
 _BOUNDS = {
     "startingOffsets": "starting_offsets",
     "endingOffsets": "ending_offsets",
@@ -85,6 +94,9 @@ def _bounds(values: dict[str, Any], given: Mapping[str, str], *, streaming: bool
             if name in given:
                 yield f"{name}: a streaming query has no end; leave it out"
         values.setdefault("starting_offsets", "latest")
+    for name in () if streaming else _TRIGGER_LIMITS:
+        if name in given:
+            yield f"{name}: a batch query has no triggers; leave it out, or use readStream"
     for side, default in (("starting", "earliest"), ("ending", "latest")):
         if values.get(f"{side}_ms") is not None:
             values[f"{side}_ms_by_queue"] = None
@@ -95,9 +107,34 @@ def _bounds(values: dict[str, Any], given: Mapping[str, str], *, streaming: bool
     if not streaming:
         yield from _refuse("startingOffsets", values.get("starting_offsets"), LATEST)
     yield from _refuse("endingOffsets", values.get("ending_offsets"), EARLIEST)
+    yield from _starts_after_ends(values)
+
+
+def _starts_after_ends(values: Mapping[str, Any]) -> Iterator[str]:
     first, last = values.get("starting_ms"), values.get("ending_ms")
     if first is not None and last is not None and first > last:
         yield f"startingTimestamp: {first} is after endingTimestamp {last}; give an earlier time"
+
+    for name, starting, ending in _BY_QUEUE:
+        starts, ends = (_by_queue_of(values.get(field)) for field in (starting, ending))
+        is_time = starting == "starting_ms_by_queue"
+        for topic, queue in sorted({*starts, *ends}):
+            start = starts.get((topic, queue), first if is_time else None)
+            end = ends.get((topic, queue), last if is_time else None)
+            if start is not None and end is not None and 0 <= end < start:
+                option = name if (topic, queue) in starts else "startingTimestamp"
+                yield (
+                    f"{option}: {start} is after the end of {topic}/{queue}, {end}; give an "
+                    "earlier one"
+                )
+
+
+def _by_queue_of(bound: object) -> dict[tuple[str, int], int]:
+    if not isinstance(bound, dict):
+        return {}
+    return {
+        (topic, queue): value for topic, queues in bound.items() for queue, value in queues.items()
+    }
 
 
 def _refuse(name: str, offsets: str | ByQueue | None, refused: int) -> Iterator[str]:
@@ -144,10 +181,17 @@ def _advice(name: str, by_case: Mapping[str, str]) -> str:
             "a store is read from its files, without a broker or a client: give load(...) the "
             "store's directory; subscribe, assign and startingOffsets mean what they do for Kafka"
         )
+    if _WAITING.fullmatch(name.lower()):
+        return (
+            "a batch begins as soon as there is something to read; for larger batches give "
+            "trigger(processingTime=...) a longer time"
+        )
     return _nearest(name, by_case)
 
 
 def _nearest(name: str, by_case: Mapping[str, str]) -> str:
-    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.5)
+    reverse = tuple(other for word, other in _REVERSE.items() if name.lower().startswith(word))
+    alike = [each for each in by_case if not (reverse and each.startswith(reverse))]
+    close = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.5)
     names = ", ".join(by_case.values())
     return f"did you mean {by_case[close[0]]}?" if close else f"the options are {names}"

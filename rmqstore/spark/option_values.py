@@ -38,6 +38,8 @@ ByQueue = dict[str, dict[int, int]]
 
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _SIZE_MAX = 2**62
+_CENTURY_S = 946_684_800, 4_102_444_800
+"""From 2000 to 2100."""
 _BY_QUEUE = 'JSON by topic and queue id such as {"orders": {"0": 17}}'
 
 
@@ -153,6 +155,7 @@ def _parse_tags(value: object) -> tuple[str, ...] | None:
 def _parse_time(value: object) -> int:
     text = str(value).strip()
     if re.fullmatch(r"-?\d+", text) and abs(int(text)) < 2**63:
+        _check_unit(int(text))
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -161,6 +164,23 @@ def _parse_time(value: object) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def _parse_times(value: object) -> ByQueue:
+    by_queue = _by_queue(value, 0, _BY_QUEUE)
+    for queues in by_queue.values():
+        for time_ms in queues.values():
+            _check_unit(time_ms)
+    return by_queue
+
+
+def _check_unit(time_ms: int) -> None:
+    """Raise ValueError for a number that is a time of this century in another unit only."""
+    for unit, per_second in (("seconds", 1), ("microseconds", 10**6), ("nanoseconds", 10**9)):
+        seconds = time_ms // per_second
+        if _CENTURY_S[0] <= seconds < _CENTURY_S[1]:
+            right = time_ms * 1000 // per_second
+            raise ValueError(f"in milliseconds but, it seems, in {unit}: give {right}")
 
 
 def _json(value: object) -> object:
@@ -190,4 +210,4 @@ ASSIGNMENT = Codec(_parse_assignment, _shown_as("all"))
 TAGS = Codec(_parse_tags, _shown_as("*"))
 COUNT = Codec(_parse_count, _shown_as("none"))
 TIME = Codec(_parse_time, _shown_as("none"))
-TIMES = Codec(lambda value: _by_queue(value, 0, _BY_QUEUE), _shown_as("none"))
+TIMES = Codec(_parse_times, _shown_as("none"))

@@ -102,6 +102,19 @@ def test_an_option_of_a_client_is_answered_with_what_to_use_instead(name: str) -
     assert "subscribe" in answer
 
 
+@pytest.mark.parametrize(
+    "name", ["minOffsetsPerTrigger", "minBytesPerTrigger", "maxTriggerDelay", "mintriggerdelay"]
+)
+def test_an_option_is_never_answered_with_its_reverse(name: str) -> None:
+    answer = refused_streaming(**{name: "100"})
+    assert "did you mean max" not in answer
+
+
+def test_least_sizes_of_batches_are_answered_with_the_trigger() -> None:
+    for name in ("minOffsetsPerTrigger", "maxTriggerDelay"):
+        assert "give trigger(processingTime=...) a longer time" in refused_streaming(**{name: "1"})
+
+
 def test_everything_wrong_is_told_at_once() -> None:
     answer = refused(
         tpic="a",
@@ -172,6 +185,30 @@ def test_a_batch_stays_below_what_its_columns_can_hold() -> None:
 )
 def test_times_are_milliseconds_or_iso_8601_in_utc(given: str, milliseconds: int) -> None:
     assert parse(startingTimestamp=given).starting_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("given", "unit"),
+    [
+        ("1700000000", "seconds"),
+        ("1700000000123456", "microseconds"),
+        ("1700000000123456789", "nanoseconds"),
+    ],
+)
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+def test_a_time_in_another_unit_is_refused_with_its_milliseconds(
+    name: str, given: str, unit: str
+) -> None:
+    answer = refused(**{name: given})
+    assert f"'{given}' is not in milliseconds but, it seems, in {unit}: give 1700000000" in answer
+    by_queue = f"{name.removesuffix('Timestamp')}OffsetsByTimestamp"
+    answer = refused(**{by_queue: json.dumps({"orders": {"0": int(given)}})})
+    assert f"it seems, in {unit}: give 1700000000" in answer
+
+
+@pytest.mark.parametrize("given", [0, 1, 86_400_000, 946_684_800_000, 4_102_444_800_000, 2**63 - 1])
+def test_other_numbers_are_times_in_milliseconds(given: int) -> None:
+    assert parse(startingTimestamp=str(given)).starting_ms == given
 
 
 # ---- topics, queues, tags ----
@@ -281,12 +318,51 @@ def test_a_start_behind_the_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        (
+            "startingOffsets",
+            {"startingOffsets": '{"a": {"0": 7}}', "endingOffsets": '{"a": {"0": 5}}'},
+        ),
+        (
+            "startingOffsetsByTimestamp",
+            {
+                "startingOffsetsByTimestamp": '{"a": {"0": 7}}',
+                "endingOffsetsByTimestamp": '{"a": {"0": 5}}',
+            },
+        ),
+        (
+            "startingOffsetsByTimestamp",
+            {"startingOffsetsByTimestamp": '{"a": {"0": 7}}', "endingTimestamp": "5"},
+        ),
+        (
+            "startingTimestamp",
+            {"startingTimestamp": "7", "endingOffsetsByTimestamp": '{"a": {"0": 5}}'},
+        ),
+    ],
+)
+def test_a_start_behind_the_end_of_a_queue_is_refused(option: str, given: dict[str, str]) -> None:
+    assert f"{option}: 7 is after the end of a/0, 5; give an earlier one" in refused(**given)
+
+
+def test_a_start_at_the_end_of_a_queue_or_beside_it_is_taken() -> None:
+    parse(startingOffsets='{"a": {"0": 5}}', endingOffsets='{"a": {"0": 5, "1": 2}}')
+    parse(startingOffsets='{"a": {"0": 5, "1": -2}}', endingOffsets='{"a": {"0": -1, "1": 0}}')
+
+
+@pytest.mark.parametrize(
     "chosen",
     [{"topic": "b"}, {"subscribePattern": "b.*"}, {"assign": '{"a": [1]}'}],
 )
 def test_a_bound_for_a_queue_that_is_not_read_is_refused(chosen: dict[str, str]) -> None:
     answer = refused(startingOffsets='{"a": {"0": 1}}', **chosen)
     assert "startingOffsets: a/0 is not read; leave it out" in answer
+
+
+@pytest.mark.parametrize("name", ["maxBytesPerTrigger", "maxOffsetsPerTrigger"])
+def test_a_batch_has_no_limits_of_a_trigger(name: str) -> None:
+    assert f"{name}: a batch query has no triggers; leave it out" in refused(**{name: "10"})
+    parse_streaming(**{name: "10"})
 
 
 def test_limits_of_a_trigger_exclude_each_other() -> None:
