@@ -182,7 +182,7 @@ class RangeFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return *size* bytes from *offset* on, fewer only where the file ends."""
-        try:
+        with _refusals(self.path):
             if self._remote is not None:
                 return bytes(self._remote.read_at(max(min(size, self.size - offset), 0), offset))
             data = os.pread(self._descriptor, size, offset)
@@ -191,8 +191,6 @@ class RangeFile:
                 if not more:
                     break
                 data += more
-        except OSError as error:
-            raise _refusal(self.path, error) from error
         return data
 
     def read_into(self, offset: int, target: memoryview) -> int:
@@ -203,14 +201,12 @@ class RangeFile:
             target[: len(data)] = data
             return len(data)
         filled = 0
-        try:
+        with _refusals(self.path):
             while filled < len(target):
                 got = os.preadv(self._descriptor, [target[filled:]], offset + filled)
                 if not got:
                     break
                 filled += got
-        except OSError as error:
-            raise _refusal(self.path, error) from error
         return filled
 
     def next_data(self, offset: int) -> int | None:
@@ -264,20 +260,24 @@ def _local(path: str) -> str:
 
 @contextmanager
 def _refusals(path: str) -> Iterator[None]:
-    """Turn errors of the system into the package's errors, with the path."""
+    """Turn errors of the system into the package's errors, with the path; of a URL, whatever the
+    library of its file system raises."""
     try:
         yield
-    except OSError as error:
-        raise _refusal(path, error) from error
-
-
-def _refusal(path: str, error: OSError) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return NotFoundError(texts.MISSING.format(path=path))
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return DiskError(error.errno or 0, f"{path}: {reason}")
+    except StoreError:
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(texts.MISSING.format(path=path)) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise DiskError(error.errno, f"{path}: {os.strerror(error.errno)}") from error
+        if is_local(path):
+            raise
+        scheme = path.partition("://")[0]
+        raise StoreError(
+            f"{path}: {' '.join(str(error).split())}; what {scheme} needs, such as credentials, a "
+            "region or a library, has to be on the driver and on every executor"
+        ) from error
 
 
 def _system_of(url: str) -> tuple[Any, str]:
@@ -325,8 +325,8 @@ def _expand_remote(path: str) -> Iterator[str]:
     found = [f"{scheme}://{'/'.join(names[:count])}{mark}{query}"]
 
     if count == len(names):
-        system, place = _system_of(path)
         with _refusals(path):
+            system, place = _system_of(path)
             if system.get_file_info(place).type.name != "NotFound":
                 yield found[0]
         return

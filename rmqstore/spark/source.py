@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqstore.spark.worker import plain_errors, settle
+
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceWriter
@@ -35,6 +37,7 @@ class RmqStoreDataSource(DataSource):
         """Return the name for `format(...)` and for SQL's USING."""
         return "rmqstore"
 
+    @plain_errors()
     def schema(self) -> StructType:
         """Return the columns that the options select."""
         from rmqstore.spark import schema
@@ -43,6 +46,7 @@ class RmqStoreDataSource(DataSource):
         options = Options.parse_for_either(self.options)
         return schema.struct(schema.columns_of(options), options.kafka_names)
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of *schema*, all or some of the source's, in any order."""
         from rmqstore.spark.jvm import needs_jar
@@ -53,6 +57,7 @@ class RmqStoreDataSource(DataSource):
             raise needs_jar()
         return RmqStoreReader(options, schema)
 
+    @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows the log."""
         from rmqstore.spark.jvm import needs_jar
@@ -63,6 +68,7 @@ class RmqStoreDataSource(DataSource):
             raise needs_jar()
         return RmqStoreStreamReader(self.options, schema)
 
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that makes a store of rows."""
         from rmqstore.spark.write.writer import RmqStoreWriter
@@ -80,6 +86,7 @@ class RmqStoreReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @plain_errors()
     def partitions(self) -> list[InputPartition]:
         """Find the logs of the directories and cut them; ends are fixed here, for the whole
         query."""
@@ -94,11 +101,10 @@ class RmqStoreReader(DataSourceReader):
         """Yield the rows of one partition; of the None that Spark makes of no partitions, none."""
         from rmqstore.spark.read.reader import batches
         from rmqstore.spark.schema import arrow_schema
-        from rmqstore.spark.worker import settle
 
         settle()
         chosen: Partition | None = partition.value
-        if chosen is None:
-            return iter(())
-        schema = arrow_schema(self._schema)
-        return batches(chosen, self._options, self._schema.fieldNames(), schema)
+        if chosen is not None:
+            schema = arrow_schema(self._schema)
+            with plain_errors():
+                yield from batches(chosen, self._options, self._schema.fieldNames(), schema)

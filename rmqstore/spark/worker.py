@@ -1,11 +1,17 @@
-"""What a Python worker does once, before its first task reads a log."""
+"""What code in a Python worker of Spark's needs: less garbage collection, plain errors."""
 
 from __future__ import annotations
 
 import functools
 import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["settle"]
+from rmqstore.errors import StoreError
+
+__all__ = ["plain_errors", "settle"]
 
 
 @functools.cache
@@ -20,3 +26,24 @@ def settle() -> None:
     if TaskContext.get() is not None:
         gc.collect()
         gc.freeze()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Let an error of this package reach the user without a traceback of the worker.
+
+    Its text names cause and cure, and would be below the traceback. A worker ends after an error,
+    so that no other error goes without its traceback.
+    """
+    try:
+        yield
+    except StoreError:
+        if _is_worker():
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+def _is_worker() -> bool:
+    """Return whether Spark started this process, by one of its modules."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import DiskError, NotFoundError
+from rmqstore.errors import DiskError, NotFoundError, StoreError
 from rmqstore.spark import files
 
+pa = pytest.importorskip("pyarrow", reason="URLs need it: pip install rmqstore[spark]")
 fsspec = pytest.importorskip("fsspec", reason="URLs need it: pip install rmqstore[spark]")
 
 NAMES = ("00000000000000000000", "00000000000000001024", "00000000000000002048")
@@ -194,6 +195,36 @@ def test_what_matches_nothing_is_not_found(folder: Path, url: str, name: str) ->
 def test_an_unknown_scheme_is_told() -> None:
     with pytest.raises(NotFoundError, match="nosuch"):
         files.expand("nosuch://host/path")
+
+
+@pytest.mark.parametrize("error", [pa.ArrowException, RuntimeError, OSError], ids=str)
+@pytest.mark.parametrize("is_found", [True, False])
+def test_what_a_remote_file_system_raises_is_an_error_of_this_package(
+    error: type[Exception], is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error("no token:\n asked nobody")
+
+    class System:
+        get_file_info = open_input_file = refuse
+
+    monkeypatch.setattr(files, "_system", (lambda *_: (System(), "")) if is_found else refuse)
+    url = "cloud://bucket/store"
+    folder = files.Folder(url)
+    calls = (
+        lambda: files.expand(url),
+        lambda: files.expand(f"{url}/s*"),
+        folder.names,
+        folder.folders,
+        folder.is_file,
+        lambda: folder.has("x"),
+        lambda: files.open_file(f"{url}/{NAMES[0]}"),
+    )
+    for call in calls:
+        with pytest.raises(
+            StoreError, match=r"cloud://bucket/store.*: no token: asked nobody; what"
+        ):
+            call()
 
 
 def test_a_url_keeps_its_query() -> None:

@@ -51,8 +51,9 @@ def test_damage_reaches_the_user_of_spark_by_name(spark: SparkSession, tmp_path:
         opened.write(b"\xff")
 
     frame = spark.read.format("rmqstore").load(str(root))
-    with pytest.raises(Exception, match=f"{file.name}.*{place}"):
+    with pytest.raises(Exception, match=f"{file.name}.*{place}") as found:
         frame.count()
+    assert "Traceback" not in str(found.value)
     answer = spark.read.format("rmqstore").option("onCorrupt", "row").load(str(root))
     counts = answer.selectExpr("count(*)", "count(error)", "sum(size)").first()
     assert counts is not None

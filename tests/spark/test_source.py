@@ -86,6 +86,77 @@ def test_a_user_schema_narrows_and_orders_the_columns(root: Path, spark: SparkSe
 
 
 @pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.sql.timestampType=TIMESTAMP_NTZ",
+        "spark.sql.session.timeZone=America/New_York",
+        "spark.sql.caseSensitive=true",
+        "spark.sql.ansi.enabled=false",
+        "spark.sql.datetime.java8API.enabled=true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch=7",
+        "spark.sql.execution.arrow.useLargeVarTypes=true",
+        "spark.sql.codegen.wholeStage=false",
+    ],
+)
+def test_settings_of_a_session_change_no_row(setting: str, root: Path, spark: SparkSession) -> None:
+    rows = read(root, columns="topic,queueOffset,storeTimestamp,body")
+    name, _, value = setting.partition("=")
+    spark.conf.set(name, value)
+    try:
+        frame = spark.read.format("rmqstore").load(str(root))
+        found = frame.selectExpr("topic", "queueOffset", "unix_millis(storeTimestamp)", "body")
+        assert sorted(map(tuple, found.collect())) == sorted(
+            (row["topic"], row["queueOffset"], _millis(row["storeTimestamp"]), row["body"])
+            for row in rows
+        )
+        (late,) = (
+            frame.where(f"storeTimestamp >= timestamp_millis({CLOCK_MS + 60_000})")
+            .selectExpr("count(*)", "unix_millis(max(storeTimestamp))")
+            .collect()
+        )
+        assert tuple(late) == (COUNT - 60, CLOCK_MS + 1000 * (COUNT - 1))
+    finally:
+        spark.conf.unset(name)
+
+
+def _millis(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def test_a_schema_whose_times_have_no_zone_is_answered_with_the_type_that_has(
+    root: Path, spark: SparkSession
+) -> None:
+    reader = spark.read.format("rmqstore").schema("storeTimestamp TIMESTAMP_NTZ")
+    with pytest.raises(Exception, match="storeTimestamp is TIMESTAMP_LTZ, not TIMESTAMP_NTZ"):
+        reader.load(str(root)).collect()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": "ordres"},
+        {"path": "/nowhere/at/all"},
+        {"topik": "orders"},
+        {"columns": "bdoy"},
+        {"startingTimestamp": "1700000000"},
+        {"startingOffsets": '{"orders": {"0": 999999}}'},
+        {"assign": '{"orders": [77]}'},
+        {"maxOffsetsPerTrigger": "5"},
+        {"startingOffsetsByTimestamp": '{"orders": {"0": 2000000000000}}'},
+    ],
+    ids=str,
+)
+def test_a_mistake_is_answered_without_a_trace_of_python(
+    options: dict[str, str], root: Path, spark: SparkSession
+) -> None:
+    options = {"path": str(root), **options}
+    with pytest.raises(Exception, match=r"rmqstore\.errors\.\w+: ") as found:
+        spark.read.format("rmqstore").options(**options).load().collect()
+    assert "Traceback" not in str(found.value)
+    assert 'File "' not in str(found.value)
+
+
+@pytest.mark.parametrize(
     ("schema", "option", "named"),
     [
         pytest.param("queueOfset BIGINT", {}, "queueOffset", id="unknown-column"),

@@ -40,6 +40,23 @@ def _flush(store: rmqstore.Store) -> None:
     store.flush()
 
 
+def test_a_topic_that_no_store_has_is_named_once_and_awaited(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(path) as store:
+        store.put("orders", b"0:")
+    query = Query(path, topic="ordres,orders", startingOffsets="earliest")
+    assert numbers(query.rows()) == [0]
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert "there is no topic ordres; did you mean orders?" in warning
+    assert "the query waits" in warning
+
+    with open_store(path) as store:
+        store.put("ordres", b"1:")
+    assert numbers(query.rows()) == [1]
+    assert len(caplog.records) == 1
+
+
 # ---- every message once ----
 
 

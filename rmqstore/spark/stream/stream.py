@@ -10,7 +10,7 @@ again from its checkpoint continues with the positions alone (`rmqstore.spark.st
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqstore.errors import ArgumentError, NotFoundError
-from rmqstore.spark.files import expand
 from rmqstore.spark.options import LATEST, Options
 from rmqstore.spark.read.absent import check_topics
 from rmqstore.spark.read.layout import Layout, roots_of
@@ -52,7 +51,7 @@ from rmqstore.spark.stream.offsets import (
     shares,
     verdict_on,
 )
-from rmqstore.spark.worker import settle
+from rmqstore.spark.worker import plain_errors, settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -85,6 +84,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- positions ----
 
+    @plain_errors()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts by the starting options; the same at each call.
 
@@ -93,7 +93,9 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             starting = _starting(self._options)
             logs = {}
-            for name, layout in self._refreshed().items():
+            layouts = self._refreshed()
+            self._warn_of_absent_topics(layouts.values())
+            for name, layout in layouts.items():
                 at = self._initial_offset(layout)
                 until = layout.readable_end if starting else None
                 logs[name] = _position_in(layout, at, at, until)
@@ -108,10 +110,12 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @plain_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end where the logs end at this moment."""
         self._targets = {name: layout.readable_end for name, layout in self._refreshed().items()}
 
+    @plain_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where a batch from *start* on ends: at the ends of the logs, or before them by
         *limit*, always at a record boundary; *start* itself if there is nothing new.
@@ -153,6 +157,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- reading ----
 
+    @plain_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the range between two positions into partitions; an empty range has none.
 
@@ -183,17 +188,16 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of one partition; earlier calls of this reader do not matter."""
         settle()
-        if partition.value is None:
-            return iter(())
-        chosen: tuple[Partition, Options] = partition.value
-        return batches(*chosen, self._schema.fieldNames(), arrow_schema(self._schema))
+        if partition.value is not None:
+            chosen: tuple[Partition, Options] = partition.value
+            with plain_errors():
+                yield from batches(*chosen, self._schema.fieldNames(), arrow_schema(self._schema))
 
     # ---- what is behind it ----
 
     def _refreshed(self) -> dict[str, Layout]:
         """Return the layouts by their names, brought up to date."""
-        roots = dict.fromkeys(root for path in self._options.paths for root in expand(path))
-        known = self._followers
+        options, known = self._options, self._followers
         self._followers = {
             root: known.get(root) or Follower(root, options.up_to, options.log_folders)
             for root in roots_of(options)
