@@ -434,6 +434,24 @@ def test_a_table_keeps_its_options_and_a_statement_goes_over_them(
         spark.sql("DROP TABLE placed")
 
 
+def test_rows_are_inserted_with_the_columns_that_a_statement_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    with rmqstore.open(path) as store:
+        last = store.put("orders", b"old").store_timestamp
+    spark.sql(f"CREATE TABLE filled USING rmqstore OPTIONS (path '{path}')")
+    try:
+        spark.sql("INSERT INTO filled (topic, body) VALUES ('orders', X'01'), ('orders', X'02')")
+        spark.sql("INSERT INTO filled (body, topic, tags, queueId) SELECT X'03', 'audit', 'eu', 2")
+    finally:
+        spark.sql("DROP TABLE filled")
+    rows = read(path)
+    assert [row["body"] for row in rows] == [b"old", b"\x01", b"\x02", b"\x03"]
+    assert (rows[3]["topic"], rows[3]["queueId"], rows[3]["tags"]) == ("audit", 2, "eu")
+    assert all(row["storeTimestamp"].timestamp() * 1000 >= last for row in rows[1:])
+
+
 def test_memory_is_given_back_when_a_limit_or_an_error_ends_a_task(
     root: Path, spark: SparkSession
 ) -> None:

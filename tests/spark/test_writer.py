@@ -36,6 +36,7 @@ from rmqstore.spark.write.writer import RmqStoreWriter
 from tests.reference import log, record
 from tests.spark.reading import Read
 from tests.spark.writing import (
+    BATCH_ROWS,
     BORN,
     SMALL,
     Row,
@@ -221,7 +222,7 @@ def test_store_timestamps_that_ascend_are_kept(tmp_path: Path) -> None:
     ("times", "complaint"),
     [
         ([0, 5, 4], "partition 2: .* older than .* order the rows by storeTimestamp"),
-        ([0, 5, None], "row 0 of partition 2: .*store timestamp is null"),
+        ([0, 5, None], "row 0 of partition 2: .*storeTimestamp is null in some rows"),
         ([-1], "partition 0: .* older than"),
         ([0, 10**12], "partition 1: .* in the future"),
     ],
@@ -250,6 +251,39 @@ def test_store_timestamps_that_descend_are_refused(
     assert list_bodies(tmp_path / "s") == before
     check_holds(tmp_path / "s", first)
     assert left_over(tmp_path / "s") == []
+
+
+def _timed(first: int, times: list[datetime | None]) -> list[Row]:
+    rows = numbered(first, len(times))
+    return [{**row, "storeTimestamp": at} for row, at in zip(rows, times, strict=True)]
+
+
+def test_store_timestamps_that_are_null_in_all_rows_are_those_of_the_commit(tmp_path: Path) -> None:
+    rows = _timed(0, [None] * (BATCH_ROWS + 10))
+    save(tmp_path / "s", _timed(0, [BORN]))
+    begun_ms = time.time_ns() // 1_000_000
+    save(tmp_path / "s", rows[:5], rows[5:])
+    check_holds(tmp_path / "s", [*_timed(0, [BORN]), *rows])
+    with rmqstore.open(tmp_path / "s", read_only=True) as store:
+        stored = [each.store_timestamp for each in store.scan_log()][1:]
+        assert begun_ms <= stored[0] <= stored[-1]
+        assert stored == sorted(stored)
+
+
+@pytest.mark.parametrize(
+    ("times", "complaint"),
+    [
+        ([*[BORN] * 3, None, BORN], "row 3 of partition 0: .*store timestamp is null"),
+        ([*[None] * 3, BORN], "row 0 of partition 0: .*store timestamp is null"),
+        ([*[BORN] * BATCH_ROWS, None], f"row {BATCH_ROWS} of .* is null in some rows"),
+        ([*[None] * BATCH_ROWS, BORN], f"row {BATCH_ROWS} of .* is null in some rows"),
+    ],
+)
+def test_store_timestamps_that_are_null_in_some_rows_are_refused(
+    times: list[datetime | None], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(MessageRejected, match=complaint):
+        save(tmp_path / "s", _timed(0, times))
 
 
 # ---- what is refused before any task runs

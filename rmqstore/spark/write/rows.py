@@ -25,7 +25,14 @@ from rmqstore.errors import ArgumentError
 from rmqstore.message import SysFlag
 from rmqstore.spark.schema import known_columns
 
-__all__ = ["COLUMNS", "Column", "cells_of", "marked_row", "validate_columns"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "cells_of",
+    "is_null_in_all",
+    "marked_row",
+    "validate_columns",
+]
 
 
 class Column(NamedTuple):
@@ -114,11 +121,14 @@ def _ddl(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def cells_of(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> dict[str, Any]:
-    """Return what `core.RowEncoder.begin` takes of a batch with *columns* in this order."""
+def cells_of(
+    batch: pyarrow.RecordBatch, columns: Sequence[str], *, left_out: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what `core.RowEncoder.begin` takes of a batch with *columns* in this order, all but
+    those that are *left_out*."""
     cells: dict[str, Any] = {}
     for name, array in zip(columns, batch.columns, strict=True):
-        if name not in COLUMNS:
+        if name not in COLUMNS or name in left_out:
             continue
         native = COLUMNS[name].native
         if native == "keys" and not pyarrow.types.is_string(array.type):
@@ -134,6 +144,11 @@ def cells_of(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> dict[str, An
             cells["values"] = _buffers(pairs.field(1))
         cells[native] = _buffers(array)
     return cells
+
+
+def is_null_in_all(name: str, batch: pyarrow.RecordBatch, columns: Sequence[str]) -> bool:
+    """Return whether a batch has no value of the column *name*, or no such column."""
+    return name not in columns or (batch.column(columns.index(name)).null_count == batch.num_rows)
 
 
 def marked_row(batch: pyarrow.RecordBatch, columns: Sequence[str]) -> tuple[int, int] | None:

@@ -14,7 +14,8 @@ Order: the partitions one after the other by number, the rows of a partition as 
 
 Store timestamps. RocketMQ looks messages up by time, and recovers after a crash, in the belief that
 they do not descend in the log. Without a column storeTimestamp each message gets the clock of the
-commit, as with every put. With it the times given are kept, in milliseconds, provided that they
+commit, as with every put, and likewise where the column is null in all rows, as SQL fills it in
+INSERT INTO ... (topic, body). With it the times given are kept, in milliseconds, provided that they
 ascend (or stay equal) over all rows in the order above, begin no earlier than the last message
 already in the store, and do not lie in the future; otherwise the job fails and nothing is stored.
 
@@ -49,7 +50,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,8 @@ from pyspark.sql.types import StructType
 from rmqstore._native import core
 from rmqstore.config import StoreConfig
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError, MessageRejected, StoreError
-from rmqstore.spark.write.rows import cells_of, marked_row, validate_columns
+from rmqstore.spark.worker import plain_errors
+from rmqstore.spark.write.rows import cells_of, is_null_in_all, marked_row, validate_columns
 from rmqstore.store import Store
 from rmqstore.store.directory import Directory
 from rmqstore.store.durable_files import sync_directory
@@ -78,6 +80,9 @@ _CHUNK_BYTES = 4 << 20
 """What a task writes, and the commit reads and places, at a time."""
 _DISPATCH_TIMEOUT_S = 3600.0
 
+_SOME_TIMESTAMPS = (
+    "storeTimestamp is null in some rows and not in others; fill it in all rows, or in none"
+)
 _STRICT = "strictColumns"
 _PATH_SETTINGS = ("root_path", "commit_log_paths", "commit_log_read_only_paths")
 
@@ -94,6 +99,9 @@ class StagedFile(WriterCommitMessage):
     chunks: tuple[tuple[int, int], ...]
     """Size in bytes and CRC-32 of each chunk, whole records all of them."""
 
+    keeps_timestamps: bool = False
+    """Whether its rows have a storeTimestamp, all of them."""
+
 
 class RmqStoreWriter(DataSourceArrowWriter):
     """One job that stores rows; see the module.
@@ -108,7 +116,6 @@ class RmqStoreWriter(DataSourceArrowWriter):
         self._columns = validate_columns(schema, strict=strict)
         self._settings = _settings(options)
         self._target = _target(options)
-        self._keeps_timestamps = "storeTimestamp" in self._columns
         is_there = _holds_store(self._target)
         if overwrite and is_there:
             raise ArgumentError(
@@ -120,6 +127,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
 
     # -- on the executors
 
+    @plain_errors()
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedFile:
         """Stage the rows of one partition, and return what the commit needs of the file.
 
@@ -129,6 +137,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         path = os.path.join(self._staging, f"part-{partition}-{attempt}")
         encoder = _encoder(self._config)
         writer: _StagedWriter | None = None
+        keeps_timestamps = False
         rows = 0
 
         try:
@@ -145,9 +154,18 @@ class RmqStoreWriter(DataSourceArrowWriter):
                         "option decompress)",
                         status="MESSAGE_ILLEGAL",
                     )
+                has_timestamps = not is_null_in_all("storeTimestamp", batch, self._columns)
+                if writer and has_timestamps != keeps_timestamps:
+                    raise MessageRejected(
+                        f"row {rows} of partition {partition}: {_SOME_TIMESTAMPS}",
+                        status="MESSAGE_ILLEGAL",
+                    )
+                keeps_timestamps = has_timestamps
+                left_out = () if has_timestamps else ("storeTimestamp",)
                 writer = writer or _StagedWriter(path, encoder, self._config)
                 try:
-                    writer.add(batch.num_rows, cells_of(batch, self._columns))
+                    cells = cells_of(batch, self._columns, left_out=left_out)
+                    writer.add(batch.num_rows, cells)
                 except MessageRejected as error:
                     raise MessageRejected(
                         f"row {rows + encoder.row} of partition {partition}: {error}",
@@ -155,7 +173,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
                     ) from None
                 rows += batch.num_rows
             return (
-                StagedFile(partition, path, rows, writer.end())
+                StagedFile(partition, path, rows, writer.end(), keeps_timestamps)
                 if writer
                 else StagedFile(partition, "", 0, ())
             )
@@ -165,6 +183,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
 
     # -- on the driver
 
+    @plain_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Append all staged files; on return every message is on the disk and in its queue.
 
@@ -174,6 +193,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         """
         try:
             files = sorted(_staged(messages), key=lambda staged: staged.partition)
+            _check_timestamps(files)
             if _holds_store(self._target):
                 self._append(files)
             else:
@@ -217,15 +237,16 @@ class RmqStoreWriter(DataSourceArrowWriter):
         store = Store(self._target, **self._settings)
         former_end = store.end_offset
         try:
-            least = _newest_timestamp(store) if self._keeps_timestamps else 0
+            least = _newest_timestamp(store) if _keep_timestamps(files) else 0
             self._place(store, files, least_timestamp=least)
             store.close()
         except BaseException as error:
             self._take_back(store, former_end, error)
             raise
 
-    def _place(self, store: Store, files: Iterable[StagedFile], *, least_timestamp: int) -> None:
-        least: int | None = least_timestamp if self._keeps_timestamps else None
+    def _place(self, store: Store, files: Sequence[StagedFile], *, least_timestamp: int) -> None:
+        keeps_timestamps = _keep_timestamps(files)
+        least: int | None = least_timestamp if keeps_timestamps else None
 
         for staged in files:
             records = 0
@@ -235,7 +256,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
                 except MessageRejected as error:
                     advice = (
                         "; order the rows by storeTimestamp, or leave the column out"
-                        if self._keeps_timestamps
+                        if keeps_timestamps
                         else ""
                     )
                     raise MessageRejected(
@@ -524,6 +545,19 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> Iterator[StagedFi
             )
         if message.records:
             yield message
+
+
+def _keep_timestamps(files: Sequence[StagedFile]) -> bool:
+    return any(staged.keeps_timestamps for staged in files)
+
+
+def _check_timestamps(files: Sequence[StagedFile]) -> None:
+    """Raise MessageRejected where some files have store timestamps and others do not."""
+    without = next((staged for staged in files if not staged.keeps_timestamps), None)
+    if without is not None and _keep_timestamps(files):
+        raise MessageRejected(
+            f"row 0 of partition {without.partition}: {_SOME_TIMESTAMPS}", status="MESSAGE_ILLEGAL"
+        )
 
 
 def _chunks_of(staged: StagedFile) -> Iterator[memoryview]:
