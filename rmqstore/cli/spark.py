@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -189,7 +190,7 @@ def export(
     json: JsonOption = False,
     master: MasterOption = "local[*]",
 ) -> ExitCode:
-    """Write messages to Parquet, in folders topic=T/date=D, sorted by queue and offset."""
+    """Write messages to Parquet, in folders topicFolder=T/date=D, sorted by queue and offset."""
     settings = _options(option, topic=topic, since=since, until=until)
     chosen = columns.split(",") if columns else None
     with _running(master) as (spark, run), progress("exporting", unit="tasks") as report:
@@ -314,14 +315,15 @@ def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
         from pyspark.sql import SparkSession
 
         from rmqstore.spark import pipelines
+        from rmqstore.spark.pipelines.work import interruptible
     except ImportError as error:
         raise MissingExtraError(
             f"this command needs {error.name}: pip install 'rmqstore[spark]'"
         ) from error
     is_ours = SparkSession.getActiveSession() is None
-    spark = builder.getOrCreate()
+    spark = interruptible(builder.getOrCreate, lambda: None)
     try:
-        yield spark, pipelines
+        yield spark, _Interruptible(pipelines, spark.sparkContext.cancelAllJobs)
     except NotFoundError as error:
         raise fail(str(error), ExitCode.CANNOT_OPEN) from None
     except PySparkException as error:
@@ -334,6 +336,22 @@ def _running(master: str) -> Iterator[tuple[SparkSession, Any]]:
     finally:
         if is_ours:
             spark.stop()
+
+
+class _Interruptible:
+    """The functions of a module, each called so that an interrupt ends it with *cancel*."""
+
+    def __init__(self, module: Any, cancel: Callable[[], object]) -> None:
+        self._module = module
+        self._cancel = cancel
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from rmqstore.spark.pipelines.work import interruptible
+
+        function = getattr(self._module, name)
+        return lambda *given, **named: interruptible(
+            partial(function, *given, **named), self._cancel
+        )
 
 
 def _options(

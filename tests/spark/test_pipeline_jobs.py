@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +14,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pipelines are Spark's: pip install rmqstore[spark]")
 
+from pyarrow.dataset import dataset as arrow_dataset
 from pyarrow.parquet import ParquetFile
 
 import rmqstore
 from rmqstore import Message
 from rmqstore.errors import ArgumentError, NotFoundError
 from rmqstore.spark import pipelines
+from rmqstore.spark.pipelines import work
 from tests.golden import GoldenCase
 from tests.spark.checking import audited, differences, summed
 from tests.support.damage import DAMAGES
+from tests.support.waiting import spin_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,6 +157,75 @@ def test_export_writes_every_message_into_the_folder_of_its_topic_and_day(
         table = ParquetFile(file).read(["queueId", "queueOffset"])
         places = [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
         assert places == sorted(places)
+
+
+def test_exported_topics_are_texts_whatever_they_look_like(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topics = ["007", "7", "1e3", "2024-01-01", "true", "null", "orders"]
+    root, checkpoint = tmp_path / "store", str(tmp_path / "checkpoint")
+    with rmqstore.open(root) as store:
+        for topic in topics:
+            store.put(topic, topic.encode(), keys=["k"])
+    targets = {name: str(tmp_path / name) for name in ("export", "feed", "compact")}
+    pipelines.export(spark, str(root), targets["export"])
+    pipelines.change_feed(spark, str(root), targets["feed"], checkpoint=checkpoint)
+    pipelines.compact(spark, str(root), targets["compact"], form="parquet")
+    for target in targets.values():
+        rows = spark.read.parquet(target).select("topic", "body").collect()
+        assert sorted(row.topic for row in rows) == sorted(topics)
+        assert all(row.topic.encode() == row.body for row in rows)
+        table = arrow_dataset(target, partitioning="hive").to_table(columns=["topic"])
+        assert sorted(table.column("topic").to_pylist()) == sorted(topics)
+
+
+def test_an_export_that_fails_leaves_no_empty_target(spark: SparkSession, tmp_path: Path) -> None:
+    root, target = tmp_path / "store", tmp_path / "target"
+    with rmqstore.open(root) as store:
+        place = store.put("orders", bytes(100)).physical_offset
+        store.put("orders", bytes(100))
+    file = root / "commitlog" / f"{0:020d}"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: place + 4] + b"\xff" + whole[place + 5 :])
+    with pytest.raises(Exception, match="CorruptionError"):
+        pipelines.export(spark, str(root), str(target))
+    assert not target.exists()
+
+    target.mkdir()
+    with pytest.raises(Exception, match="CorruptionError"):
+        pipelines.export(spark, str(root), str(target), mode="append")
+    assert target.exists()
+
+    file.write_bytes(whole)
+    assert pipelines.export(spark, str(root), str(target / "new")).rows == 2
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["job", "planning"])
+def test_an_interrupt_cancels_a_pipeline_and_is_raised(spark: SparkSession, runs: bool) -> None:
+    """Before the job begins, too: Spark cancels no job that comes later."""
+    context = spark.sparkContext
+    begun = threading.Event()
+
+    def interrupt() -> None:
+        assert begun.wait(60)
+        if runs:
+            spin_until(lambda: context.statusTracker().getActiveJobsIds(), "a job runs")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def action() -> None:
+        begun.set()
+        if not runs:
+            spin_until(lambda: not interrupter.is_alive(), "the interrupt was sent")
+        slow = "java_method('java.lang.Thread', 'sleep', 100L)"
+        spark.range(0, 5000, 1, 1).selectExpr(slow).write.format("noop").mode("append").save()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        work.watched(spark, action)
+    interrupter.join()
+    assert not context.statusTracker().getActiveJobsIds()
+    assert spark.range(3).count() == 3
 
 
 def test_compaction_keeps_the_newest_of_each_key_in_order(

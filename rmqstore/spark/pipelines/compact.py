@@ -16,7 +16,7 @@ from rmqstore.errors import ArgumentError
 from rmqstore.spark import schema
 from rmqstore.spark.options import Options
 from rmqstore.spark.pipelines import work
-from rmqstore.spark.pipelines.export import PARTITIONED_BY, with_date
+from rmqstore.spark.pipelines.export import PARTITIONED_BY, with_folders
 from rmqstore.spark.pipelines.report import Report
 from rmqstore.spark.read.ranges import Partition
 from rmqstore.spark.read.reader import batches
@@ -74,7 +74,7 @@ def compact(
 ) -> Compaction:
     """Write the newest message of each key of each queue to *target* and return their number.
 
-    *form* selects a store or Parquet in folders topic=T/date=D for *target*. Messages keep
+    *form* selects a store or Parquet in folders topicFolder=T/date=D for *target*. Messages keep
     their order. Those of a store get new queue offsets, and bodies that were compressed are stored
     plain; its store timestamps are the old ones unless *keep_timestamps* is off, which is needed
     where these do not ascend. The other arguments are those of `latest`. Spark refuses a target of
@@ -91,11 +91,12 @@ def compact(
     seen = Observation()
     kept = kept.observe(seen, f.count(f.lit(1)).alias("rows"))
     if form == "parquet":
-        writer = with_date(kept).write.partitionBy(*PARTITIONED_BY).format("parquet")
+        writer = with_folders(kept).write.partitionBy(*PARTITIONED_BY).format("parquet")
     else:
         columns = (*_STORED, "storeTimestamp") if keep_timestamps else _STORED
         writer = kept.select(*columns).write.mode("append").format("rmqstore")
-    work.watched(spark, lambda: writer.save(target), progress)
+    with work.leaving_no_empty_target(target):
+        work.watched(spark, lambda: writer.save(target), progress)
     return Compaction(target, int(seen.get["rows"]))
 
 

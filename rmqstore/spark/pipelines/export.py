@@ -1,4 +1,8 @@
-"""Messages as Parquet, partitioned by topic and date."""
+"""Messages as Parquet, in folders by topic and date.
+
+The files have the topic as well. Readers guess types from the names of folders, and would take a
+topic 007 for the number 7.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ if TYPE_CHECKING:
 
     from rmqstore.spark import Place
 
-__all__ = ["Export", "export", "with_date"]
+__all__ = ["PARTITIONED_BY", "Export", "export", "with_folders"]
 
 Mode = Literal["append", "error", "overwrite"]
 
 DATE = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000D) AS INT))"
 """The day a message was stored on, in UTC whatever the session's time zone is."""
 
-PARTITIONED_BY = ("topic", "date")
+PARTITIONED_BY = ("topicFolder", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,9 @@ def export(
     progress: work.Progress | None = None,
     **options: work.OptionValue,
 ) -> Export:
-    """Write messages to Parquet at *target*, in folders topic=T/date=D, and return their number.
+    """Write messages to Parquet at *target* and return their number.
 
+    The folders are topicFolder=T/date=D; the column topic in the files is the topic as it is.
     *start* and *end* are places as `rmqstore.spark.scan` takes them. Files are sorted by queue and
     queue offset. Nothing is shuffled, so that each task writes its own file into each folder it has
     messages for; with *by_topic* messages go to one task for each folder, which makes fewer and
@@ -70,7 +75,7 @@ def export(
     if columns is not None:
         columns = list(dict.fromkeys((*_ALWAYS, *columns)))
     settings: dict[str, Any] = dict(options)
-    frame = with_date(scan(spark, path, columns=columns, start=start, end=end, **settings))
+    frame = with_folders(scan(spark, path, columns=columns, start=start, end=end, **settings))
     if by_topic:
         frame = frame.repartition(*PARTITIONED_BY)
     seen = Observation()
@@ -82,15 +87,16 @@ def export(
         .partitionBy(*PARTITIONED_BY)
         .option("compression", compression)
     )
-    work.watched(spark, lambda: writer.parquet(target), progress)
+    with work.leaving_no_empty_target(target):
+        work.watched(spark, lambda: writer.parquet(target), progress)
     return Export(target, int(seen.get["rows"]))
 
 
 _ALWAYS = ("topic", "queueId", "queueOffset", "storeTimestamp")
 
 
-def with_date(frame: DataFrame) -> DataFrame:
-    """Return *frame* with the column `date` that Parquet is partitioned by."""
+def with_folders(frame: DataFrame) -> DataFrame:
+    """Return *frame* with the columns that Parquet is partitioned by."""
     from pyspark.sql import functions as f
 
-    return frame.withColumn("date", f.expr(DATE))
+    return frame.withColumns({"topicFolder": f.col("topic"), "date": f.expr(DATE)})

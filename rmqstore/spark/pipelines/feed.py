@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.spark.pipelines import work
-from rmqstore.spark.pipelines.export import PARTITIONED_BY, with_date
+from rmqstore.spark.pipelines.export import PARTITIONED_BY, with_folders
 from rmqstore.spark.pipelines.report import Report
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def change_feed(
         frame = reader.option("paths", work.json_list(path)).load()
 
     query = (
-        with_date(frame)
+        with_folders(frame)
         .writeStream.format("parquet")
         .outputMode("append")
         .partitionBy(*PARTITIONED_BY)
@@ -76,17 +77,21 @@ def change_feed(
     )
 
     rows: dict[int, int] = {}
-    try:
-        is_over = False
-        while not is_over:
-            is_over = bool(query.awaitTermination(_POLL_SECONDS))
-            # Spark keeps the last hundred reports only.
-            for each in query.recentProgress:
-                rows[each["batchId"]] = each["numInputRows"]
-            if progress is not None:
-                progress(sum(rows.values()), 0)
-    finally:
-        if query.isActive:
-            query.stop()
+    is_cancelled = threading.Event()
 
+    def follow() -> None:
+        try:
+            is_over = False
+            while not is_over and not is_cancelled.is_set():
+                is_over = bool(query.awaitTermination(_POLL_SECONDS))
+                # Spark keeps the last hundred reports only.
+                for each in query.recentProgress:
+                    rows[each["batchId"]] = each["numInputRows"]
+                if progress is not None:
+                    progress(sum(rows.values()), 0)
+        finally:
+            if query.isActive:
+                query.stop()
+
+    work.interruptible(follow, is_cancelled.set)
     return Feed(target, sum(rows.values()), sum(count > 0 for count in rows.values()))

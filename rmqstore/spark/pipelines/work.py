@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,10 +26,11 @@ from rmqstore.spark.read.queue_ranges import choice
 from rmqstore.spark.read.ranges import Partition, Split
 from rmqstore.spark.read.reader import Window, batches
 from rmqstore.spark.read.record_offsets import RecordOffsets
-from rmqstore.spark.worker import settle
+from rmqstore.spark.worker import plain_errors, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
@@ -38,7 +40,9 @@ __all__ = [
     "collect",
     "distribute",
     "gaps",
+    "interruptible",
     "json_list",
+    "leaving_no_empty_target",
     "parallelism",
     "planned",
     "rows_of",
@@ -59,11 +63,8 @@ OptionValue = str | int | bool
 _TASK_BYTES = 1 << 30
 _TASKS_A_CORE = 2
 _POLL_SECONDS = 0.25
-_GROUP_PROPERTIES = (
-    "spark.jobGroup.id",
-    "spark.job.description",
-    "spark.job.interruptOnCancel",
-)
+_CANCEL_SECONDS = 30
+"""How long an interrupted job may take to end."""
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
@@ -141,9 +142,10 @@ def distribute(
 
     def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from function(tasks[number])
+        with plain_errors():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from function(tasks[number])
 
     count = max(min(partitions or len(tasks), len(tasks)), 1)
     numbers = spark.range(0, len(tasks), 1, count)
@@ -206,21 +208,68 @@ def collect(frame: DataFrame, progress: Progress | None = None) -> list[Any]:
 def watched(
     spark: SparkSession, action: Callable[[], _Answer], progress: Progress | None = None
 ) -> _Answer:
-    """Return the result of *action*; *progress* is called with the tasks that it runs."""
-    if progress is None:
+    """Return the result of *action*; *progress* is called with the tasks that it runs.
+
+    An interrupt cancels these tasks.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is None:  # a session of Spark Connect
         return action()
-    with _watching(spark, progress):
+    group = f"rmqstore-{uuid.uuid4()}"
+
+    def run() -> _Answer:
+        context.setJobGroup(group, "rmqstore", interruptOnCancel=True)
         return action()
+
+    with _watching(context, group, progress):
+        return interruptible(run, lambda: context.cancelJobGroup(group))
+
+
+def interruptible(action: Callable[[], _Answer], cancel: Callable[[], object]) -> _Answer:
+    """Return the result of *action*, which *cancel* ends early when this thread is interrupted.
+
+    The action has a thread of its own: an interrupt in the middle of a call to Java would break the
+    connection that ends the call. Java's side of the thread inherits the properties of this one.
+    """
+    from pyspark import InheritableThread
+
+    answers: list[_Answer] = []
+    errors: list[BaseException] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        try:
+            answers.append(action())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            is_over.set()
+
+    thread = InheritableThread(run)
+    thread.daemon = True
+    thread.start()
+    try:
+        # Not a join: Python 3.11 takes a thread for ended when an interrupt ends the join.
+        while not is_over.wait(_POLL_SECONDS):
+            pass
+    except KeyboardInterrupt:
+        # Again and again: the job that is to be cancelled may begin after the first time.
+        for _ in range(round(_CANCEL_SECONDS / _POLL_SECONDS)):
+            cancel()
+            if is_over.wait(_POLL_SECONDS):
+                break
+        raise
+    if errors:
+        raise errors[0]
+    return answers[0]
 
 
 @contextmanager
-def _watching(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    context = getattr(spark, "sparkContext", None)
-    if context is None:  # a session of Spark Connect
+def _watching(context: SparkContext, group: str, progress: Progress | None) -> Iterator[None]:
+    """Call *progress* with the tasks of a job group while the block runs."""
+    if progress is None:
         yield
         return
-    group = f"rmqstore-{uuid.uuid4()}"
-    context.setJobGroup(group, "rmqstore", interruptOnCancel=True)
     over = threading.Event()
 
     def watch() -> None:
@@ -241,14 +290,27 @@ def _watching(spark: SparkSession, progress: Progress) -> Iterator[None]:
     watcher.start()
     try:
         yield
-    except KeyboardInterrupt:
-        context.cancelJobGroup(group)
-        raise
     finally:
         over.set()
         watcher.join()
-        for name in _GROUP_PROPERTIES:
-            context.setLocalProperty(name, None)
+
+
+@contextmanager
+def leaving_no_empty_target(target: str) -> Iterator[None]:
+    """Remove the folder *target* of this machine again if the block fails, and what made it left it
+    empty.
+
+    Spark makes it before the first task, and refuses it the next time.
+    """
+    path = files.join(target)
+    was_there = os.path.lexists(path)
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            with suppress(OSError):
+                os.rmdir(path)
+        raise
 
 
 def walk(
