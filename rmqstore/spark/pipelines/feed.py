@@ -93,5 +93,5 @@ def change_feed(
             if query.isActive:
                 query.stop()
 
-    work.interruptible(follow, is_cancelled.set)
+    work.interruptible(follow, is_cancelled.set, spark=spark)
     return Feed(target, sum(rows.values()), sum(count > 0 for count in rows.values()))

@@ -225,11 +225,17 @@ def watched(
         return interruptible(run, lambda: context.cancelJobGroup(group))
 
 
-def interruptible(action: Callable[[], _Answer], cancel: Callable[[], object]) -> _Answer:
+def interruptible(
+    action: Callable[[], _Answer],
+    cancel: Callable[[], object],
+    *,
+    spark: SparkSession | None = None,
+) -> _Answer:
     """Return the result of *action*, which *cancel* ends early when this thread is interrupted.
 
     The action has a thread of its own: an interrupt in the middle of a call to Java would break the
-    connection that ends the call. Java's side of the thread inherits the properties of this one.
+    connection that ends the call. Java's side of the thread inherits the properties of this one, or
+    a session *spark* of Spark Connect its tags.
     """
     from pyspark import InheritableThread
 
@@ -245,7 +251,7 @@ def interruptible(action: Callable[[], _Answer], cancel: Callable[[], object]) -
         finally:
             is_over.set()
 
-    thread = InheritableThread(run)
+    thread = InheritableThread(run, session=spark)
     thread.daemon = True
     thread.start()
     try:
