@@ -293,19 +293,17 @@ def _finds_more(scan: core.SegmentScan, feeder: _Feeder, looks_to: int) -> bool:
 def _first_written(data: RangeFile, file: LogFile, start: int, stop: int) -> int | None:
     """Return where the first window begins that is not all zero, None when there is none.
 
-    The windows after the first one are read once for each state of the file. The first one is read
-    each time: records are appended there, and the state of a file does not show each record that a
-    running writer adds.
+    Zeros are read once for each state of the file. The state does not show each record that a
+    running writer adds, but the first of these is at *start*, where the caller has just looked.
     """
     if not data.is_local:
         stop = min(stop, start + _LOOK_AHEAD_BYTES)
     range_, state = (file.path, start, stop), data.state()
-    is_known = state is not None and _blank_ends.get(range_) == state
+    if state is not None and _blank_ends.get(range_) == state:
+        return None
 
     at = data.next_data(start - file.start)
     while at is not None and file.start + at < stop:
-        if is_known and file.start + at >= start + _WINDOW_BYTES:
-            return None
         window = data.read(at, _WINDOW_BYTES)
         # A copy of a store may hold a gigabyte of zeros: these are compared, not stripped.
         if window != _ZEROS[: len(window)]:
