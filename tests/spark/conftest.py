@@ -4,40 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import rmqstore
-from rmqstore.spark.jvm import jar_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-READ_EITHER_WAY = ("test_rows_in_spark", "test_source")
-"""Tests of these modules that read by Spark run with the reader in the JVM and with Python's."""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let tests that read by Spark run with either reader."""
-    if (
-        metafunc.module.__name__.rpartition(".")[2] in READ_EITHER_WAY
-        and "spark" in metafunc.fixturenames
-    ):
-        metafunc.fixturenames.append("reader")
-        ways = ("jvm", "python") if jar_path() is not None else ("python",)
-        metafunc.parametrize("reader", ways, indirect=True)
-
-
-@pytest.fixture
-def reader(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
-    """Let batch queries be read by the reader of this name."""
-    if jar_path() is None:
-        yield
-        return
-    spark.conf.set("spark.datasource.rmqstore.reader", request.param)
-    yield
-    spark.conf.unset("spark.datasource.rmqstore.reader")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ pytest.importorskip("pyspark", reason="the source is PySpark's: pip install rmqs
 
 import rmqstore
 from tests.golden import RELEASES, GoldenCases
+from tests.spark.either_way import READERS, read_by
 from tests.spark.golden_rows import comparable, expected_rows
 from tests.spark.reading import in_log_order, read, rows_of
 
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 4096
 MAGIC = 4
+
+
+@pytest.fixture(params=READERS)
+def spark(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
+    """Yield the session of all tests, with either reader."""
+    with read_by(request.param, spark) as session:
+        yield session
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,20 @@ from rmqstore import Message
 from rmqstore.spark import files
 from rmqstore.spark.source import RmqStoreDataSource
 from tests.spark.clocked import CLOCK_MS, write_clocked
+from tests.spark.either_way import READERS, read_by
 from tests.spark.reading import Read, in_log_order, read, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 120
+
+
+@pytest.fixture(params=READERS)
+def spark(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
+    """Yield the session of all tests, with either reader."""
+    with read_by(request.param, spark) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
