@@ -37,6 +37,7 @@ from rmqstore.remoting.headers.administration import (
 from rmqstore.remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rmqstore.remoting.headers.routes import DeleteTopicRequestHeader
 from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.typed_calls import typed
 
 __all__ = ["BrokerAdmin"]
 
@@ -45,6 +46,7 @@ _ALWAYS_MS = (1 << 63) - 1
 _RETRY_PREFIX = "%RETRY%"
 
 
+@typed()
 class BrokerAdmin(NameserverAdmin):
     """Sends requests to brokers that the nameservers at *addresses* know.
 

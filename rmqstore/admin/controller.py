@@ -28,6 +28,7 @@ from rmqstore.remoting.headers.controller import (
     GetControllerMetadataResponseHeader,
     MasterHeader,
 )
+from rmqstore.typed_calls import typed
 
 __all__ = ["CONTROLLER_PORT", "ControllerAdmin", "Election"]
 
@@ -45,6 +46,7 @@ class Election:
     """The messages that may be lost. Empty if there are none, and from RocketMQ's controllers."""
 
 
+@typed()
 class ControllerAdmin(ServerAdmin):
     """Sends requests to the controllers of *addresses*, "host:port" separated by `;`, or one pair.
 

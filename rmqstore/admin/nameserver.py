@@ -36,6 +36,7 @@ from rmqstore.remoting.headers.routes import (
     WipeWritePermResponseHeader,
     WritePermRequestHeader,
 )
+from rmqstore.typed_calls import typed
 
 __all__ = ["NAMESERVER_PORT", "BrokerEpochs", "NameserverAdmin"]
 
@@ -56,6 +57,7 @@ class BrokerEpochs:
     error: RemotingError | None = None
 
 
+@typed()
 class NameserverAdmin(ServerAdmin):
     """Sends requests to the nameservers of *addresses*, "host:port" separated by `;`, or one pair.
 

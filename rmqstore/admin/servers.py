@@ -19,6 +19,7 @@ from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.typed_calls import typed
 
 __all__ = ["Change", "ServerAdmin"]
 
@@ -36,6 +37,7 @@ class Change:
     """A remark of the server: not every member of its group has the change yet."""
 
 
+@typed()
 class ServerAdmin:
     """Sends requests to the servers of *addresses*, "host:port" separated by `;`, or one pair.
 

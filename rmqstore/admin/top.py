@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rmqstore import arguments
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.admin.nameserver import NameserverAdmin
 from rmqstore.admin.servers import ServerAdmin
@@ -115,6 +116,16 @@ async def observe(
     does not answer has no end offset. Raises ArgumentError if both names and a nameserver are
     missing, RemotingError if the nameserver or controller does not answer.
     """
+    for name, value, kind in (
+        ("nameserver", nameserver, NameserverAdmin),
+        ("controller", controller, ControllerAdmin),
+    ):
+        if value is not None:
+            arguments.instance(name, value, kind)
+    if names is not None:
+        names = [
+            arguments.text("a name", each) for each in arguments.items("names", names, "names")
+        ]
     server = nameserver or controller
     if server is None or (nameserver is None and not names):
         raise ArgumentError("give a nameserver, or a controller and the names of broker groups")

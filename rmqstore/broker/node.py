@@ -70,6 +70,7 @@ from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
 from rmqstore.store.server_files import save_changes, stored_config
+from rmqstore.typed_calls import typed
 
 __all__ = ["Broker", "BrokerStatus"]
 
@@ -99,6 +100,7 @@ class BrokerStatus:
     task_failures: tuple[TaskFailure, ...]
 
 
+@typed("__init__", "from_file", "configure")
 class Broker(OneRun):
     """Serves clients, and slaves, from entering the context to leaving it.
 

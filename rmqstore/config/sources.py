@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqstore.arguments import shown
 from rmqstore.config.known_keys import KEYS_WITHOUT_EFFECT
 from rmqstore.config.options import Option, options_of
 from rmqstore.config.properties import format_properties, parse_properties, without_mark
-from rmqstore.errors import ConfigError
+from rmqstore.errors import ArgumentTypeError, ConfigError
 
 __all__ = [
     "Settings",
@@ -172,6 +173,9 @@ def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[s
     A str that is empty or contains a line break or `=` is the text itself; anything else is a file.
     Raises ConfigError when the file cannot be read, or is in UTF-16.
     """
+    if not isinstance(path_or_text, str | os.PathLike):
+        wanted = "a path, or a text with a line break or ="
+        raise ArgumentTypeError(f"path_or_text is {shown(path_or_text)}; give {wanted}")
     if isinstance(path_or_text, str) and (not path_or_text or set(path_or_text) & set("\n\r=")):
         return path_or_text, ""
     path = Path(path_or_text)

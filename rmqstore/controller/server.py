@@ -47,6 +47,7 @@ from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHe
 from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import save_changes, stored_config
+from rmqstore.typed_calls import typed
 
 __all__ = ["Controller", "ControllerStatus"]
 
@@ -69,6 +70,7 @@ class ControllerStatus:
     task_failures: tuple[TaskFailure, ...]
 
 
+@typed("__init__", "from_file")
 class Controller(OneRun):
     """Serves brokers and administrators from entering the context to leaving it.
 

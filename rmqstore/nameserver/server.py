@@ -46,6 +46,7 @@ from rmqstore.remoting.headers.registration import NotifyMinBrokerIdChangeReques
 from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import save_changes, stored_config
+from rmqstore.typed_calls import typed
 
 __all__ = ["Nameserver"]
 
@@ -56,6 +57,7 @@ _NOTIFICATIONS_MAX = 16
 """Notifications that wait for one broker; the oldest is dropped first."""
 
 
+@typed("__init__", "from_file")
 class Nameserver(OneRun):
     """Serves brokers and clients from entering the context to leaving it.
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
+from rmqstore import arguments
 from rmqstore.errors import RemotingClosedError, RemotingConnectError, RemotingError
 from rmqstore.exports import renamed_parameter
 from rmqstore.net.addresses import Address, format_address, ip_of, parse_address
@@ -59,6 +60,13 @@ class RemotingClient:
         connect_timeout: float = 3.0,
         held_bytes_max: int = 256 * 1024 * 1024,
     ) -> None:
+        arguments.mapping("handlers", handlers, "a dict of handlers by request code")
+        for name, value, kind in (("tls", tls, TlsClient), ("limits", limits, ConnectionLimits)):
+            if value is not None:
+                arguments.instance(name, value, kind)
+        connections_max = arguments.integer("connections_max", connections_max, low=1)
+        held_bytes_max = arguments.integer("held_bytes_max", held_bytes_max, low=1)
+        connect_timeout = arguments.seconds("connect_timeout", connect_timeout)
         self._handlers = handlers
         self._tls = None if tls is None else tls.context()
         self._limits = limits or ConnectionLimits()
@@ -94,6 +102,7 @@ class RemotingClient:
         RemotingTimeout where the server may have carried the request out. *timeout* is in seconds
         and includes the time to connect.
         """
+        timeout = _checked(request, timeout)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = await self._connected(address, request, timeout)
@@ -104,6 +113,7 @@ class RemotingClient:
     ) -> None:
         """Send *request*, which is not answered; return when the socket may take it. Raises as
         `call` does."""
+        timeout = _checked(request, timeout)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = await self._connected(address, request, timeout)
@@ -244,3 +254,9 @@ class RemotingClient:
         self._alive.discard(connection)
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
+
+
+def _checked(request: object, timeout: object) -> float:
+    """Returns the timeout of a call in seconds; refuses wrong arguments."""
+    arguments.instance("request", request, Frame)
+    return arguments.seconds("timeout", timeout)

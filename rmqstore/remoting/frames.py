@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from rmqstore import arguments
 from rmqstore._native.core import read_remoting_header
 from rmqstore.errors import RemotingError, RemotingFrameError
 from rmqstore.remoting import fastjson
@@ -99,6 +100,12 @@ class Frame:
         cls, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Frame:
         """Return a request; the connection that sends it chooses the opaque."""
+        arguments.integer("code", code, low=0, high=arguments.INT32_MAX)
+        arguments.buffer("body", body)
+        if fields is not None:
+            for name, value in arguments.mapping("fields", fields, "a dict of texts").items():
+                arguments.utf8("a name of fields", name)
+                arguments.utf8(f"fields[{name!r}]", value)
         return cls(
             code, ext_fields=dict(fields or ()), body=body, has_ext_fields=fields is not None
         )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from rmqstore import arguments
 from rmqstore.errors import ArgumentError, RemotingFrameError
 from rmqstore.exports import renamed_parameter
 from rmqstore.net import descriptors
@@ -91,6 +92,17 @@ class RemotingServer:
         """*connections_max* connections may be open at once, fewer where the process would have too
         few descriptors left for files; together they hold *held_bytes_max* bytes of frames.
         Requests in progress at closing get *close_timeout* seconds."""
+        arguments.mapping("handlers", handlers, "a dict of handlers by request code")
+        for name, value, kind in (
+            ("fast_handlers", fast_handlers, Mapping),
+            ("tls", tls, TlsServer),
+            ("limits", limits, ConnectionLimits),
+        ):
+            if value is not None:
+                arguments.instance(name, value, kind)
+        connections_max = arguments.integer("connections_max", connections_max, low=1)
+        held_bytes_max = arguments.integer("held_bytes_max", held_bytes_max, low=1)
+        close_timeout = arguments.seconds("close_timeout", close_timeout)
         self._listen = parse_address(listen, low_port=0)
         if fast_handlers is not None and 0 < self._listen[1] <= FAST_PORT_DISTANCE:
             raise ArgumentError(

@@ -28,6 +28,7 @@ LAYERS = {
     "rmqstore.epochs": 1,
     "rmqstore.forks": 1,
     "rmqstore.regular_file": 1,
+    "rmqstore.typed_calls": 1,
     "rmqstore._native": 2,
     "rmqstore.replication.protocol": 2,
     "rmqstore.replication.group": 2,
