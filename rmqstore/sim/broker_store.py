@@ -20,8 +20,10 @@ _RECORD = struct.Struct(">qq")
 
 @dataclass(frozen=True, slots=True)
 class _Receipt:
-    """The offsets of a stored message, for answers."""
+    """The place and the size of a stored message, for answers and statistics."""
 
+    topic: str
+    size: int
     message_id: str
     queue: int
     queue_offset: int
@@ -45,6 +47,8 @@ class BrokerStore:
     def __init__(self, replica: Replica, sends: Sends) -> None:
         self._replica = replica
         self._sends = sends
+        self._topics: dict[int, str] = {}
+        """The topics of puts that are about to be appended, by number."""
         self._waiting: dict[int, Resume] = {}
         # Not called by the handlers of a simulated broker.
         self._put_encoded_batch = self._takes_batches = self._next_offset = None
@@ -79,6 +83,7 @@ class BrokerStore:
     async def append(self, put: Callable[[], Put], durability: Durability | None) -> Any:
         """Store a message; return its offsets once it is acknowledged. Raises PutError."""
         one = put()
+        topic = self._topics.pop(one.number)
         one.durability = durability or Durability.REPLICATED
 
         def begin(resume: Resume) -> None:
@@ -89,7 +94,8 @@ class BrokerStore:
         record = one.record
         receipt = None
         if record is not None:
-            receipt = _Receipt(f"{one.number:032X}", one.queue, record.queue_offset)
+            key = f"{one.number:032X}"
+            receipt = _Receipt(topic, one.size, key, one.queue, record.queue_offset)
         if status is PutStatus.PUT_OK:
             return receipt
         raise PutError(f"not acknowledged: {status}", status=str(status), receipt=receipt)
@@ -98,7 +104,9 @@ class BrokerStore:
         self, topic: str, body: bytes, text: bytes, *, queue: int, **envelope: Any
     ) -> Put:
         key = decode_properties(text.decode())["UNIQ_KEY"]
-        return self._sends.new_put(key=key, queue=queue, size=len(body))
+        put = self._sends.new_put(key=key, queue=queue, size=len(body))
+        self._topics[put.number] = topic
+        return put
 
     def _get_raw(
         self, topic: str, queue: int, offset: int, messages_max: int, *limits: Any
