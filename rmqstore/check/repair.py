@@ -161,7 +161,7 @@ def plan(
     """
     arguments.boolean("rebuild", rebuild)
     report = verify(path, config=config, full=True, log_file_size=log_file_size, progress=progress)
-    report.facts.require_file_queues()
+    report.facts.require_writable_parts()
 
     is_damaged = any(finding.kind is not Kind.CONFIG for finding in report.damage)
     is_rebuild = rebuild or is_damaged

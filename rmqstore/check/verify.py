@@ -82,7 +82,9 @@ def verify(
     settings = config or remembered(root)
     is_told = config is not None or is_remembered(root)
     facts = _facts(root, settings, is_told=is_told)
-    has_queues = not any(each.startswith("consume queues in RocksDB") for each in facts.left_alone)
+    # Beside a log of DLedger queues, index and checkpoint are about that log as well.
+    has_whole_log = not facts.dledger_folder
+    has_queues = facts.has_file_queues and has_whole_log
 
     # Read before the log is walked: a writer beside this is then never ahead of what is seen.
     checkpoint = _read(root / "checkpoint")
@@ -94,9 +96,11 @@ def verify(
         open_view(files, index=index_folder if facts.has_index else None, facts=facts) as view,
         closing(_queue_check(root, settings, is_told=is_told)) as queues,
     ):
-        ends = _ends(root, config)
+        ends = _ends(root, config) if has_whole_log else _Ends()
         walk = LogWalk(view, files, stop=ends.cut, progress=progress)
-        last_timestamp, newest_timestamp = _walk(walk, view, queues if has_queues else None, index)
+        last_timestamp, newest_timestamp = _walk(
+            walk, view, queues if has_queues else None, index if has_whole_log else None
+        )
 
         later = LogFiles.find(root, config=config, file_size=files.file_size)
         log_limit = files.end if later.end > files.end else _NO_LIMIT
@@ -104,25 +108,26 @@ def verify(
             log_limit = min(log_limit, ends.cut)
 
         built_to = _built_to(facts, checkpoint)
-        findings = [
-            *_log_findings(files, walk, facts, ends),
-            *queues.findings(
-                view,
-                built_to=built_to,
-                log_start=files.start,
-                log_limit=log_limit,
-                kept_ends=ends.queues,
-            ),
-            *index.findings(built_to=built_to, log_end=walk.end, was_cut=ends.cut is not None),
-            *_checkpoint_findings(
-                root / "checkpoint",
-                checkpoint,
-                log_end=_NO_LIMIT if ends.cut is not None else walk.end,
-                last_timestamp=last_timestamp,
-                newest_timestamp=newest_timestamp,
-            ),
-            *_config_findings(root),
-        ]
+        findings = [*_log_findings(files, walk, facts, ends)]
+        if has_whole_log:
+            findings += [
+                *queues.findings(
+                    view,
+                    built_to=built_to,
+                    log_start=files.start,
+                    log_limit=log_limit,
+                    kept_ends=ends.queues,
+                ),
+                *index.findings(built_to=built_to, log_end=walk.end, was_cut=ends.cut is not None),
+                *_checkpoint_findings(
+                    root / "checkpoint",
+                    checkpoint,
+                    log_end=_NO_LIMIT if ends.cut is not None else walk.end,
+                    last_timestamp=last_timestamp,
+                    newest_timestamp=newest_timestamp,
+                ),
+            ]
+        findings += _config_findings(root)
 
         return Report(
             path=root,
@@ -170,7 +175,7 @@ def _queue_check(root: Path, settings: StoreConfig, *, is_told: bool) -> QueueCh
 
 
 def _walk(
-    walk: LogWalk, view: Store, queues: QueueCheck | None, index: IndexCheck
+    walk: LogWalk, view: Store, queues: QueueCheck | None, index: IndexCheck | None
 ) -> tuple[int, int]:
     """Compares all records with queues and index; returns the last and the newest store time."""
     last_timestamp = newest_timestamp = 0
@@ -179,7 +184,8 @@ def _walk(
         newest_timestamp = max(newest_timestamp, last_timestamp)
         if queues is not None:
             queues.see(record)
-        index.see(record, view)
+        if index is not None:
+            index.see(record, view)
     return last_timestamp, newest_timestamp
 
 
@@ -204,6 +210,12 @@ def _log_findings(
 
     for part in facts.left_alone:
         yield Finding(Kind.LOG, str(facts.path), f"{part}: not looked at", level=Level.NOTE)
+    if facts.dledger_folder:
+        text = (
+            f"queues, index and checkpoint also point into {facts.dledger_folder}/: "
+            "only the records of the commit log are checked"
+        )
+        yield Finding(Kind.LOG, str(facts.path), text, level=Level.NOTE)
 
     for path in files.foreign:
         cure = "repair moves it to cut/"

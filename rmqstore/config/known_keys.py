@@ -63,7 +63,7 @@ _KEYS = """
     enableAcceleratedRecovery enableAllTopicList enableAsyncReput enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
     enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableControllerInNamesrv
-    enableCreateSysGroup enableDetailStat enableDLegerCommitLog enableElectUncleanMaster
+    enableCreateSysGroup enableDetailStat enableElectUncleanMaster
     enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog
     enableLmq enableLmqQuota enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
     enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl

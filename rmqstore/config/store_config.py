@@ -87,6 +87,12 @@ class StoreConfig:
         help="kind of the consume queues: default for files, or defaultRocksDB",
         effect="open: queues in RocksDB are refused for writing",
     )
+    dledger_commit_log_enable: bool = option(
+        "enableDLegerCommitLog",
+        False,
+        help="keep the commit log in DLedger",
+        effect="open: true is refused for writing",
+    )
 
     # Identity in records.
     store_host_address: str = option(

@@ -27,6 +27,9 @@ EPOCH_STATE_FILE = "epochState"
 PROMISE_FILE = "promisedOffset"
 """Up to where a replica's log was promised, under the root."""
 
+_DLEDGER_DOC = '(docs/operations.md, "From DLedger")'
+_ROCKSDB_QUEUES = "consume queues in RocksDB"
+
 _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")
 _DEFAULT_SLOTS, _DEFAULT_ENTRIES = 5_000_000, 20_000_000
@@ -74,6 +77,9 @@ class Directory:
     has_epochs: bool = False
     """Whether the store is a replica: it has an epoch list."""
 
+    dledger_folder: str = ""
+    """The folder of a DLedger log, under the root; "" without one."""
+
     left_alone: tuple[str, ...] = field(default=())
     """Parts of the store that are recognised and not read, in words."""
 
@@ -108,8 +114,14 @@ class Directory:
             was_closed=not (root / "abort").exists(),
             release=None if log_size is None else _release(root),
             has_epochs=any((root / f"{EPOCH_FILE}{suffix}").exists() for suffix in ("", ".bak")),
+            dledger_folder=_dledger_folder(root),
             left_alone=tuple(_left_alone(root)),
         )
+
+    @property
+    def has_file_queues(self) -> bool:
+        """Whether the queues are in files, not in RocksDB."""
+        return not any(part.startswith(_ROCKSDB_QUEUES) for part in self.left_alone)
 
     @disk_errors("looking at the store's files")
     def require_store(self) -> None:
@@ -123,6 +135,8 @@ class Directory:
             raise NotFoundError(
                 f"{self.path} does not exist; give the folder that holds commitlog/"
             )
+        if self.dledger_folder:
+            raise UnsupportedStoreError(self._of_dledger())
         raise NotFoundError(
             f"{self.path} is not a store: it has no files under commitlog/; for a log elsewhere "
             "give the broker's file with its storePathCommitLog (config=, or --config FILE)"
@@ -152,20 +166,39 @@ class Directory:
                     "the commit log in this call (commit_log_paths), or open it read-only"
                 )
 
-    def require_file_queues(self, store_type: str = "default") -> None:
-        """Raise UnsupportedStoreError when the queues are in RocksDB, or *store_type* wants them
-        there: they could not be kept up to date."""
+    def require_writable_parts(
+        self, store_type: str = "default", *, is_dledger_enabled: bool = False
+    ) -> None:
+        """Raise UnsupportedStoreError where a writer could not keep every part up to date.
+
+        The reasons are queues in RocksDB, a log of DLedger, and settings that request them:
+        *store_type* and *is_dledger_enabled* (enableDLegerCommitLog).
+        """
         if store_type != "default":
             raise UnsupportedStoreError(
                 f"{self.path}: storeType is {store_type}, and queues in RocksDB are not written; "
                 "set it to default for queues in files, or open the store read-only"
             )
-        for each in self.left_alone:
-            if each.startswith("consume queues in RocksDB"):
-                raise UnsupportedStoreError(
-                    f"{self.path} keeps its {each}; it can be opened read-only, and its commit log "
-                    "read"
-                )
+        if is_dledger_enabled:
+            raise UnsupportedStoreError(
+                f"{self.path}: enableDLegerCommitLog is true, and logs of DLedger are not written; "
+                f"set it to false for a plain log, in a directory without dledger-*/ {_DLEDGER_DOC}"
+            )
+        if self.dledger_folder:
+            raise UnsupportedStoreError(self._of_dledger())
+        if not self.has_file_queues:
+            (queues,) = (part for part in self.left_alone if part.startswith(_ROCKSDB_QUEUES))
+            raise UnsupportedStoreError(
+                f"{self.path} keeps its {queues}; it can be opened read-only, and its commit log "
+                "read"
+            )
+
+    def _of_dledger(self) -> str:
+        return (
+            f"{self.path} keeps messages in a log of DLedger ({self.dledger_folder}/), which is "
+            "neither read nor written here; leave it to RocketMQ, and begin with an empty "
+            f"directory {_DLEDGER_DOC}"
+        )
 
 
 def _is_inside(path: str | os.PathLike[str], root: str) -> bool:
@@ -238,10 +271,21 @@ def _release(root: Path) -> str:
     return "5.5" if (root / "rocksdbstore").is_dir() else "5.3"
 
 
+def _dledger_folder(root: Path) -> str:
+    """The folder of a DLedger log under *root*: it has the name of the node, and files."""
+    return next(
+        (each.name for each in sorted(root.glob("dledger-*")) if any(each.glob("*"))),
+        "",
+    )
+
+
 def _left_alone(root: Path) -> Iterator[str]:
+    if dledger := _dledger_folder(root):
+        yield f"messages in a log of DLedger ({dledger}/)"
     for folder in ("consumequeue", "consumequeue_rocksdb"):
         if (root / folder / "CURRENT").exists():
-            yield f"consume queues in RocksDB ({folder}/)"
+            yield f"{_ROCKSDB_QUEUES} ({folder}/)"
+            break
     if any((root / "compaction").glob("compactionLog/*")):
         yield "compacted topics (compaction/)"
     if (root / "timerwheel").exists() or (root / "timerlog").is_dir():

@@ -136,7 +136,9 @@ def configure(
     else:
         paths = found.store.commit_log_paths
         named = changes.get("commit_log_paths", ()) if config is None else paths
-        facts.require_file_queues(found.store.store_type)
+        facts.require_writable_parts(
+            found.store.store_type, is_dledger_enabled=found.store.dledger_commit_log_enable
+        )
         facts.require_inside(paths, named=named)
     if config is None:
         found = replace(found, store=adapt(found.store, facts, changes))

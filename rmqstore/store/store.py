@@ -161,7 +161,9 @@ class Store(StoreInterface):
         self.recovery = Recovery(**self._recovery())
         for part in facts.left_alone:
             log().warning("%s: %s: left alone", root, part)
-        self.recovery.warn(root, read_only=read_only, is_new=not facts.is_store)
+        if not facts.dledger_folder:
+            # Queues that point into another log say nothing about the end of this one.
+            self.recovery.warn(root, read_only=read_only, is_new=not facts.is_store)
 
         try:
             if not read_only and not facts.is_store:

@@ -100,6 +100,12 @@ def test_queues_in_rocksdb_are_refused_for_writing(opened: Opened, tmp_path: Pat
         assert store.end_offset > 0
 
 
+def test_a_commit_log_in_dledger_is_refused_for_writing(opened: Opened, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedStoreError, match="enableDLegerCommitLog is true"):
+        opened(dledger_commit_log_enable=True)
+    assert not (tmp_path / "a").exists()
+
+
 def test_the_store_of_a_slave_takes_no_puts_before_it_is_promoted(opened: Opened) -> None:
     store = opened(broker_role=BrokerRole.SLAVE)
     with pytest.raises(NotWritable, match="role"):
@@ -348,6 +354,7 @@ PLACES: tuple[Callable[[Configuration], object], ...] = (
 
 TESTS: dict[str, Callable[..., None]] = {
     "root_path": test_a_store_without_a_path_is_where_the_file_says,
+    "dledger_commit_log_enable": test_a_commit_log_in_dledger_is_refused_for_writing,
     "store_type": test_queues_in_rocksdb_are_refused_for_writing,
     "broker_role": test_puts_of_a_sync_master_wait_for_its_copies,
     "index_file_read_enable": test_an_index_that_is_not_read_answers_no_look_up,

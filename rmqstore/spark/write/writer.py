@@ -477,7 +477,7 @@ def _holds_store(target: str) -> bool:
             f"{', ...' if len(names) > 3 else ''}); save to another path"
         )
 
-    facts.require_file_queues()
+    facts.require_writable_parts()
     return True
 
 
