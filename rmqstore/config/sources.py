@@ -171,7 +171,7 @@ def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[s
     """Return the text of a source and the name of its file ("" when the source is the text).
 
     A str that is empty or contains a line break or `=` is the text itself; anything else is a file.
-    Raises ConfigError when the file cannot be read, or is in UTF-16.
+    Raises ConfigError when the file cannot be read, is in UTF-16, or holds a NUL.
     """
     if not isinstance(path_or_text, str | os.PathLike):
         wanted = "a path, or a text with a line break or ="
@@ -184,13 +184,21 @@ def source_of(path_or_text: str | os.PathLike[str], *, encoding: str) -> tuple[s
         if content.startswith(_UTF_16_MARKS):
             reason = "the file is in UTF-16; save it in UTF-8 or ASCII"
             raise ConfigError([reason], source=str(path))
-        return content.decode(encoding), str(path)
+        text = content.decode(encoding)
     except OSError as error:
         reason = f"the file cannot be read: {error.strerror}; give a readable file"
         raise ConfigError([reason], source=str(path)) from error
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} is not {encoding}; save the file in that encoding"
         raise ConfigError([reason], source=str(path)) from error
+    if "\0" in text:
+        # Some file systems return zeros for a file that was being written when the power failed.
+        reason = (
+            f"byte {text.index(chr(0))} is NUL, as in a file that a power loss damaged; save the "
+            f"file in {encoding}, or restore the file from a copy"
+        )
+        raise ConfigError([reason], source=str(path))
+    return text, str(path)
 
 
 def from_properties(

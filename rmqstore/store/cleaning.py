@@ -126,4 +126,4 @@ def _disk_use(path: str) -> DiskUse:
         raise DiskError(
             error.errno or 0, f"asking how full the disk of {path} is: {error}"
         ) from error
-    return DiskUse(path, usage.used / usage.total if usage.total else -1.0, usage.total)
+    return DiskUse.of(path, total=usage.total, used=usage.used, usable=usage.free)

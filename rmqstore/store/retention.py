@@ -50,6 +50,15 @@ class DiskUse:
     total_bytes: int = 0
     """The size of the disk, 0 where the system does not report it."""
 
+    @classmethod
+    def of(cls, path: str, *, total: int, used: int, usable: int) -> DiskUse:
+        """Return the use of a disk from its bytes in all, in use, and left for this process.
+
+        As in RocketMQ, blocks that a file system reserves for root are not room.
+        """
+        room = used + usable
+        return cls(path, used / room if room else -1.0, total)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:

@@ -15,10 +15,10 @@ from typing import Any
 from rmqstore import arguments
 from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
 from rmqstore.config.store_config import BATCH_UNIT_BYTES
-from rmqstore.errors import ArgumentError, ConfigError, disk_errors
+from rmqstore.errors import ArgumentError, ConfigError, CorruptionError, disk_errors
 from rmqstore.message import Durability
 from rmqstore.net.addresses import numeric_host
-from rmqstore.regular_file import open_regular
+from rmqstore.regular_file import read_regular
 from rmqstore.store.directory import Directory
 from rmqstore.store.durable_files import replace_durably, sync_directory
 
@@ -78,11 +78,31 @@ def remember(root: str | os.PathLike[str], config: StoreConfig) -> None:
 
 @disk_errors("reading the store's settings")
 def remembered(root: str | os.PathLike[str]) -> StoreConfig:
-    """Return the configuration kept with the store at *root*, or the default one."""
+    """Return the configuration kept with the store at *root*, or the default one.
+
+    Raises CorruptionError for a file that is not as it was written.
+    """
     if not is_remembered(root):
         return StoreConfig()
-    open_regular(_path(root)).close()
-    return StoreConfig.from_properties(_path(root), strict=True)
+    path = _path(root)
+    is_whole = read_regular(path).endswith(b"\n")
+    try:
+        found = StoreConfig.from_properties(path, strict=True)
+    except ConfigError as error:
+        raise _damaged(path, "; ".join(error.violations)) from error
+    if not is_whole:
+        raise _damaged(path, "the last line has no end")
+    return found
+
+
+def _damaged(path: Path, what: str) -> CorruptionError:
+    return CorruptionError(
+        f"{path}: {what}; restore the file from a copy, or move it away and give compatibility, "
+        "enabledAppendPropCRC and enableMultiDispatch as they were (config=, or --config FILE); "
+        "the store's files show the sizes, but those of an index without keys",
+        path=str(path),
+        kind="settings",
+    )
 
 
 def resolve(

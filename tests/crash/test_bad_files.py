@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,32 @@ def test_missing_log_beside_queues_is_refused(directory: Path) -> None:
     shutil.rmtree(directory / "commitlog")
     with pytest.raises(CorruptionError, match="storePathCommitLog"):
         rmqstore.open(directory, **FILES_AS_WRITTEN)
+
+
+@pytest.mark.parametrize(
+    ("cut", "reason"),
+    [
+        (lambda data: bytes(len(data)), "byte 0 is NUL"),
+        (lambda data: b"", "has no end"),
+        (lambda data: data[:-3], "has no end"),
+        (lambda data: data[: len(data) // 2], "unknown key"),
+    ],
+    ids=["nuls", "empty", "cut in the last line", "cut in half"],
+)
+def test_damaged_settings_are_named_with_their_cure(
+    cut: Callable[[bytes], bytes], reason: str, directory: Path
+) -> None:
+    path = directory / "config" / "rmqstore.properties"
+    path.write_bytes(cut(path.read_bytes()))
+    for read_only in (True, False):
+        with pytest.raises(CorruptionError, match=f"{reason}.*or move it away and give") as caught:
+            rmqstore.open(directory, read_only=read_only)
+        assert caught.value.path == str(path)
+        assert "\0" not in str(caught.value)
+
+    path.unlink()
+    with rmqstore.open(directory, **CRC) as store:
+        assert check_answers(store) == COUNT
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rmqstore
 from rmqstore.config import StoreConfig
 from rmqstore.store.retention import (
     CommitLogFile,
@@ -57,6 +60,15 @@ def decision(
 
 def starts(result: RetentionDecision) -> list[int]:
     return [file.start_offset // SIZE for file in result.delete]
+
+
+def test_blocks_reserved_for_root_are_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(total=100 << 30, used=80 << 30, free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
+    with rmqstore.open(tmp_path / "store", commit_log_file_size_bytes=SIZE) as store:
+        assert store.clean(hour=QUIET_HOUR).refuse_writes
 
 
 def test_nothing_is_deleted_outside_the_hour_with_room_left() -> None:

@@ -11,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.config import (
+    BrokerConfig,
     BrokerRole,
     Configuration,
+    ControllerConfig,
     FlushDiskType,
+    NameserverConfig,
     ReplicaConfig,
     StoreConfig,
+    TlsConfig,
     format_delay_levels,
     format_properties,
     parse_delay_levels,
@@ -368,6 +372,18 @@ def test_unknown_variable_is_answered_with_the_nearest() -> None:
 def test_missing_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         StoreConfig.from_properties(tmp_path / "absent.conf")
+
+
+@pytest.mark.parametrize("content", [b"\0" * 400, b"brokerName=b\n\0\0\0", "a=b".encode("utf-16")])
+def test_a_file_with_nuls_is_named_with_its_cure_and_no_nul(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes(content)
+    for read in (BrokerConfig, ControllerConfig, NameserverConfig, TlsConfig, Configuration):
+        with pytest.raises(
+            ConfigError, match=r"is NUL, .*or restore the file from a copy"
+        ) as caught:
+            read.from_properties(path)
+        assert "\0" not in str(caught.value)
 
 
 def test_consume_queue_size_is_rounded_up_to_whole_units() -> None:

@@ -16,6 +16,7 @@ from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import ConfigVersionResponseHeader
 from rmqstore.store.metadata.version import version_members
+from rmqstore.store.retention import DiskUse
 
 __all__ = ["AdminRequests"]
 
@@ -73,6 +74,7 @@ class AdminRequests:
         context = self._context
         store = context.store.store
         disk = shutil.disk_usage(store.path)
+        use = DiskUse.of(store.path, total=disk.total, used=disk.used, usable=disk.free)
         age_s = (context.wall_ms() - self._start_ms) // 1000
         start, end = max(store.start_offset, 0), store.end_offset
         values: dict[str, object] = {
@@ -86,8 +88,8 @@ class AdminRequests:
             ),
             "commitLogMinOffset": start,
             "commitLogMaxOffset": end,
-            "commitLogDiskRatio": f"{disk.used / disk.total:.4f}",
-            "consumeQueueDiskRatio": f"{disk.used / disk.total:.4f}",
+            "commitLogDiskRatio": f"{use.used_ratio:.4f}",
+            "consumeQueueDiskRatio": f"{use.used_ratio:.4f}",
             "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
             "dispatchBehindBytes": max(end - store.dispatched_offset, 0),
             "remainHowManyDataToFlush": f"{max(end - store.flushed_offset, 0)} B",
