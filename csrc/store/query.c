@@ -6,8 +6,13 @@
 #include "store/read.h"
 #include "store/store_internal.h"
 
-/* Offsets that one query requests from the index at most. */
-#define RMQ_QUERY_MAX 65536
+/* Offsets that one query requests from the index at most; a file has 20 million by default. */
+#define RMQ_QUERY_MAX (1 << 24)
+/* The factor by which a query requests more, when those it got are not enough. */
+#define RMQ_QUERY_GROWTH 16
+/* The index has the whole seconds since the first entry of a file: entries may look older by less
+ * than this. */
+#define RMQ_INDEX_SECOND_MS 1000
 
 static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
 {
@@ -23,22 +28,32 @@ static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
     return false;
 }
 
-static bool is_meant(const struct rmq_record *record, struct rmq_slice topic, struct rmq_slice key,
-                     bool tag)
+/* What is looked up. */
+struct lookup {
+    struct rmq_slice topic;
+    struct rmq_slice key;
+    bool tag;
+    int64_t begin_ms, end_ms;
+    size_t max_count;
+};
+
+static bool is_meant(const struct lookup *lookup, const struct rmq_record *record)
 {
+    struct rmq_slice topic = lookup->topic, key = lookup->key;
     assert((topic.data || topic.size == 0) && (key.data || key.size == 0));
 
     struct rmq_dispatch_properties properties;
-    if ((size_t)record->topic_size != topic.size ||
+    if (record->store_timestamp < lookup->begin_ms || record->store_timestamp > lookup->end_ms ||
+        (size_t)record->topic_size != topic.size ||
         memcmp(record->topic, topic.data, topic.size) != 0)
         return false;
 
     rmq_properties_scan(record->properties, (size_t)record->properties_size, &properties);
-    struct rmq_slice single = tag ? properties.tags : properties.unique_key;
+    struct rmq_slice single = lookup->tag ? properties.tags : properties.unique_key;
     if (single.size == key.size && single.size && memcmp(single.data, key.data, key.size) == 0)
         return true;
 
-    return !tag && holds_key(properties.keys, key);
+    return !lookup->tag && holds_key(properties.keys, key);
 }
 
 static int ascending(const void *a, const void *b)
@@ -50,14 +65,14 @@ static int ascending(const void *a, const void *b)
 
 /* Keeps those of the offsets (newest first) that are meant, each once. An offset that leads to no
  * record is an entry whose record expired or was cut, or one of a damaged index. */
-static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t offset_count,
-                      struct rmq_slice topic, struct rmq_slice key, bool tag, size_t max_count,
-                      struct rmq_found *found, size_t *count, struct rmq_error *err)
+static int keep_meant(struct rmq_store *store, const struct lookup *lookup, const int64_t *offsets,
+                      size_t offset_count, struct rmq_found *found, size_t *count,
+                      struct rmq_error *err)
 {
     assert(offsets || offset_count == 0);
 
     size_t kept = 0;
-    for (size_t i = 0; i < offset_count && kept < max_count; ++i) {
+    for (size_t i = 0; i < offset_count && kept < lookup->max_count; ++i) {
         bool seen = false;
         for (size_t j = kept; j-- > 0 && !seen;)
             seen = found[j].record.physical_offset == offsets[i];
@@ -72,15 +87,47 @@ static int keep_meant(struct rmq_store *store, const int64_t *offsets, size_t of
             return status;
         }
 
-        if (is_meant(&found[kept].record, topic, key, tag))
+        if (is_meant(lookup, &found[kept].record))
             ++kept;
         else
             rmq_found_release(&found[kept], 1);
     }
 
-    assert(kept <= max_count);
+    assert(kept <= lookup->max_count);
     *count = kept;
     return RMQ_OK;
+}
+
+/* Looks asked up in the index, newest first. Entries that collide with the key's hash, or whose
+ * records are outside of the range of times, may crowd out what is meant: then more of them are
+ * requested. */
+static int look_up(struct rmq_store *store, const struct lookup *lookup, struct rmq_slice asked,
+                   struct rmq_found *found, size_t *count, struct rmq_error *err)
+{
+    size_t max_count = lookup->max_count, offset_count = 0;
+    size_t capacity = max_count < RMQ_QUERY_MAX / 4 ? max_count * 4 + 16 : RMQ_QUERY_MAX;
+    int64_t begin_ms = lookup->begin_ms > RMQ_INDEX_SECOND_MS
+                           ? lookup->begin_ms - RMQ_INDEX_SECOND_MS
+                           : 0;
+    for (;;) {
+        int64_t *offsets = malloc(capacity * sizeof *offsets);
+        if (!offsets)
+            return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
+
+        int status = rmq_index_query(&store->index, lookup->topic, asked, begin_ms, lookup->end_ms,
+                                     offsets, capacity, &offset_count, err);
+        if (status == RMQ_OK)
+            status = keep_meant(store, lookup, offsets, offset_count, found, count, err);
+        free(offsets);
+
+        if (status != RMQ_OK || *count == max_count || offset_count < capacity ||
+            capacity == RMQ_QUERY_MAX)
+            return status;
+        rmq_found_release(found, *count);
+        *count = 0;
+        capacity = capacity < RMQ_QUERY_MAX / RMQ_QUERY_GROWTH ? capacity * RMQ_QUERY_GROWTH
+                                                               : RMQ_QUERY_MAX;
+    }
 }
 
 int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_slice key, bool tag,
@@ -108,22 +155,9 @@ int rmq_store_query(struct rmq_store *store, struct rmq_slice topic, struct rmq_
     }
 
     struct rmq_slice asked = {tag ? tag_key : key.data, tag ? key.size + 2 : key.size};
-    /* Room for collisions, so that they do not crowd out what is meant. */
-    size_t capacity = max_count < RMQ_QUERY_MAX / 4 ? max_count * 4 + 16 : RMQ_QUERY_MAX;
-    int64_t *offsets = malloc(capacity * sizeof *offsets);
-
-    size_t offset_count = 0;
-    if (!offsets)
-        return rmq_fail(err, RMQ_NO_MEMORY, -1, "no memory for %zu offsets", capacity);
-
-    status = rmq_index_query(&store->index, topic, asked, begin_ms, end_ms, offsets, capacity,
-                             &offset_count, err);
-    if (status == RMQ_OK)
-        status =
-            keep_meant(store, offsets, offset_count, topic, key, tag, max_count, found, count, err);
+    const struct lookup lookup = {topic, key, tag, begin_ms, end_ms, max_count};
+    status = look_up(store, &lookup, asked, found, count, err);
     if (status == RMQ_OK)
         qsort(found, *count, sizeof *found, ascending);
-
-    free(offsets);
     return status;
 }

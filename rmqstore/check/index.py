@@ -82,13 +82,8 @@ class IndexCheck:
 
         time_ms = record.store_timestamp
         try:
-            # Entries hold whole seconds since the first one of their file.
             found = view.find(
-                record.topic,
-                key,
-                begin_ms=time_ms - 1000,
-                end_ms=time_ms + 1000,
-                max_count=_LOOKUP_MAX,
+                record.topic, key, begin_ms=time_ms, end_ms=time_ms, max_count=_LOOKUP_MAX
             )
         except StoreError as error:
             self._lose(record, key, f"cannot be looked up: {error}")

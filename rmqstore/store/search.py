@@ -52,11 +52,7 @@ def _of_topic(
     store: Store, topic: str, key: str | None, tag: str | None, begin: int, end: int
 ) -> Iterator[Record]:
     if key is not None and store.directory.has_index and not store._index_files_skipped():
-        # The index knows whole seconds.
-        last = min(end + 1000, _MAX_TIME_MS)
-        yield from store.find(
-            topic, key, begin_ms=max(begin - 1000, 0), end_ms=last, max_count=_INDEX_MAX
-        )
+        yield from store.find(topic, key, begin_ms=begin, end_ms=end, max_count=_INDEX_MAX)
         return
     for queue in store.queues(topic):
         start = queue.offset_at(begin) if begin > 0 else None

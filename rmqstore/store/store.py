@@ -431,8 +431,8 @@ class Store(StoreInterface):
         """Return the newest *max_count* records with *key*, as unique key or among its keys, oldest
         first; None stands for maxMsgsNumBatch, 64 by default.
 
-        Looked up in the index, within a range of store times. Raises UnsupportedStoreError without
-        an index.
+        Looked up in the index, among records whose store time is at or after *begin_ms* and at or
+        before *end_ms*. Raises UnsupportedStoreError without an index.
         """
         return self._find(topic, key, False, begin_ms, end_ms, max_count)
 

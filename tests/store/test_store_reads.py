@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,35 @@ def test_find_gives_the_newest_oldest_first_within_the_time_range(store: rmqstor
     assert found(begin_ms=NOW_MS + 2000, end_ms=NOW_MS + 5000) == [b"2", b"3", b"4", b"5"]
     assert found(end_ms=NOW_MS - 1) == []
     assert found(max_count=0) == []
+
+
+def test_find_between_two_times_is_exact_to_the_millisecond(tmp_path: Path) -> None:
+    times = [NOW_MS + i * 137 for i in range(24)]
+    with rmqstore.open(tmp_path, compatibility="5.5", **FILES) as store:
+        for time_ms in times:
+            set_clock(store, time_ms)
+            store.put("orders", b"x", keys=["k"], tags="t", unique_key="u")
+
+        bounds = [bound for time_ms in times for bound in (time_ms - 1, time_ms, time_ms + 1)]
+        for begin, end in product(bounds[::5], bounds[::7]):
+            wanted = [time_ms for time_ms in times if begin <= time_ms <= end]
+            for found in (
+                store.find("orders", "k", begin_ms=begin, end_ms=end),
+                store.find("orders", "u", begin_ms=begin, end_ms=end),
+                store.find_tag("orders", "t", begin_ms=begin, end_ms=end),
+            ):
+                assert [each.store_timestamp for each in found] == wanted, (begin, end)
+
+
+def test_find_is_not_crowded_out_by_what_came_in_the_second_after(store: rmqstore.Store) -> None:
+    set_clock(store, NOW_MS)
+    store.put("orders", b"wanted", keys=["k"])
+    set_clock(store, NOW_MS + 1)
+    for _ in range(300):
+        store.put("orders", b"later", keys=["k"])
+    set_clock(store, 0)
+    found = store.find("orders", "k", end_ms=NOW_MS, max_count=1)
+    assert [each.body for each in found] == [b"wanted"]
 
 
 def test_find_leaves_out_keys_and_topics_of_equal_hash(store: rmqstore.Store) -> None:
