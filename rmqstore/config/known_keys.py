@@ -31,7 +31,7 @@ _KEYS = """
     brokerConfigPath brokerConfigPaths brokerElectionPriority brokerFastFailureEnable
     brokerHeartbeatInterval brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission
     brokerTopicEnable cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval
-    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable
+    checkCommitLogOffsetOnRecover checkTransactionMessageEnable
     cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
     clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
     clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
@@ -141,7 +141,7 @@ _KEYS = """
     startAcceptSendRequestTimeStamp statefulAuthenticationCacheExpiredSecond
     statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum statRocksDBCQIntervalSec storeCheckpoint
-    storePathBrokerIdentity storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile
+    storePathBrokerIdentity storePathConsumeQueue storePathDLedgerCommitLog
     storePathIndex storeReplyMessageEnable subscriptionExpiredTimeout supportActingMaster
     syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot

@@ -102,6 +102,22 @@ class ReplicaConfig:
         effect="master: proposals of a new set",
     )
 
+    set_check_interval_ms: int = option(
+        "checkSyncStateSetPeriod",
+        5000,
+        "ms",
+        low=10,
+        help="longest time between two checks which replicas keep up; values below 250 ms have an "
+        "effect, because a master checks at least that often",
+        effect="master: proposals of a new set",
+    )
+    epochs_path: str = option(
+        "storePathEpochFile",
+        "",
+        help="file of the epochs; it has to be `epochFileCheckpoint` in the store's directory",
+        effect="open: another path is refused for writing, with enableControllerMode",
+    )
+
     # Connections.
     ha_host_address: str = option(
         "brokerIP2",

@@ -166,6 +166,16 @@ class Directory:
                     "the commit log in this call (commit_log_paths), or open it read-only"
                 )
 
+    def require_epochs_at(self, path: str) -> None:
+        """Raise UnsupportedStoreError when *path* (storePathEpochFile) is not that of the epoch
+        list of this store: the list there would be neither read nor continued."""
+        own = self.path / EPOCH_FILE
+        if os.path.realpath(path) != os.path.realpath(own):
+            raise UnsupportedStoreError(
+                f"storePathEpochFile is {path}, but only {own} is read and continued; move the "
+                "file there, with its .bak, and leave storePathEpochFile out"
+            )
+
     def require_writable_parts(
         self, store_type: str = "default", *, is_dledger_enabled: bool = False
     ) -> None:

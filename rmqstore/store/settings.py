@@ -160,6 +160,8 @@ def configure(
             found.store.store_type, is_dledger_enabled=found.store.dledger_commit_log_enable
         )
         facts.require_inside(paths, named=named)
+        if found.replica.controller_mode_enable and found.replica.epochs_path:
+            facts.require_epochs_at(found.replica.epochs_path)
     if config is None:
         found = replace(found, store=adapt(found.store, facts, changes))
     return root, found, facts

@@ -106,6 +106,21 @@ def test_a_commit_log_in_dledger_is_refused_for_writing(opened: Opened, tmp_path
     assert not (tmp_path / "a").exists()
 
 
+def test_epochs_at_another_path_are_refused_in_controller_mode(
+    opened: Opened, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / "epochs" / "epochFileCheckpoint")
+    with pytest.raises(
+        UnsupportedStoreError, match=r"storePathEpochFile is .* move the file there"
+    ):
+        opened(controller_mode_enable=True, epochs_path=elsewhere)
+    assert not (tmp_path / "a").exists()
+
+    own = str(tmp_path / "a" / "epochFileCheckpoint")
+    opened(controller_mode_enable=True, epochs_path=own).put("orders", b"paid")
+    opened("b", epochs_path=elsewhere).put("orders", b"paid")
+
+
 def test_the_store_of_a_slave_takes_no_puts_before_it_is_promoted(opened: Opened) -> None:
     store = opened(broker_role=BrokerRole.SLAVE)
     with pytest.raises(NotWritable, match="role"):
@@ -355,6 +370,7 @@ PLACES: tuple[Callable[[Configuration], object], ...] = (
 TESTS: dict[str, Callable[..., None]] = {
     "root_path": test_a_store_without_a_path_is_where_the_file_says,
     "dledger_commit_log_enable": test_a_commit_log_in_dledger_is_refused_for_writing,
+    "epochs_path": test_epochs_at_another_path_are_refused_in_controller_mode,
     "store_type": test_queues_in_rocksdb_are_refused_for_writing,
     "broker_role": test_puts_of_a_sync_master_wait_for_its_copies,
     "index_file_read_enable": test_an_index_that_is_not_read_answers_no_look_up,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rmqstore.message import PutStatus
 from rmqstore.replication.group.group import MasterGroup, Propose
 from rmqstore.replication.group.node import HaProtocol, MasterNode, NodeEffect, SlaveNode, To
@@ -33,6 +35,18 @@ def master_of(
     group = MasterGroup(1, Quorum(in_sync=2), mode)
     group.become_master(1, end_offset=log.end_offset, now_ms=0, members=(1,))
     return MasterNode(log, group, protocol=protocol, broker_id=1, options=OPTIONS)
+
+
+@pytest.mark.parametrize(("check_ms", "expected_ms"), [(40, 40), (5000, 500)])
+def test_a_set_is_checked_as_often_as_the_quorum_says_and_twice_a_second_at_least(
+    check_ms: int, expected_ms: int
+) -> None:
+    log = ModelLog().begin(1).put("a")
+    group = MasterGroup(1, Quorum(check_ms=check_ms), Mode.SYNC_STATE_SET)
+    group.become_master(1, end_offset=log.end_offset, now_ms=0, members=(1,))
+    node = MasterNode(log, group, protocol="autoswitch", broker_id=1, options=OPTIONS)
+    node.tick(1000)
+    assert node.next_tick_ms() == 1000 + expected_ms
 
 
 def join(node: MasterNode, connection: int, broker_id: int, *, ack: int) -> list[NodeEffect]:

@@ -40,6 +40,8 @@ _KEYS: dict[_Config, dict[str, tuple[str, str]]] = {
         "syncBrokerMetadataPeriod": ("5000", "500"),
         "syncControllerMetadataPeriod": ("10000", "1000"),
         "haMaxTimeSlaveNotCatchup": ("15000", "3000"),
+        "checkSyncStateSetPeriod": ("5000", "1000"),
+        "storePathEpochFile": ("", "/home/admin/store/epochFileCheckpoint"),
         "allAckInSyncStateSet": ("false", "true"),
         "syncFromLastFile": ("false", "true"),
         "asyncLearner": ("false", "true"),
@@ -49,8 +51,6 @@ _WITHOUT_EFFECT = {
     "enableRemoteEscape": "true",
     "lockInStrictMode": "true",
     "skipPreOnline": "true",
-    "checkSyncStateSetPeriod": "1000",
-    "storePathEpochFile": "/home/admin/store/epochFileCheckpoint",
     "haSlaveFallbehindMax": "268435456",
 }
 """Keys that need not have an effect here, some of them cancelled by a later document."""

@@ -186,7 +186,8 @@ class MasterNode:
         """Return when `tick` is due at the latest, None while nothing waits for time."""
         times = [machine.next_tick_ms() for machine in self._machines.values()]
         if self.group.has_set and self.group.is_master:
-            times.append(0 if self._reviewed_ms is None else self._reviewed_ms + _REVIEW_MS)
+            review_ms = min(_REVIEW_MS, self.group.policy.quorum.check_ms)
+            times.append(0 if self._reviewed_ms is None else self._reviewed_ms + review_ms)
         return min((each for each in times if each is not None), default=None)
 
     def handle(self, connection: int, event: Event, now_ms: int) -> list[NodeEffect]:

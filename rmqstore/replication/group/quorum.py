@@ -76,6 +76,8 @@ class Quorum:
     """How long a put waits for its copies that names no time of its own."""
     lag_ms_max: int = same_option(ReplicaConfig, "ha_lag_ms_max")
     """How long a member of the sync-state set may fail to keep up."""
+    check_ms: int = same_option(ReplicaConfig, "set_check_interval_ms")
+    """The longest time between two checks whether the members of the sync-state set keep up."""
 
     @classmethod
     def from_config(cls, config: ReplicaConfig, **changes: int | None) -> Quorum:
