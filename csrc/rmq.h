@@ -49,6 +49,7 @@
 
 /* What happens to a message. */
 #include "index/queue_table.h"
+#include "index/queue_ends.h"
 #include "index/removed_queues.h"
 #include "log/commit_log.h"
 #include "log/turn.h"

@@ -55,6 +55,52 @@ int64_t rmq_queue_dirty(struct rmq_queue *queue)
     return rmq_file_queue_end(files) - rmq_file_queue_flushed(files);
 }
 
+int64_t rmq_queue_file_start(struct rmq_queue *queue)
+{
+    if (!is_ready(queue) || !files_of(queue)->last)
+        return 0;
+    return rmq_file_queue_start(files_of(queue));
+}
+
+int rmq_queue_may_lack_start(struct rmq_queue *queue, int64_t log_start, bool *may_lack,
+                             struct rmq_error *err)
+{
+    assert(may_lack);
+
+    struct rmq_unit unit;
+    int64_t first = 0, end = 0;
+    size_t count = 0;
+    *may_lack = false;
+    if (rmq_queue_file_start(queue) <= queue->kept_start)
+        return RMQ_OK;
+
+    rmq_queue_numbers(queue, &first, &end);
+    int status = RMQ_OK;
+    if (first < end)
+        status = rmq_queue_units(queue, first, first + 1, &unit, &count, err);
+
+    /* A queue that began there has fill units before its first message. */
+    *may_lack = status == RMQ_OK && count > 0 && unit.size > 0 && !rmq_unit_is_fill(&unit) &&
+                unit.physical_offset > log_start;
+    return status;
+}
+
+bool rmq_queue_is_short(struct rmq_queue *queue)
+{
+    int64_t end = rmq_queue_max(queue);
+    if (is_ready(queue) && !queue->is_batch && queue->simple.is_rewound &&
+        queue->simple.stale_end > end)
+        end = queue->simple.stale_end;
+    return end < queue->kept_end;
+}
+
+bool rmq_queue_begins_after(struct rmq_queue *queue, const struct rmq_unit *unit)
+{
+    bool is_begun_again = queue->removed_until > 0 && rmq_queue_physical_end(queue) < 0;
+    return end_of_units(queue) > 0 && !is_begun_again &&
+           unit->queue_offset < rmq_queue_min(queue);
+}
+
 /* The last unit with an address in the extension; its tags code is 0 when there is none. */
 static int find_last_address(struct rmq_queue *queue, struct rmq_unit *last, struct rmq_error *err)
 {
@@ -163,18 +209,22 @@ int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end
     return status;
 }
 
-int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err)
+int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, bool *has_gap,
+                     struct rmq_error *err)
 {
-    assert(unit);
+    assert(unit && has_gap);
 
-    int64_t max = rmq_queue_max(queue), end = max > queue->surveyed_end ? max : queue->surveyed_end;
-    bool has_units = queue->surveyed_end > 0 || rmq_queue_min(queue) < max;
+    bool is_empty = queue->is_incomplete || rmq_queue_min(queue) == rmq_queue_max(queue);
+    int64_t max = queue->is_incomplete ? 0 : rmq_queue_max(queue);
+    int64_t end = max > queue->surveyed_end ? max : queue->surveyed_end;
+    bool has_units = queue->surveyed_end > 0 || !is_empty;
     if (has_units && !queue->is_batch && unit->queue_offset - end > RMQ_CONSUME_QUEUE_GAP_MAX)
         return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                         "consume queue %s/%d goes on at %" PRId64 ", not at queue offset %" PRId64
                         "; rebuild it with rmqstore repair",
                         queue->topic, queue->queue_id, end, unit->queue_offset);
 
+    *has_gap = unit->queue_offset > end;
     int64_t next = unit->queue_offset + unit->batch_size;
     queue->surveyed_end = next > end ? next : end;
     return RMQ_OK;
@@ -185,6 +235,7 @@ bool rmq_queue_recognise(struct rmq_queue *queue, const struct rmq_unit *unit)
     assert(unit->size > 0);
 
     return is_ready(queue) && !queue->is_batch && !queue->has_ext && queue->removed_until == 0 &&
+           !queue->is_incomplete &&
            rmq_consume_queue_recognise(&queue->simple, unit->queue_offset, unit->physical_offset,
                                        unit->size, unit->tags_code);
 }
@@ -238,6 +289,7 @@ int rmq_queue_truncate(struct rmq_queue *queue, int64_t log_start, int64_t log_e
 
 int rmq_queue_clear(struct rmq_queue *queue, struct rmq_error *err)
 {
+    queue->is_incomplete = false;
     if (!is_ready(queue))
         return RMQ_OK;
     if (queue->is_batch)

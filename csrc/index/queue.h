@@ -23,6 +23,12 @@ struct rmq_queue {
     _Atomic int64_t removed_next;
     int64_t removed_until;
     int64_t removed_before; /* removed_until as it was before a removal that may fail */
+    /* By queue_ends.h: byte offset of the first file, and queue offset after the last unit, when
+     * the store was closed; 0: not known. */
+    int64_t kept_start, kept_end;
+    /* The log has records of units before the first one: recovery clears the queue and enters them
+     * all. */
+    bool is_incomplete;
     /* Files are open; set with release order once, by the dispatcher or at load. */
     _Atomic bool is_open;
     bool has_ext;
@@ -42,8 +48,17 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
 int rmq_queue_rewind(struct rmq_queue *queue, int64_t log_start, int64_t log_end,
                      struct rmq_error *err);
 /* Whether rmq_queue_append would take the unit after all units surveyed before: RMQ_OK, or
- * RMQ_CORRUPT for a gap that is too large. Changes no file. */
-int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, struct rmq_error *err);
+ * RMQ_CORRUPT for a gap that is too large. *has_gap: there is one. Changes no file. */
+int rmq_queue_survey(struct rmq_queue *queue, const struct rmq_unit *unit, bool *has_gap,
+                     struct rmq_error *err);
+/* Whether units before the first one may be missing: its record does not begin the log, and nothing
+ * shows that the queue began there. Looks at the files only. */
+int rmq_queue_may_lack_start(struct rmq_queue *queue, int64_t log_start, bool *may_lack,
+                             struct rmq_error *err);
+/* Whether the files of a rewound queue hold less than when the store was closed. */
+bool rmq_queue_is_short(struct rmq_queue *queue);
+/* Whether the queue begins after the unit, which the log has. */
+bool rmq_queue_begins_after(struct rmq_queue *queue, const struct rmq_unit *unit);
 /* Whether the files hold the unit already, so that rmq_queue_keep takes it; false also where that
  * is not looked into: batch queues, and codes in an extension. */
 bool rmq_queue_recognise(struct rmq_queue *queue, const struct rmq_unit *unit);
@@ -70,6 +85,8 @@ int rmq_queue_end_at(struct rmq_queue *queue, int64_t end, struct rmq_error *err
 int rmq_queue_flush(struct rmq_queue *queue, struct rmq_error *err);
 /* See rmq_file_queue_start_flush. */
 void rmq_queue_start_flush(struct rmq_queue *queue);
+/* Byte offset of the first file; 0 without one. */
+int64_t rmq_queue_file_start(struct rmq_queue *queue);
 /* Bytes written and not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);
 /* Of a queue without units 0, or where the queue was when its topic was deleted. */

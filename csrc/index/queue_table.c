@@ -49,6 +49,7 @@ int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_o
     atomic_init(&table->buckets, buckets);
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->open_lock, NULL);
+    table->lost_index_end = -1;
     rmq_unsynced_folders_init(&table->unsynced);
     table->budget.hot_uses = options->hot_uses > 0 ? options->hot_uses : RMQ_QUEUE_HOT_USES;
     atomic_init(&table->budget.left,

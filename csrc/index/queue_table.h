@@ -38,6 +38,10 @@ struct rmq_queue_table {
     _Atomic size_t count;
     struct rmq_unsynced_folders unsynced;
     struct rmq_map_budget budget;
+    /* By queue_ends.h: a queue without a folder had units; the end offset of a lost index file, -1
+     * for none. */
+    bool lacks_queues;
+    int64_t lost_index_end;
 };
 
 int rmq_queue_table_open(struct rmq_queue_table *table, const struct rmq_queue_options *options,

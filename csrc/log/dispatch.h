@@ -72,6 +72,9 @@ struct rmq_dispatcher {
     bool pause;
     bool resting;             /* the thread is outside of any record */
     bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; of recovery, which resets them */
+    bool queues_lack; /* the same: units before those of the surveyed records are missing */
+    bool widened;     /* of recovery: the walk begins earlier, because something may be missing */
+    bool index_lacks; /* of recovery: index files are lost, and all are built again */
     struct rmq_error no_room; /* under the lock, as long as waits_for_room */
     int64_t no_room_offset;   /* of the record that met it; under the lock */
     uint64_t refused_looks;   /* how often there was no room */
@@ -89,7 +92,8 @@ void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 /* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
  * queue offsets. RMQ_TO_SURVEY: changes nothing; RMQ_CORRUPT where entering the record after those
  * surveyed before would be. It sets queues_differ, or with RMQ_TO_INDEX index_differs, where these
- * may not hold what entering the record would store; until then queues recognise their units.
+ * may not hold what entering the record would store; until then queues recognise their units. It
+ * sets queues_lack where queues lack the units before the record's.
  * RMQ_TO_REMOVED, alone: only rmq_removed_queue_count. */
 enum rmq_dispatch_part {
     RMQ_TO_QUEUES = 1,

@@ -48,6 +48,15 @@ static void begin_again(struct rmq_queue *queue, int64_t offset)
     }
 }
 
+/* Whether the queue has later records than that of the unit. A unit that it lacks then is not one
+ * of its own: RocketMQ counts from 0 when a topic is made again, and the log has the records of the
+ * deleted one. */
+static bool is_covered(struct rmq_queue *queue, const struct rmq_unit *unit)
+{
+    return !queue->is_incomplete &&
+           unit->physical_offset + unit->size < rmq_queue_physical_end(queue);
+}
+
 /* A queue that a record calls for, and how. */
 struct place {
     const char *topic;
@@ -95,10 +104,18 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
         return RMQ_OK;
     }
 
+    if (status == RMQ_OK && (parts & RMQ_TO_SURVEY) && rmq_queue_begins_after(queue, unit))
+        queue->is_incomplete = dispatcher->queues_lack = true;
+    if (status == RMQ_OK && is_covered(queue, unit))
+        return RMQ_OK;
     if (status == RMQ_OK && (parts & RMQ_TO_SURVEY)) {
+        bool has_gap = false;
         if (!dispatcher->queues_differ && !rmq_queue_recognise(queue, unit))
             dispatcher->queues_differ = true;
-        return rmq_queue_survey(queue, unit, err);
+        status = rmq_queue_survey(queue, unit, &has_gap, err);
+        if (has_gap)
+            dispatcher->queues_lack = true;
+        return status;
     }
     if (status == RMQ_OK && queue->removed_until > 0)
         begin_again(queue, unit->queue_offset);

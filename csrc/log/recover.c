@@ -120,6 +120,82 @@ static int truncate_queues(struct rmq_dispatcher *dispatcher, int64_t log_end,
     return status;
 }
 
+/* ---- what is missing of queues and index ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Lowers *bound to the log offset from which on queues or index may lack entries, by queue_ends.h
+ * and by where the files of the queues begin. Queues are not rewound yet. */
+static int find_lost(struct rmq_dispatcher *dispatcher, int64_t *bound, struct rmq_error *err)
+{
+    assert(*bound == INT64_MAX);
+
+    int64_t log_start = rmq_file_queue_start(&dispatcher->log->files);
+    if (dispatcher->queues->lacks_queues || dispatcher->index_lacks)
+        *bound = -1;
+
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
+        bool may_lack = false;
+        status = rmq_queue_may_lack_start(queue, log_start, &may_lack, err);
+        if (may_lack)
+            *bound = -1;
+    }
+    return status;
+}
+
+/* The same for rewound queues, which may be shorter than they were. */
+static void find_short(struct rmq_dispatcher *dispatcher, int64_t *bound)
+{
+    assert(bound);
+
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue;
+         queue = rmq_queue_table_next(queue))
+        if (rmq_queue_is_short(queue))
+            *bound = least(*bound, rmq_queue_physical_end(queue));
+}
+
+/* Has the walk begin at *start, as early as bound requires. */
+static int begin_at(struct rmq_dispatcher *dispatcher, int64_t bound, int64_t *start,
+                    struct rmq_error *err)
+{
+    int64_t earlier = *start;
+    int status = rmq_recover_find_start(&dispatcher->log->files, bound, &earlier, err);
+    *start = least(*start, earlier);
+    dispatcher->widened = true;
+    return status;
+}
+
+static bool has_incomplete(struct rmq_queue_table *queues)
+{
+    struct rmq_queue *queue = rmq_queue_table_first(queues);
+    while (queue && !queue->is_incomplete)
+        queue = rmq_queue_table_next(queue);
+    return queue != NULL;
+}
+
+/* What the log brings back goes first; a crash in between must find the way back to all of it. */
+static int clear_incomplete(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
+                            const struct rmq_recovery_options *options,
+                            const struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    assert(recovery->was_incomplete);
+
+    int64_t begin = 0;
+    int status = lower_checkpoint(dispatcher, checkpoint, options, recovery->start_offset, err);
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues);
+         queue && status == RMQ_OK; queue = rmq_queue_table_next(queue))
+        if (queue->is_incomplete)
+            status = rmq_queue_clear(queue, err);
+    if (status == RMQ_OK && dispatcher->index_lacks)
+        status = rmq_index_discard_unsafe(dispatcher->index, -1, -1, &begin, err);
+    return status;
+}
+
 /* After a crash: only what the checkpoint vouches for counts; *start is where the walk has to
  * begin. */
 static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
@@ -139,7 +215,19 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
     if (checkpoint->logics_physical_offset < bound)
         bound = checkpoint->logics_physical_offset;
 
-    int status = rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+    int64_t lost = INT64_MAX;
+    int status = find_lost(dispatcher, &lost, err);
+    if (status == RMQ_OK)
+        status = rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+    if (status == RMQ_OK)
+        status = rewind_queues(dispatcher, *start, err);
+    if (status != RMQ_OK)
+        return status;
+
+    find_short(dispatcher, &lost);
+    if (lost == INT64_MAX)
+        return RMQ_OK;
+    status = begin_at(dispatcher, lost, start, err);
     return status == RMQ_OK ? rewind_queues(dispatcher, *start, err) : status;
 }
 
@@ -149,10 +237,17 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
 {
     assert(start && durable);
 
-    int status = rewind_queues(dispatcher, INT64_MAX, err);
+    int64_t lost = INT64_MAX;
+    dispatcher->index_lacks =
+        dispatcher->index && dispatcher->queues->lost_index_end >=
+                                 rmq_file_queue_start(&dispatcher->log->files);
+    int status = find_lost(dispatcher, &lost, err);
+    if (status == RMQ_OK)
+        status = rewind_queues(dispatcher, INT64_MAX, err);
     if (status != RMQ_OK)
         return status;
 
+    find_short(dispatcher, &lost);
     *durable = last_physical_end(dispatcher->queues);
     int64_t bound = *durable;
     if (dispatcher->index && dispatcher->index->count == 0) {
@@ -163,7 +258,8 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
         bound = indexed < bound ? indexed : bound;
     }
 
-    return rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+    status = rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
+    return status == RMQ_OK && lost != INT64_MAX ? begin_at(dispatcher, lost, start, err) : status;
 }
 
 /* ---- the walk ---- */
@@ -208,7 +304,7 @@ static void enter_all(const struct rmq_recovery *recovery, struct found *found)
 static int64_t indexed_offset(struct rmq_dispatcher *dispatcher,
                               const struct rmq_recovery_options *options)
 {
-    return options->was_closed && dispatcher->index
+    return options->was_closed && dispatcher->index && !dispatcher->index_lacks
                ? rmq_index_last_physical_offset(dispatcher->index)
                : -1;
 }
@@ -226,7 +322,7 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
     int status;
     found->last_timestamp = -1;
     enter_all(recovery, found);
-    dispatcher->queues_differ = dispatcher->index_differs = false;
+    dispatcher->queues_differ = dispatcher->index_differs = dispatcher->queues_lack = false;
 
     while ((status = rmq_scan_ahead_next(ahead, &record, err)) == RMQ_OK) {
         unsigned parts = RMQ_TO_SURVEY;
@@ -576,6 +672,22 @@ static int explain_end(struct rmq_dispatcher *dispatcher, const struct rmq_check
     return status;
 }
 
+/* After a survey met records whose queues lack what is before: the walk begins with the log. */
+static int begin_earlier(struct rmq_dispatcher *dispatcher,
+                         const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
+                         struct rmq_error *err)
+{
+    recovery->records = 0;
+    for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue;
+         queue = rmq_queue_table_next(queue))
+        queue->surveyed_end = 0;
+
+    int status = begin_at(dispatcher, -1, &recovery->start_offset, err);
+    if (status != RMQ_OK || options->was_closed)
+        return status;
+    return rewind_queues(dispatcher, recovery->start_offset, err);
+}
+
 int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                 const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                 struct rmq_error *err)
@@ -613,6 +725,20 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
                          checks_of(options), true);
     status = survey(dispatcher, options, durable, &ahead, recovery, &found, err);
 
+    if (status == RMQ_OK && dispatcher->queues_lack &&
+        recovery->start_offset > rmq_file_queue_start(files)) {
+        rmq_scan_ahead_finish(&ahead);
+        status = begin_earlier(dispatcher, options, recovery, err);
+        if (status != RMQ_OK)
+            return status;
+        rmq_scan_ahead_begin(&ahead, files, recovery->start_offset, rmq_file_queue_end(files),
+                             checks_of(options), true);
+        status = survey(dispatcher, options, durable, &ahead, recovery, &found, err);
+    }
+    recovery->was_incomplete =
+        (dispatcher->widened && (dispatcher->queues_differ || dispatcher->index_differs)) ||
+        has_incomplete(dispatcher->queues);
+
     int64_t later = 0;
     if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
         later_file_begins(files, recovery->end_offset, &later))
@@ -639,12 +765,15 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
         status = discard_index(dispatcher, checkpoint, options, err);
     if (status == RMQ_OK && !options->was_closed)
         status = finish_removing(dispatcher, recovery->start_offset, err);
+    if (status == RMQ_OK && recovery->was_incomplete)
+        status = clear_incomplete(dispatcher, checkpoint, options, recovery, err);
     if (status == RMQ_OK)
         status = enter(dispatcher, options, &found, recovery, err);
     if (status == RMQ_OK)
         status = settle(dispatcher, checkpoint, options, recovery, err);
 
     assert(status != RMQ_OK || recovery->dispatched_offset <= recovery->end_offset);
+    dispatcher->widened = dispatcher->index_lacks = false;
     recovery->milliseconds = rmq_monotonic_ms() - began_ms;
     return status;
 }

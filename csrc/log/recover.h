@@ -10,9 +10,13 @@
  * recovery then refuses and changes nothing. So it walks twice: the first walk checks all that may
  * be refused, the second one enters records into queues and index. The first one also compares
  * units with what the files of the queues hold; the second one begins where queues or index have
- * something to store, which after a crash of the process alone may be nowhere. A log that RocketMQ cut ends
- * where it was cut (log_end.h). Whole records that a torn tail leaves behind a bad one are copied
- * to the folder `cut` first.
+ * something to store, which after a crash of the process alone may be nowhere. A log that RocketMQ
+ * cut ends where it was cut (log_end.h). Whole records that a torn tail leaves behind a bad one are
+ * copied to the folder `cut` first.
+ *
+ * The walk begins earlier where files of queues or index may be lost (queue_ends.h), and again at the
+ * start of the log when the first walk meets a record whose queue lacks the units before it. A queue
+ * that begins after a record of its own in the log is cleared, and entered as a whole.
  *
  * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0.
  * Departures: a blank record at the end of the last file stays; queues are placed by queue offset;
@@ -46,6 +50,9 @@ struct rmq_recovery {
     int64_t milliseconds;
     bool was_closed;
     bool was_cut;    /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
+    /* Queues or index lacked entries of records in the log, which the log brought back; read-only:
+     * they lack what they had when the store was closed. */
+    bool was_incomplete;
     bool is_vouched; /* read-only: the checkpoint of a closed store vouches for its last record */
     int64_t doubtful_offset; /* read-only: here RocketMQ cut the log, or it is damaged; -1: sure */
     char cut_path[RMQ_CUT_PATH_SIZE]; /* where whole records behind a bad one were copied to; ""

@@ -203,6 +203,28 @@ static int read_marks(struct rmq_vfs *vfs, const char *root, struct rmq_checkpoi
     return status;
 }
 
+/* Nothing is built again here: what is not there is reported. */
+static int find_incomplete(struct rmq_file_queue *files, struct rmq_queue_table *queues,
+                           struct rmq_recovery *recovery, struct rmq_error *err)
+{
+    assert(!recovery->was_incomplete);
+
+    int64_t log_start = rmq_file_queue_start(files);
+    if (!recovery->was_closed || recovery->was_cut)
+        return RMQ_OK;
+
+    recovery->was_incomplete = queues->lacks_queues || queues->lost_index_end >= log_start;
+    int status = RMQ_OK;
+    for (struct rmq_queue *queue = rmq_queue_table_first(queues);
+         queue && status == RMQ_OK && !recovery->was_incomplete;
+         queue = rmq_queue_table_next(queue)) {
+        status = rmq_queue_may_lack_start(queue, log_start, &recovery->was_incomplete, err);
+        if (status == RMQ_OK && rmq_queue_is_short(queue))
+            recovery->was_incomplete = true;
+    }
+    return status;
+}
+
 int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *queues,
                           const char *root, struct rmq_recovery *recovery, struct rmq_error *err)
 {
@@ -229,5 +251,8 @@ int rmq_recover_read_only(struct rmq_file_queue *files, struct rmq_queue_table *
         return status;
 
     rmq_file_queue_set_end(files, recovery->end_offset);
+    status = find_incomplete(files, queues, recovery, err);
+    if (status != RMQ_OK)
+        return status;
     return rmq_recover_each_queue(queues, rmq_queue_expire, rmq_file_queue_start(files), err);
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "index/queue_ends.h"
 #include "index/removed_queues.h"
 #include "store/store_internal.h"
 
@@ -255,6 +256,10 @@ static int load(struct rmq_store *store, const struct rmq_store_options *options
     if (status != RMQ_OK)
         return status;
 
+    status = rmq_queue_ends_load(&store->queues, store->has_index ? &store->index : NULL, err);
+    if (status != RMQ_OK)
+        return status;
+
     rmq_dispatcher_init(&store->dispatcher, &store->log, &store->queues,
                         store->has_index ? &store->index : NULL, &store->clock, &store->failure,
                         &options->dispatch);
@@ -403,6 +408,14 @@ static void let_go(struct rmq_store *store)
     free_store(store);
 }
 
+/* On a full disk the former file stays, which names less. */
+static int save_queue_ends(struct rmq_store *store, struct rmq_error *err)
+{
+    int status =
+        rmq_queue_ends_save(&store->queues, store->has_index ? &store->index : NULL, err);
+    return status == RMQ_NO_SPACE ? RMQ_OK : status;
+}
+
 int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
 {
     int status = rmq_store_check(store, err);
@@ -425,6 +438,8 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
                          rmq_dispatcher_limit(&store->dispatcher);
         if (status == RMQ_OK && !is_behind)
             status = rmq_flusher_unmark(&store->flusher, err);
+        if (status == RMQ_OK && !is_behind)
+            status = save_queue_ends(store, err);
         if (status == RMQ_OK && !is_behind)
             status = rmq_abort_remove(store->vfs, store->abort_path, err);
     }

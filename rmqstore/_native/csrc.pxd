@@ -314,6 +314,7 @@ cdef extern from "log/recover.h" nogil:
         bint was_cut
         bint is_vouched
         int64_t doubtful_offset
+        bint was_incomplete
         char cut_path[RMQ_CUT_PATH_SIZE]
 
 

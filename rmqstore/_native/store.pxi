@@ -263,6 +263,7 @@ cdef class StoreHandle:
             "cut_path": found.cut_path.decode(),
             "was_cut": bool(found.was_cut),
             "doubtful_offset": found.doubtful_offset,
+            "was_incomplete": bool(found.was_incomplete),
             "milliseconds": found.milliseconds,
         }
 

@@ -48,6 +48,7 @@ _WRITTEN = frozenset(
         "cut",
         "index",
         "lock",
+        "queueEnds",
         "removedQueues",
         EPOCH_FILE,
     )

@@ -37,6 +37,10 @@ class Recovery(NamedTuple):
     """In a read-only store, the offset of bytes that are not a record, where either RocketMQ cut
     the log or records are damaged, which one is unknown; else -1."""
 
+    was_incomplete: bool
+    """Whether queues or index lacked entries of records in the log, which are rebuilt. In a
+    read-only store nothing is rebuilt: they may lack what they had when the store was closed."""
+
     def warn(self, root: str, *, read_only: bool, is_new: bool) -> None:
         """Log what an operator should know about the store at *root*."""
         if self.was_cut and not read_only:
@@ -47,6 +51,16 @@ class Recovery(NamedTuple):
                 "is unknown, and records after that offset are read",
                 root,
                 self.doubtful_offset,
+            )
+        if self.was_incomplete and read_only:
+            log.warning(
+                "%s: queues or index may lack messages that the log has: open the store for "
+                "writing, which rebuilds them, or see rmqstore verify",
+                root,
+            )
+        elif self.was_incomplete:
+            log.warning(
+                "%s: queues or index lacked messages of the log, and were rebuilt: %s", root, self
             )
         if not self.was_closed and not read_only and not is_new:
             log().info("%s was not closed: %s", root, self)

@@ -134,7 +134,20 @@ def crash_with_torn_tail(core: Any, root: Path) -> list[Put]:
     return puts[:-3]
 
 
-@pytest.mark.parametrize("made", [crash, crash_with_torn_tail])
+def close_and_lose_files(core: Any, root: Path) -> list[Put]:
+    """A closed store that lost a queue, and the first file of another queue and of the index."""
+    store = Calls(core, root)
+    puts = put_some(store, range(30))
+    store.close()
+    shutil.rmtree(root / "consumequeue" / "orders" / "1")
+    for folder in (root / "consumequeue" / "orders" / "0", root / "index"):
+        files = sorted(folder.iterdir())
+        assert len(files) > 1
+        files[0].unlink()
+    return puts
+
+
+@pytest.mark.parametrize("made", [crash, crash_with_torn_tail, close_and_lose_files])
 @pytest.mark.parametrize("died", [False, True], ids=["call fails", "process dies"])
 def test_recovery_stopped_at_any_call_is_finished_by_the_next_one(
     died: bool,

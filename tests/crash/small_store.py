@@ -46,6 +46,7 @@ PARTS = (
     "config",
     "checkpoint",
     "lock",
+    "queueEnds",
 )
 """What lies in the folder of a closed store."""
 

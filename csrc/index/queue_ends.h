@@ -1,0 +1,48 @@
+/* queue_ends.h -- where queues and index files began and ended when the store was last closed.
+ *
+ *   at  size  field of `queueEnds` (integers are big-endian)
+ *   0   4     magic 0x524D5145
+ *   4   4     number of queues
+ *   8   4     number of index files
+ *   12  4     CRC-32 of what follows
+ *   then for each queue with units
+ *   0   8     byte offset of its first file
+ *   8   8     queue offset after its last unit
+ *   16  4     queue id
+ *   20  1     1 for a queue of inner batches
+ *   21  1     size of the topic
+ *   22  n     topic
+ *   then for each index file
+ *   0   8     physical offset of its first record
+ *   8   8     physical offset of its last record
+ *
+ * Files of queues and index may be lost while a store is closed, for example when it is restored
+ * from a copy, and nothing else shows it. What is named here and not there makes recovery walk the
+ * log from its start; the records in the log alone decide what is missing. So an outdated file costs
+ * time only: queues grow, and lose units to expiry, cuts and deletion of their topics.
+ *
+ * RocketMQ neither reads nor writes this file.
+ */
+#ifndef RMQ_QUEUE_ENDS_H
+#define RMQ_QUEUE_ENDS_H
+
+#include "index/index_file.h"
+#include "index/queue_table.h"
+
+#define RMQ_QUEUE_ENDS_NAME "queueEnds"
+#define RMQ_QUEUE_ENDS_MAGIC 0x524D5145u
+#define RMQ_QUEUE_ENDS_HEADER_SIZE 16
+#define RMQ_QUEUE_ENDS_QUEUE_SIZE 22 /* without the topic */
+#define RMQ_QUEUE_ENDS_INDEX_SIZE 16
+#define RMQ_QUEUE_ENDS_SIZE_MAX (1 << 30) /* of a file that is read */
+
+/* Reads the file, if it is there: kept_start and kept_end of each loaded queue, lacks_queues and
+ * lost_index_end of the table. index may be NULL. A damaged file counts as one that names a queue
+ * that is not there. */
+int rmq_queue_ends_load(struct rmq_queue_table *table, struct rmq_index *index,
+                        struct rmq_error *err);
+/* Puts the present state in the place of the file; on the device on return. */
+int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index,
+                        struct rmq_error *err);
+
+#endif
