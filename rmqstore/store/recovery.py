@@ -53,13 +53,13 @@ class Recovery(NamedTuple):
                 self.doubtful_offset,
             )
         if self.was_incomplete and read_only:
-            log.warning(
+            log().warning(
                 "%s: queues or index may lack messages that the log has: open the store for "
                 "writing, which rebuilds them, or see rmqstore verify",
                 root,
             )
         elif self.was_incomplete:
-            log.warning(
+            log().warning(
                 "%s: queues or index lacked messages of the log, and were rebuilt: %s", root, self
             )
         if not self.was_closed and not read_only and not is_new:
