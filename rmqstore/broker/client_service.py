@@ -10,7 +10,8 @@ from rmqstore.broker.handlers.queries import QueryRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.held_pulls import HeldPulls
-from rmqstore.broker.serving import Handler, merged
+from rmqstore.broker.serving import merged
+from rmqstore.remoting.requests import Handler
 
 __all__ = ["ClientService"]
 

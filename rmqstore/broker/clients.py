@@ -4,16 +4,17 @@ Each heartbeat of a client names the groups that it is in. It leaves a group wit
 its connection ends, or after the time without a heartbeat. Members that stay are notified of each
 change, so that they share the queues again.
 
-Connections are any hashable objects. Time comes in as *now_ms*.
+Time comes in as *now_ms*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqstore.remoting.bodies.clients import ConsumerData, SubscriptionData
+from rmqstore.remoting.requests import Peer
 
 __all__ = ["BROADCASTING", "Change", "Client", "ClientTable", "ConsumerGroup"]
 
@@ -24,7 +25,7 @@ BROADCASTING = "BROADCASTING"
 class Client(NamedTuple):
     """One client at one connection."""
 
-    connection: Hashable
+    connection: Peer
     client_id: str
     language: str
     version: int
@@ -34,7 +35,7 @@ class Change(NamedTuple):
     """A group whose members have changed, and the connections to notify of it."""
 
     group: str
-    connections: tuple[Hashable, ...]
+    connections: tuple[Peer, ...]
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class ConsumerGroup:
     consume_from: str
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     """By topic."""
-    members: dict[Hashable, Client] = field(default_factory=dict)
+    members: dict[Peer, Client] = field(default_factory=dict)
     """By connection, in the order in which they came."""
     fingerprint: int = 0
 
@@ -62,10 +63,10 @@ class ClientTable:
         self._timeout_ms = timeout_ms
         self._groups_max = groups_max
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Hashable, Client]] = {}
-        self._groups_of: dict[Hashable, set[tuple[str, str]]] = {}
+        self._producers: dict[str, dict[Peer, Client]] = {}
+        self._groups_of: dict[Peer, set[tuple[str, str]]] = {}
         """Of each connection: kind and name of its groups."""
-        self._heard_ms: dict[Hashable, int] = {}
+        self._heard_ms: dict[Peer, int] = {}
 
     def __len__(self) -> int:
         return len(self._heard_ms)
@@ -85,7 +86,7 @@ class ClientTable:
 
     # -- Heartbeats.
 
-    def heard(self, connection: Hashable, *, now_ms: int) -> None:
+    def heard(self, connection: Peer, *, now_ms: int) -> None:
         """Count a heartbeat of *connection*, which keeps it for the time of the table."""
         self._heard_ms[connection] = now_ms
 
@@ -128,7 +129,7 @@ class ClientTable:
             is_changed |= _subscribe(group.subscriptions, data.subscriptions)
         return _change_of(group) if is_changed else None
 
-    def _has_room(self, connection: Hashable, entry: tuple[str, str]) -> bool:
+    def _has_room(self, connection: Peer, entry: tuple[str, str]) -> bool:
         groups = self._groups_of.setdefault(connection, set())
         if entry not in groups and len(groups) >= self._groups_max:
             return False
@@ -138,7 +139,7 @@ class ClientTable:
     # -- The end.
 
     def unregister(
-        self, connection: Hashable, *, producer_group: str | None, consumer_group: str | None
+        self, connection: Peer, *, producer_group: str | None, consumer_group: str | None
     ) -> tuple[Change, ...]:
         """Take the client at *connection* out of the groups; return whom to notify."""
         changes: tuple[Change, ...] = ()
@@ -148,7 +149,7 @@ class ClientTable:
             changes += self._leave(connection, ("consumer", consumer_group))
         return changes
 
-    def forget(self, connection: Hashable) -> tuple[Change, ...]:
+    def forget(self, connection: Peer) -> tuple[Change, ...]:
         """Take a connection that ended out of all groups; return whom to notify."""
         changes: tuple[Change, ...] = ()
         for entry in sorted(self._groups_of.get(connection, ())):
@@ -157,12 +158,12 @@ class ClientTable:
         self._heard_ms.pop(connection, None)
         return changes
 
-    def silent(self, now_ms: int) -> tuple[Hashable, ...]:
+    def silent(self, now_ms: int) -> tuple[Peer, ...]:
         """Return the connections without a heartbeat for the time of the table; `forget` them."""
         oldest_ms = now_ms - self._timeout_ms
         return tuple(each for each, heard_ms in self._heard_ms.items() if heard_ms < oldest_ms)
 
-    def _leave(self, connection: Hashable, entry: tuple[str, str]) -> tuple[Change, ...]:
+    def _leave(self, connection: Peer, entry: tuple[str, str]) -> tuple[Change, ...]:
         groups = self._groups_of.get(connection, set())
         if entry not in groups:
             return ()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rmqstore._native.core import LogWatch
 from rmqstore.broker.holds import Hold, Holds, Queue
-from rmqstore.remoting.connection import RemotingConnection
+from rmqstore.remoting.requests import Peer
 from rmqstore.store.store import Store
 
 __all__ = ["HeldPulls"]
@@ -51,7 +51,7 @@ class HeldPulls:
         self._round: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
-        self._connections: set[RemotingConnection] = set()
+        self._connections: set[Peer] = set()
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -79,7 +79,6 @@ class HeldPulls:
     def add(self, hold: Hold) -> bool:
         """Hold a pull of an open connection; return False where too many wait already."""
         connection = hold.connection
-        assert isinstance(connection, RemotingConnection)
         if self._watch is None or not connection.is_open or not self._holds.add(hold):
             return False
         if connection not in self._connections:
@@ -94,7 +93,7 @@ class HeldPulls:
         for hold in self._holds.all():
             self._try(hold)
 
-    def _connection_closed(self, connection: RemotingConnection) -> None:
+    def _connection_closed(self, connection: Peer) -> None:
         self._connections.discard(connection)
         self._holds.release(connection)
 
@@ -122,7 +121,7 @@ class HeldPulls:
         self._seen = self._store.dispatched_offset
         is_unread = is_behind = False
         for hold in self._holds.grown(self._end_of):
-            if not hold.connection.is_writable:  # type: ignore[attr-defined]
+            if not hold.connection.is_writable:
                 is_unread = True
                 continue
             self._try(hold)

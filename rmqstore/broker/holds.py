@@ -5,17 +5,18 @@
     release      its connection ended
 
 A pull is held by its queue and by its connection, and in the order of the deadlines. The number of
-all pulls, and that of one connection, is bounded. Connections are any hashable objects. Time comes
-in as *now_ms*.
+all pulls, and that of one connection, is bounded. Time comes in as *now_ms*.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from rmqstore.remoting.requests import Peer
 
 __all__ = ["Hold", "Holds"]
 
@@ -31,7 +32,7 @@ class Hold:
     offset: int
     """Where it looks for messages: below there are none for it."""
     deadline_ms: int
-    connection: Hashable
+    connection: Peer
     pull: Any
     """What is needed to answer it."""
     is_over: bool = field(default=False, init=False)
@@ -47,7 +48,7 @@ class Holds:
         self._holds_max = holds_max
         self._holds_max_each = holds_max_each
         self._by_queue: dict[Queue, dict[Hold, None]] = {}
-        self._by_connection: dict[Hashable, dict[Hold, None]] = {}
+        self._by_connection: dict[Peer, dict[Hold, None]] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
         self._numbers = itertools.count()
         self._count = 0
@@ -84,7 +85,7 @@ class Holds:
                 del table[key]  # type: ignore[arg-type]
         self._drop_ended()
 
-    def release(self, connection: Hashable) -> int:
+    def release(self, connection: Peer) -> int:
         """End the holds of a connection that is gone; return how many."""
         held = tuple(self._by_connection.get(connection, ()))
         for hold in held:

@@ -41,9 +41,10 @@ from rmqstore.broker.registration import (
     announced_until_ms,
     bodies_of,
 )
+from rmqstore.broker.request_table import ROWS
 from rmqstore.broker.roles import Role
 from rmqstore.broker.server_addresses import ServerAddresses
-from rmqstore.broker.serving import merged
+from rmqstore.broker.serving import RoleGate, merged
 from rmqstore.broker.traffic import SAMPLE_S, Traffic
 from rmqstore.config import (
     BrokerConfig,
@@ -61,11 +62,9 @@ from rmqstore.net.own_address import OwnAddress, own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.codes import RequestCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
-from rmqstore.remoting.measured import measured
+from rmqstore.remoting.requests import Handler, dispatched
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
@@ -74,8 +73,6 @@ from rmqstore.typed_calls import typed
 
 __all__ = ["Broker", "BrokerStatus"]
 
-_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-"""Requests that the fast port does not serve."""
 _WRITE = 2
 """The permission to write."""
 _RUNNING_KEYS = frozenset(
@@ -238,10 +235,14 @@ class Broker(OneRun):
             await asyncio.sleep(SAMPLE_S)
 
     def _bind(self) -> RemotingServer:
-        handlers = self._handlers()
-        if self._endpoint is not None:
-            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
-        fast = {code: handler for code, handler in handlers.items() if code not in _PULLS}
+        handlers = dispatched(
+            ROWS,
+            self._handlers(),
+            gate=RoleGate(self),
+            observe=None if self._endpoint is None else self._metrics.observe,
+            clock=time.perf_counter,
+        )
+        fast = {code: each for code, each in handlers.items() if ROWS[code].is_on_fast_port}
         place = (self.config.bind_address, self.config.listen_port)
         server = RemotingServer(place, handlers, fast_handlers=fast, tls=self._tls)
         server.bind()

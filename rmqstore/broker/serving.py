@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -12,22 +12,12 @@ from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import Address
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.frames import name_of_request
+from rmqstore.remoting.requests import Call, Handler, Row, Standing
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = [
-    "Answer",
-    "Family",
-    "Handler",
-    "ViewOf",
-    "merged",
-    "packed_host",
-    "refuse_light_topic",
-    "refuse_without_role",
-]
+__all__ = ["Family", "RoleGate", "ViewOf", "merged", "packed_host", "refuse_light_topic"]
 
-Answer = Frame | None
-Handler = Callable[[Any, Frame], Awaitable[Answer] | Answer]
 
 _PORT = struct.Struct(">I")
 
@@ -65,14 +55,30 @@ class ViewOf:
         return self._view
 
 
-def refuse_without_role(context: Context) -> None:
-    """Raise RequestRefused (SERVICE_NOT_AVAILABLE) while the role of the broker is unknown."""
-    if context.role.name is None:
-        raise RequestRefused(
-            "the broker has no role yet; it serves clients once the controller or its peers name "
-            "the master",
-            code=ResponseCode.SERVICE_NOT_AVAILABLE,
-        )
+class RoleGate:
+    """Admits a request in the roles that its row names."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def admit(self, row: Row, call: Call[Any, Any]) -> None:
+        """Raise RequestRefused (SERVICE_NOT_AVAILABLE) in another role."""
+        standing, context = row.standing, self._context
+        if standing is Standing.ANY:
+            return
+        if context.role.name is None:
+            raise RequestRefused(
+                "the broker has no role yet; it serves clients once the controller or its peers "
+                "name the master",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+        if standing is Standing.SHOWN_AS_MASTER and not (
+            context.is_leading or context.is_shown_as_master
+        ):
+            raise RequestRefused(
+                f"{name_of_request(row.code)} is served by the master; get the route again",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
 
 
 def refuse_light_topic(light_topic: str | None) -> None:

@@ -6,23 +6,23 @@ provides the log, the time and the connections.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from rmqstore.arguments import INT32_MAX
-from rmqstore.config import ControllerConfig, parse_properties, with_changes
+from rmqstore.config import ControllerConfig, with_changes
 from rmqstore.controller.commands import Command, Terms
 from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeat, Liveness
+from rmqstore.controller.request_table import ROWS
 from rmqstore.controller.state import ControllerState, Result, Verdict
-from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
+from rmqstore.errors import ConfigError, DiskError, RequestRefused
 from rmqstore.remoting.bodies.controller import (
     ReplicasInfo,
     ReplicaState,
     SyncStateSetBody,
     elected_body,
-    names_of,
     sync_state_data,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -42,6 +42,7 @@ from rmqstore.remoting.headers.controller import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
+from rmqstore.remoting.requests import Call, FrameHandler, Handler, dispatched
 from rmqstore.replication.group.log_rank import LogRank
 
 __all__ = ["RUNNING_KEYS", "Host", "Requests"]
@@ -66,9 +67,6 @@ RUNNING_KEYS = frozenset(
     if name not in _START_FIELDS and name != "config_black_list"
 )
 """Keys that may change while a controller runs."""
-
-Handler = Callable[[Any, Frame], "Awaitable[Frame | None] | Frame | None"]
-T = TypeVar("T")
 
 # The response code of each verdict that does not depend on the request.
 _CODES: Mapping[Verdict, ResponseCode] = {
@@ -152,8 +150,11 @@ class Requests:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
+    def dispatched(self, **options: Any) -> dict[int, FrameHandler]:
+        """Return the handlers of frames; see `rmqstore.remoting.requests.dispatched`."""
+        return dispatched(ROWS, self._handlers(), **options)
+
+    def _handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
             RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._next_broker_id,
@@ -194,21 +195,21 @@ class Requests:
 
     # Registration.
 
-    def _metadata(self, connection: Any, request: Frame) -> Frame:
-        return request.respond(ResponseCode.SUCCESS, fields=self._host.metadata())
+    def _metadata(self, call: Call[Any, bytes]) -> Frame:
+        return call.respond(ResponseCode.SUCCESS, fields=self._host.metadata())
 
-    async def _next_broker_id(self, connection: Any, request: Frame) -> Frame:
-        header = BrokerNameHeader.from_fields(request.ext_fields)
+    async def _next_broker_id(self, call: Call[BrokerNameHeader, bytes]) -> Frame:
+        header = call.header
         await self._before_read()
         answer = GetNextBrokerIdResponseHeader(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,
             next_broker_id=self._host.state.next_broker_id(header.broker_name),
         )
-        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields())
+        return call.respond(ResponseCode.SUCCESS, fields=answer.to_fields())
 
-    async def _apply_broker_id(self, connection: Any, request: Frame) -> Frame:
-        header = ApplyBrokerIdRequestHeader.from_fields(request.ext_fields)
+    async def _apply_broker_id(self, call: Call[ApplyBrokerIdRequestHeader, bytes]) -> Frame:
+        header = call.header
         _check_names(clusterName=header.cluster_name, brokerName=header.broker_name)
         _check_names(registerCheckCode=header.check_code)
         decided = self._leader.assign_broker_id(
@@ -216,12 +217,12 @@ class Requests:
         )
         result = await self._carry_out(decided)
         names = BrokerNameHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
-        return request.respond(
-            _CODES[result.verdict], result.remark or None, fields=names.to_fields()
-        )
+        return call.respond(_CODES[result.verdict], result.remark or None, fields=names.to_fields())
 
-    async def _register_broker(self, connection: Any, request: Frame) -> Frame:
-        header = RegisterBrokerToControllerRequestHeader.from_fields(request.ext_fields)
+    async def _register_broker(
+        self, call: Call[RegisterBrokerToControllerRequestHeader, bytes]
+    ) -> Frame:
+        header = call.header
         _check_names(brokerAddress=header.broker_address)
         leader = self._leader
         decided = leader.register_broker(
@@ -243,13 +244,13 @@ class Requests:
             sync_state_set_epoch=master.sync_state_set_epoch,
         )
         if group is None or not result.is_applied:
-            return request.respond(_CODES[result.verdict], result.remark, fields=answer.to_fields())
-        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
+            return call.respond(_CODES[result.verdict], result.remark, fields=answer.to_fields())
+        return call.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
 
     # Masters and sets.
 
-    async def _elect_master(self, connection: Any, request: Frame) -> Frame:
-        header = ElectMasterRequestHeader.from_fields(request.ext_fields)
+    async def _elect_master(self, call: Call[ElectMasterRequestHeader, bytes]) -> Frame:
+        header = call.header
         broker_id = None if header.broker_id < 0 else header.broker_id
         election, elected = await self._host.elect(
             header.broker_name,
@@ -264,7 +265,7 @@ class Requests:
                 broker_name=elected.name,
                 addresses={number: each.address for number, each in elected.brokers.items()},
             )
-            return request.respond(
+            return call.respond(
                 ResponseCode.SUCCESS,
                 election.risk or None,
                 fields=_master_of(elected).to_fields(),
@@ -275,28 +276,29 @@ class Requests:
             code = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
         group = self._host.state.group(header.broker_name)
         if election.verdict is not Verdict.UNCHANGED or group is None:
-            return request.respond(code, election.reason, fields={})
-        return request.respond(
+            return call.respond(code, election.reason, fields={})
+        return call.respond(
             code,
             election.reason,
             fields=_master_of(group).to_fields(),
             body=elected_body(group.sync_state_set),
         )
 
-    async def _alter_set(self, connection: Any, request: Frame) -> Frame:
-        header = AlterSyncStateSetRequestHeader.from_fields(request.ext_fields)
-        proposed = _read(lambda: SyncStateSetBody.decode(request.body))
-        result = await self._carry_out(await self._altered(header, proposed))
+    async def _alter_set(
+        self, call: Call[AlterSyncStateSetRequestHeader, SyncStateSetBody]
+    ) -> Frame:
+        header = call.header
+        result = await self._carry_out(await self._altered(header, call.body))
         group = result.group
         if result.is_applied and group is not None:
             answer = AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=group.set_epoch)
-            return request.respond(
+            return call.respond(
                 ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group)
             )
         # A broker of this library gets the present set, a Java broker RocketMQ's answer.
         report = self._host.liveness.report(header.broker_name, header.master_broker_id)
         is_ours = report is not None and report.beat.life is not None
-        return request.respond(
+        return call.respond(
             _ALTER_CODES[result.verdict],
             result.remark,
             fields=AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=0).to_fields(),
@@ -326,12 +328,12 @@ class Requests:
                 return decided
             await host.sleep(_JOIN_POLL_MS)
 
-    async def _replica_info(self, connection: Any, request: Frame) -> Frame:
-        header = GetReplicaInfoRequestHeader.from_fields(request.ext_fields)
+    async def _replica_info(self, call: Call[GetReplicaInfoRequestHeader, bytes]) -> Frame:
+        header = call.header
         await self._before_read()
         group = self._host.state.group(header.broker_name)
         if group is None:
-            return request.respond(
+            return call.respond(
                 ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
                 f"Broker metadata is not existed: {header.broker_name}",
                 fields={},
@@ -342,16 +344,15 @@ class Requests:
             master_epoch=group.master_epoch,
             master_life=group.master_life,
         )
-        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
+        return call.respond(ResponseCode.SUCCESS, fields=answer.to_fields(), body=_set_of(group))
 
-    async def _sync_state_data(self, connection: Any, request: Frame) -> Frame:
-        names = _read(lambda: names_of(request.body))
+    async def _sync_state_data(self, call: Call[Any, list[str]]) -> Frame:
         await self._before_read()
-        found = {name: self._host.state.group(name) for name in names}
+        found = {name: self._host.state.group(name) for name in call.body}
         body = sync_state_data(
             {name: self._info_of(group) for name, group in found.items() if group is not None}
         )
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
     def _info_of(self, group: Group) -> ReplicasInfo:
         now_ms, liveness = self._host.now_ms(), self._host.liveness
@@ -375,8 +376,8 @@ class Requests:
             wait_reason=_wait_reason(leader, group, waiting, now_ms),
         )
 
-    async def _clean(self, connection: Any, request: Frame) -> Frame:
-        header = CleanBrokerDataRequestHeader.from_fields(request.ext_fields)
+    async def _clean(self, call: Call[CleanBrokerDataRequestHeader, bytes]) -> Frame:
+        header = call.header
         decided = self._leader.clean(
             header.broker_name,
             cluster=header.cluster_name or "",
@@ -389,43 +390,45 @@ class Requests:
             kept = () if result.group is None else result.group.brokers
             self._host.liveness.forget(header.broker_name, kept)
             self._host.review(header.broker_name)
-            return request.respond(ResponseCode.SUCCESS)
-        return request.respond(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, result.remark)
+            return call.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, result.remark)
 
     # Heartbeats.
 
-    def _heartbeat(self, connection: Any, request: Frame) -> Awaitable[Frame | None] | Frame | None:
-        header = ControllerHeartbeatRequestHeader.from_fields(request.ext_fields)
+    def _heartbeat(
+        self, call: Call[ControllerHeartbeatRequestHeader, bytes]
+    ) -> Awaitable[Frame] | Frame:
+        header = call.header
         if header.broker_id is None:
-            return request.respond(
+            return call.respond(
                 ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
             )
         beat = self._beat_of(header, header.broker_id)
         group = self._host.state.group(beat.group)
         if group is None or beat.broker_id not in group.brokers:
-            return request.respond(
+            return call.respond(
                 ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
                 f"BrokerId: {beat.broker_id} hasn't been registered in broker-set: {beat.group}",
             )
         if header.cluster_name != group.cluster:
-            return request.respond(
+            return call.respond(
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
                 f"broker group {group.name} is in cluster {group.cluster}",
             )
         later = self._host.liveness.later_life(beat, self._host.now_ms())
         if later is not None:
-            return request.respond(
+            return call.respond(
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
                 f"another process of broker {beat.broker_id} of {beat.group}, at {later.address}, "
                 "started later and sends heartbeats: two brokers use one identity",
                 fields={"brokerLife": str(later.life)},
             )
-        self._host.liveness.record(beat, connection, self._host.now_ms())
-        self._host.watch(connection)
+        self._host.liveness.record(beat, call.peer, self._host.now_ms())
+        self._host.watch(call.peer)
         self._host.review(beat.group)
         if beat.life is None:
-            return request.respond(ResponseCode.SUCCESS, "Heart beat success")
-        return self._answer_heartbeat(beat, request)
+            return call.respond(ResponseCode.SUCCESS, "Heart beat success")
+        return self._answer_heartbeat(beat, call)
 
     def _beat_of(self, header: ControllerHeartbeatRequestHeader, broker_id: int) -> Heartbeat:
         is_of_this = header.controller_node == self._host.process_id
@@ -467,7 +470,7 @@ class Requests:
             trouble=(header.trouble or "")[:_TROUBLE_LENGTH_MAX],
         )
 
-    async def _answer_heartbeat(self, beat: Heartbeat, request: Frame) -> Frame:
+    async def _answer_heartbeat(self, beat: Heartbeat, call: Call[Any, bytes]) -> Frame:
         """Returns the answer to a broker of this library, with its lease."""
         host = self._host
         await host.reviewed(beat.group)
@@ -493,18 +496,14 @@ class Requests:
             sync_state_set_epoch=master.sync_state_set_epoch,
         )
         body = _set_of(group) if group is not None and leads else b""
-        return request.respond(
+        return call.respond(
             ResponseCode.SUCCESS, "Heart beat success", fields=answer.to_fields(), body=body
         )
 
     # Configuration.
 
-    async def _update_config(self, connection: Any, request: Frame) -> Frame:
-        config = self._host.config
-        try:
-            changes = parse_properties(request.body.decode())
-        except ValueError as error:
-            raise _invalid(f"the body of UPDATE_CONTROLLER_CONFIG: {error}") from error
+    async def _update_config(self, call: Call[Any, Mapping[str, str]]) -> Frame:
+        config, changes = self._host.config, call.body
         if not set(config.config_black_list).isdisjoint(changes):
             raise RequestRefused(
                 "Can not update config in black list.", code=ResponseCode.NO_PERMISSION
@@ -524,11 +523,11 @@ class Requests:
             raise RequestRefused(
                 f"the configuration is unchanged: {error}", code=ResponseCode.SYSTEM_ERROR
             ) from error
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _get_config(self, connection: Any, request: Frame) -> Frame:
+    def _get_config(self, call: Call[Any, bytes]) -> Frame:
         body = self._host.config.to_properties().encode()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
 
 def _set_of(group: Group) -> bytes:
@@ -586,13 +585,6 @@ def _check_names(**fields: str) -> None:
     for key, value in fields.items():
         if not value or len(value) > NAME_LENGTH_MAX:
             raise _invalid(f"field {key} has {len(value)} characters: send 1 to {NAME_LENGTH_MAX}")
-
-
-def _read(read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except RemotingFrameError as error:
-        raise _invalid(f"the body cannot be read: {error}") from error
 
 
 def _invalid(remark: str) -> RequestRefused:

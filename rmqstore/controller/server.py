@@ -44,7 +44,6 @@ from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
-from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import save_changes, stored_config
 from rmqstore.typed_calls import typed
@@ -176,9 +175,9 @@ class Controller(OneRun):
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
         self._engine = engine
-        handlers = Requests(self).handlers()
+        observe = None if self._endpoint is None else self._metrics.observe
+        handlers = Requests(self).dispatched(observe=observe, clock=time.perf_counter)
         if self._endpoint is not None:
-            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
             await self._endpoint.start()
         server = RemotingServer(place, handlers, tls=self._tls)
         server.start()

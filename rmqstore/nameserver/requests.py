@@ -7,20 +7,20 @@ time, connections and files, and applies the effects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from rmqstore.config import NameserverConfig, format_properties, parse_properties, with_changes
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.nameserver.kv import KvConfig
+from rmqstore.nameserver.request_table import ROWS
 from rmqstore.nameserver.routes import Effect, Refused, Registration, RouteTable
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.tables import KvTable, TopicList
-from rmqstore.remoting.bodies.values import object_of, texts_of
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.kv import (
@@ -47,6 +47,7 @@ from rmqstore.remoting.headers.routes import (
     WipeWritePermResponseHeader,
     WritePermRequestHeader,
 )
+from rmqstore.remoting.requests import Call, FrameHandler, Handler, dispatched
 
 __all__ = ["RUNNING_KEYS", "Host", "Requests"]
 
@@ -71,8 +72,6 @@ RUNNING_KEYS = (
 """Keys that may change while a nameserver runs."""
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
-Handler = Callable[[Any, Frame], Awaitable[Frame] | Frame]
-T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -112,8 +111,12 @@ class Requests:
         self._table = table
         self._host = host
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return every handler by request code."""
+    def dispatched(self, **options: Any) -> dict[int, FrameHandler]:
+        """Return the handlers of frames; see `rmqstore.remoting.requests.dispatched`."""
+        fault = ResponseCode.SYSTEM_ERROR
+        return dispatched(ROWS, self._handlers(), body_fault=fault, **options)
+
+    def _handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -145,21 +148,21 @@ class Requests:
 
     # -- Brokers.
 
-    def _register(self, connection: Any, request: Frame) -> Frame:
-        header = RegisterBrokerRequestHeader.from_fields(request.ext_fields)
+    def _register(self, call: Call[RegisterBrokerRequestHeader, bytes]) -> Frame:
+        header = call.header
         _refuse_empty(
             brokerName=header.broker_name,
             brokerAddr=header.broker_address,
             clusterName=header.cluster_name,
         )
-        if header.body_crc32 and header.body_crc32 != body_crc32(request.body):
+        if header.body_crc32 and header.body_crc32 != body_crc32(call.body):
             raise _refused("crc32 not match")
-        body = _read(
-            "REGISTER_BROKER",
-            lambda: RegisterBrokerBody.decode(
-                request.body, compressed=header.compressed, version=request.version
-            ),
-        )
+        try:
+            body = RegisterBrokerBody.decode(
+                call.body, compressed=header.compressed, version=call.request.version
+            )
+        except RemotingFrameError as error:
+            raise _refused(f"the body of REGISTER_BROKER cannot be read: {error}") from error
         registration = Registration(
             header.cluster_name,
             header.broker_name,
@@ -170,7 +173,7 @@ class Requests:
             header.heartbeat_timeout_ms,
             header.enable_acting_master,
         )
-        number = self._host.number_of(connection)
+        number = self._host.number_of(call.peer)
         is_known = self._table.version(header.broker_name, header.broker_address) is not None
         answer = self._table.register(
             registration, body, connection=number, now_ms=self._host.now_ms()
@@ -191,11 +194,11 @@ class Requests:
         order = self._host.kv.pairs(ORDER_TOPICS)
         is_returned = order is not None and self._host.config.return_order_topics
         order_body = KvTable(order).encode() if order is not None and is_returned else b""
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=order_body)
+        return call.respond(ResponseCode.SUCCESS, fields=fields, body=order_body)
 
-    def _unregister(self, connection: Any, request: Frame) -> Frame:
-        header = BrokerRequestHeader.from_fields(request.ext_fields)
-        number = self._host.number_of(connection)
+    def _unregister(self, call: Call[BrokerRequestHeader, bytes]) -> Frame:
+        header = call.header
+        number = self._host.number_of(call.peer)
         known = self._table.version(header.broker_name, header.broker_address)
         self._host.carry_out(
             self._table.unregister(header.broker_name, header.broker_address, connection=number)
@@ -208,44 +211,41 @@ class Requests:
                 header.broker_address,
                 "unregistered" if is_left else "stays registered: it has used a later connection",
             )
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _query_data_version(self, connection: Any, request: Frame) -> Frame:
-        header = BrokerRequestHeader.from_fields(request.ext_fields)
-        version = _read(
-            "QUERY_DATA_VERSION", lambda: DataVersion.of(fastjson.loads(request.body or b"null"))
-        )
-        self._seen(connection, header.broker_name, header.broker_address)
+    def _query_data_version(self, call: Call[BrokerRequestHeader, DataVersion]) -> Frame:
+        header = call.header
+        self._seen(call.peer, header.broker_name, header.broker_address)
         known = self._table.version(header.broker_name, header.broker_address)
-        fields = QueryDataVersionResponseHeader(changed=known != version).to_fields()
+        fields = QueryDataVersionResponseHeader(changed=known != call.body).to_fields()
         body = b"" if known is None else fastjson.dumps(known.to_json())
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+        return call.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
-    def _heartbeat(self, connection: Any, request: Frame) -> Frame:
-        header = BrokerHeartbeatRequestHeader.from_fields(request.ext_fields)
-        self._seen(connection, header.broker_name, header.broker_address)
-        return request.respond(ResponseCode.SUCCESS)
+    def _heartbeat(self, call: Call[BrokerHeartbeatRequestHeader, bytes]) -> Frame:
+        header = call.header
+        self._seen(call.peer, header.broker_name, header.broker_address)
+        return call.respond(ResponseCode.SUCCESS)
 
     def _seen(self, connection: Any, name: str, address: str) -> None:
         number = self._host.number_of(connection)
         self._table.heartbeat(name, address, connection=number, now_ms=self._host.now_ms())
 
-    def _member_group(self, connection: Any, request: Frame) -> Frame:
-        header = GetBrokerMemberGroupRequestHeader.from_fields(request.ext_fields)
+    def _member_group(self, call: Call[GetBrokerMemberGroupRequestHeader, bytes]) -> Frame:
+        header = call.header
         group = self._table.member_group(header.cluster_name, header.broker_name)
-        return request.respond(ResponseCode.SUCCESS, body=group.encode())
+        return call.respond(ResponseCode.SUCCESS, body=group.encode())
 
-    def _cluster_info(self, connection: Any, request: Frame) -> Frame:
-        return request.respond(ResponseCode.SUCCESS, body=self._table.cluster_info().encode())
+    def _cluster_info(self, call: Call[Any, bytes]) -> Frame:
+        return call.respond(ResponseCode.SUCCESS, body=self._table.cluster_info().encode())
 
     # -- Topics.
 
-    def _route(self, connection: Any, request: Frame) -> Frame:
+    def _route(self, call: Call[GetRouteInfoRequestHeader, bytes]) -> Frame:
         config = self._host.config
         if config.wait_for_service and self._host.age_ms < config.wait_for_service_seconds * 1000:
             raise _refused("name server not ready")
 
-        header = GetRouteInfoRequestHeader.from_fields(request.ext_fields)
+        header = call.header
         zone = header.zone_name if header.zone_mode and header.zone_name else None
         route = self._table.route(header.topic, zone=zone)
         if route is None:
@@ -256,113 +256,115 @@ class Requests:
             )
         if config.order_topics:
             route = replace(route, order_conf=self._host.kv.get(ORDER_TOPICS, header.topic))
-        is_standard = request.version >= _STANDARD_JSON_FROM or header.accept_standard_json_only
-        body = route.encode(standard=bool(is_standard))
-        return request.respond(ResponseCode.SUCCESS, body=body)
-
-    def _register_topic(self, connection: Any, request: Frame) -> Frame:
-        header = RegisterTopicRequestHeader.from_fields(request.ext_fields)
-        _refuse_empty(topic=header.topic)
-        route = _read(
-            "REGISTER_TOPIC_IN_NAMESRV", lambda: TopicRoute.decode(request.body or b"null")
+        is_standard = (
+            call.request.version >= _STANDARD_JSON_FROM or header.accept_standard_json_only
         )
-        if route.queues and not self._table.register_topic(header.topic, route.queues):
+        body = route.encode(standard=bool(is_standard))
+        return call.respond(ResponseCode.SUCCESS, body=body)
+
+    def _register_topic(self, call: Call[RegisterTopicRequestHeader, TopicRoute]) -> Frame:
+        header = call.header
+        _refuse_empty(topic=header.topic)
+        queues = call.body.queues
+        if queues and not self._table.register_topic(header.topic, queues):
             self._host.log.warning(
                 "topic %s is not registered: one of its brokers is unknown", header.topic
             )
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _delete_topic(self, connection: Any, request: Frame) -> Frame:
-        header = DeleteTopicRequestHeader.from_fields(request.ext_fields)
+    def _delete_topic(self, call: Call[DeleteTopicRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._table.delete_topic(header.topic, cluster=header.cluster_name)
         self._host.log.info(
             "topic %s deleted, cluster %s", header.topic, header.cluster_name or "any"
         )
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _all_topics(self, connection: Any, request: Frame) -> Frame:
-        return self._topics(request, self._table.topics, self._host.config.all_topic_list)
+    def _all_topics(self, call: Call[Any, bytes]) -> Frame:
+        return self._topics(call, self._table.topics, self._host.config.all_topic_list)
 
-    def _topics_of_cluster(self, connection: Any, request: Frame) -> Frame:
-        header = GetTopicsByClusterRequestHeader.from_fields(request.ext_fields)
+    def _topics_of_cluster(self, call: Call[GetTopicsByClusterRequestHeader, bytes]) -> Frame:
+        header = call.header
         return self._topics(
-            request,
+            call,
             lambda: self._table.topics_of_cluster(header.cluster),
             self._host.config.topic_list,
         )
 
-    def _system_topics(self, connection: Any, request: Frame) -> Frame:
-        return self._topics(request, self._table.system_topics, True)
+    def _system_topics(self, call: Call[Any, bytes]) -> Frame:
+        return self._topics(call, self._table.system_topics, True)
 
     def _unit_topics(self, *, unit: bool | None = None, unit_sub: bool | None = None) -> Handler:
-        def handle(connection: Any, request: Frame) -> Frame:
+        def handle(call: Call[Any, bytes]) -> Frame:
             return self._topics(
-                request,
+                call,
                 lambda: self._table.unit_topics(unit=unit, unit_sub=unit_sub),
                 self._host.config.topic_list,
             )
 
         return handle
 
-    def _topics(self, request: Frame, find: Callable[[], TopicList], is_enabled: bool) -> Frame:
+    def _topics(
+        self, call: Call[Any, bytes], find: Callable[[], TopicList], is_enabled: bool
+    ) -> Frame:
         if not is_enabled:
             raise _refused("disable")
-        return request.respond(ResponseCode.SUCCESS, body=find().encode())
+        return call.respond(ResponseCode.SUCCESS, body=find().encode())
 
-    def _wipe_write_permission(self, connection: Any, request: Frame) -> Frame:
-        header = WritePermRequestHeader.from_fields(request.ext_fields)
+    def _wipe_write_permission(self, call: Call[WritePermRequestHeader, bytes]) -> Frame:
+        header = call.header
         count = self._table.wipe_write_permission(header.broker_name)
         self._host.log.info("write permission of %s wiped on %d topics", header.broker_name, count)
         fields = WipeWritePermResponseHeader(topic_count=count).to_fields()
-        return request.respond(ResponseCode.SUCCESS, fields=fields)
+        return call.respond(ResponseCode.SUCCESS, fields=fields)
 
-    def _add_write_permission(self, connection: Any, request: Frame) -> Frame:
-        header = WritePermRequestHeader.from_fields(request.ext_fields)
+    def _add_write_permission(self, call: Call[WritePermRequestHeader, bytes]) -> Frame:
+        header = call.header
         count = self._table.add_write_permission(header.broker_name)
         self._host.log.info("write permission of %s added on %d topics", header.broker_name, count)
         fields = AddWritePermResponseHeader(topic_count=count).to_fields()
-        return request.respond(ResponseCode.SUCCESS, fields=fields)
+        return call.respond(ResponseCode.SUCCESS, fields=fields)
 
     # -- Key-value configuration.
 
-    async def _put_kv(self, connection: Any, request: Frame) -> Frame:
-        header = PutKvConfigRequestHeader.from_fields(request.ext_fields)
+    async def _put_kv(self, call: Call[PutKvConfigRequestHeader, bytes]) -> Frame:
+        header = call.header
         return await self._change_kv(
-            request, lambda kv: kv.put(header.namespace, header.key, header.value)
+            call, lambda kv: kv.put(header.namespace, header.key, header.value)
         )
 
-    async def _delete_kv(self, connection: Any, request: Frame) -> Frame:
-        header = KvKeyRequestHeader.from_fields(request.ext_fields)
-        return await self._change_kv(request, lambda kv: kv.delete(header.namespace, header.key))
+    async def _delete_kv(self, call: Call[KvKeyRequestHeader, bytes]) -> Frame:
+        header = call.header
+        return await self._change_kv(call, lambda kv: kv.delete(header.namespace, header.key))
 
-    async def _change_kv(self, request: Frame, change: Callable[[KvConfig], KvConfig]) -> Frame:
+    async def _change_kv(
+        self, call: Call[Any, bytes], change: Callable[[KvConfig], KvConfig]
+    ) -> Frame:
         try:
             await self._host.change_kv(change)
         except (DiskError, ConfigError) as error:
             raise _refused(f"the key-value configuration is unchanged: {error}") from error
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _get_kv(self, connection: Any, request: Frame) -> Frame:
-        header = KvKeyRequestHeader.from_fields(request.ext_fields)
+    def _get_kv(self, call: Call[KvKeyRequestHeader, bytes]) -> Frame:
+        header = call.header
         value = self._host.kv.get(header.namespace, header.key)
         if value is None:
             raise _not_found(f"Namespace: {header.namespace} Key: {header.key}")
         fields = GetKvConfigResponseHeader(value=value).to_fields()
-        return request.respond(ResponseCode.SUCCESS, fields=fields)
+        return call.respond(ResponseCode.SUCCESS, fields=fields)
 
-    def _kv_list(self, connection: Any, request: Frame) -> Frame:
-        header = KvNamespaceRequestHeader.from_fields(request.ext_fields)
+    def _kv_list(self, call: Call[KvNamespaceRequestHeader, bytes]) -> Frame:
+        header = call.header
         pairs = self._host.kv.pairs(header.namespace)
         if pairs is None:
             raise _not_found(f"Namespace: {header.namespace}")
-        return request.respond(ResponseCode.SUCCESS, body=KvTable(pairs).encode())
+        return call.respond(ResponseCode.SUCCESS, body=KvTable(pairs).encode())
 
     # -- Configuration.
 
-    async def _update_config(self, connection: Any, request: Frame) -> Frame:
-        text = _read("UPDATE_NAMESRV_CONFIG", lambda: _properties_text(request.body))
-        config = self._host.config
-        changes = _read("UPDATE_NAMESRV_CONFIG", lambda: _parsed(text))
+    async def _update_config(self, call: Call[Any, Mapping[str, str]]) -> Frame:
+        config, changes = self._host.config, call.body
         if not _FIXED_KEYS.union(config.config_black_list).isdisjoint(changes):
             raise RequestRefused(
                 "Can not update config in black list.", code=ResponseCode.NO_PERMISSION
@@ -379,50 +381,22 @@ class Requests:
             raise _refused("; ".join(error.violations)) from error
         except DiskError as error:
             raise _refused(f"the configuration is unchanged: {error}") from error
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _get_config(self, connection: Any, request: Frame) -> Frame:
+    def _get_config(self, call: Call[Any, bytes]) -> Frame:
         body = self._host.config.to_properties().encode()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _get_client_config(self, connection: Any, request: Frame) -> Frame:
-        keys = _read(
-            "GET_CLIENT_CONFIG",
-            lambda: texts_of(
-                object_of(fastjson.loads(request.body or b"null"), "keys").get("keys"), "keys"
-            ),
-        )
+    def _get_client_config(self, call: Call[Any, tuple[str, ...]]) -> Frame:
         pairs = parse_properties(self._host.config.to_properties())
-        found = {key: pairs[key] for key in keys if key in pairs}
-        return request.respond(ResponseCode.SUCCESS, body=format_properties(found).encode())
+        found = {key: pairs[key] for key in call.body if key in pairs}
+        return call.respond(ResponseCode.SUCCESS, body=format_properties(found).encode())
 
 
 def _refuse_empty(**fields: str) -> None:
     for key, value in fields.items():
         if not value:
             raise _refused(f"field {key} is empty: send a text")
-
-
-def _read(request: str, read: Callable[[], T]) -> T:
-    """Returns the result of *read*. Raises RequestRefused for a body that cannot be read."""
-    try:
-        return read()
-    except RemotingFrameError as error:
-        raise _refused(f"the body of {request} cannot be read: {error}") from error
-
-
-def _properties_text(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise RemotingFrameError(f"it is not UTF-8: {error}") from error
-
-
-def _parsed(text: str) -> dict[str, str]:
-    try:
-        return parse_properties(text)
-    except ValueError as error:
-        raise RemotingFrameError(str(error)) from error
 
 
 def _refused(remark: str) -> RequestRefused:

@@ -40,10 +40,9 @@ from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
-from rmqstore.remoting.connection import ConnectionLimits, Handler, RemotingConnection
+from rmqstore.remoting.connection import ConnectionLimits, RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import NotifyMinBrokerIdChangeRequestHeader
-from rmqstore.remoting.measured import measured
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.store.server_files import save_changes, stored_config
 from rmqstore.typed_calls import typed
@@ -137,9 +136,9 @@ class Nameserver(OneRun):
         if self.config.kv_config_path:
             self.kv = await asyncio.to_thread(KvFile(self.config.kv_config_path).load)
         self._started_ms = self.now_ms()
-        handlers: Mapping[int, Handler] = self._requests.handlers()
+        observe = None if self._endpoint is None else self._metrics.observe
+        handlers = self._requests.dispatched(observe=observe, clock=time.perf_counter)
         if self._endpoint is not None:
-            handlers = measured(handlers, self._metrics.observe, clock=time.perf_counter)
             await self._endpoint.start()
         server = RemotingServer(
             (self.config.bind_address, self.config.listen_port),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,14 +23,16 @@ from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.registration import Announcement, announced_id, announced_until_ms
+from rmqstore.broker.request_table import ROWS
 from rmqstore.broker.roles import Role
-from rmqstore.broker.serving import Handler, merged
+from rmqstore.broker.serving import RoleGate, merged
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused
-from rmqstore.net.addresses import Address
+from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.requests import FrameHandler, dispatched
 from rmqstore.sim import coroutines
 from rmqstore.sim.broker_store import BrokerStore, Sends
 from rmqstore.sim.broker_tables import BrokerTables, TableFiles
@@ -75,11 +77,26 @@ class _Connection:
     end: End
     proxied_peer: Address | None = None
     is_open: bool = True
+    is_writable: bool = True
+    callbacks: list[Callable[[Any], None]] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """The client's address."""
+        return format_address(self.peer)
 
     def send(self, answer: Frame) -> None:
         """Send the answer to a pull that was held."""
         self.end.write(encode(answer))
         self.end.flush()
+
+    def on_close(self, callback: Callable[[Any], None]) -> None:
+        """Call *callback* when the connection has ended."""
+        self.callbacks.append(callback)
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        self.end.close()
 
 
 class Broker:
@@ -119,7 +136,7 @@ class Broker:
         self._decoders: dict[End, FrameDecoder] = {}
         self._connections: dict[End, _Connection] = {}
         self._held: HeldPulls | None = None
-        self._handlers: Mapping[int, Handler] = {}
+        self._handlers: Mapping[int, FrameHandler] = {}
         self._announced: tuple[object, Announcement] | None = None
         self._followed: tuple[Address, int, int] | None = None
         self._followings = 0
@@ -143,7 +160,7 @@ class Broker:
             end_of=pulls.end_of,
             now_ms=self.now_ms,
         )
-        self._handlers = merged(
+        families = merged(
             [
                 SendRequests(context),
                 pulls,
@@ -153,6 +170,7 @@ class Broker:
                 MetadataRequests(context),
             ]
         )
+        self._handlers = dispatched(ROWS, families, gate=RoleGate(context))
         self.start(self._save_regularly())
         self.role_changed()
 
@@ -354,8 +372,12 @@ class Broker:
     def on_closed(self, end: End) -> None:
         self._decoders.pop(end, None)
         connection = self._connections.pop(end, None)
-        if connection is not None and self._held is not None:
+        if connection is None:
+            return
+        if self._held is not None:
             self._held.release(connection)
+        for callback in connection.callbacks:
+            callback(connection)
 
     def _receive(self, end: End, data: bytes) -> None:
         decoder = self._decoders.get(end)

@@ -181,7 +181,7 @@ class ServedNode(Node):
         self._elected = elected
         self._stuck = stuck
         self._decisions = Decisions(self)
-        self._handlers = Requests(self).handlers()
+        self._handlers = Requests(self).dispatched()
 
     def restart(self) -> None:
         """Start another life, unless the node runs."""

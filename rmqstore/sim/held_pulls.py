@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rmqstore.broker.holds import Hold, Holds, Queue
+from rmqstore.remoting.requests import Peer
 
 __all__ = ["HeldPulls", "Owner"]
 
@@ -55,7 +56,7 @@ class HeldPulls:
         """Look at every hold: the role of the broker has changed."""
         self._try(self._holds.all())
 
-    def release(self, connection: object) -> None:
+    def release(self, connection: Peer) -> None:
         """End the holds of a connection that is gone."""
         self._holds.release(connection)
 

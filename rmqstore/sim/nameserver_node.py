@@ -87,7 +87,7 @@ class NameserverNode:
         self.life += 1
         self._started_ms = self.now_ms()
         self.table = RouteTable(self._options)
-        self._handlers = Requests(self.table, self).handlers()
+        self._handlers = Requests(self.table, self).dispatched()
         self._timeline.after(SCAN_MS * 1000, self._scan, self.life)
 
     def crash(self, *, loses_power: bool) -> None:

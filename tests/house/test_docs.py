@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.handlers.refused import COMMANDS
+from rmqstore.broker.refusals import COMMANDS
 from tests.house import tree
 
 # The change log may name what is gone.

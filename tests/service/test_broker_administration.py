@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.handlers.refused import COMMANDS
 from rmqstore.broker.node import Broker
+from rmqstore.broker.refusals import COMMANDS
 from rmqstore.broker.roles import Role
 from rmqstore.config import parse_properties
 from rmqstore.remoting import fastjson

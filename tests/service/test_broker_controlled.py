@@ -32,7 +32,7 @@ from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.fastjson import loads
+from rmqstore.remoting.fastjson import dumps, loads
 from rmqstore.remoting.frames import Frame
 from rmqstore.replication.runtime.replica import Replica
 from rmqstore.store.metadata import TopicConfig
@@ -165,13 +165,24 @@ async def test_a_master_without_controllers_takes_no_puts_and_is_no_master_in_th
             assert broker.role.name == "master"
             await until(lambda: set(known()) == {broker.role.broker_id}, "it is shown as a slave")
             assert broker.role.broker_id > 0
+            assert (await lock_queue(broker)).code == ResponseCode.SERVICE_NOT_AVAILABLE
             controller = controller_of(tmp_path / "controller", port)
             await controller.start()
             await until(lambda: takes_puts(broker), "the lease is renewed")
+            assert (await lock_queue(broker)).code == ResponseCode.SUCCESS
             await until(lambda: set(known()) == {0}, "the route shows the master again")
         finally:
             await group.stop("a")
             await controller.close()
+
+
+async def lock_queue(broker: Broker) -> Frame:
+    """Return the answer of *broker* to the request of a consumer for a lock of a queue."""
+    queue = {"topic": "orders", "brokerName": broker.config.name, "queueId": 0}
+    body = {"consumerGroup": "g", "clientId": "c", "mqSet": [queue]}
+    async with RemotingClient() as client:
+        frame = Frame.request(RequestCode.LOCK_BATCH_MQ, body=dumps(body))
+        return await client.call(broker.address, frame, WAIT_S)
 
 
 @on_loop

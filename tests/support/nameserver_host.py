@@ -33,7 +33,7 @@ class FakeHost:
             notify_min_broker_id=self.config.notify_min_broker_id,
         )
         self.table = RouteTable(options)
-        self.handlers = Requests(self.table, self).handlers()
+        self.handlers = Requests(self.table, self).dispatched()
 
     def now_ms(self) -> int:
         return self.time_ms

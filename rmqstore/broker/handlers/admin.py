@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.handlers.bodies import read_body
-from rmqstore.config import parse_properties
 from rmqstore.errors import ConfigError, DiskError, RequestRefused
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.codes import VERSION, RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import ConfigVersionResponseHeader
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.store.metadata.version import version_members
 from rmqstore.store.retention import DiskUse
 
@@ -41,14 +40,13 @@ class AdminRequests:
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
         }
 
-    async def _update_config(self, connection: Any, request: Frame) -> Frame:
-        changes = read_body(request, lambda body: parse_properties(body.decode()))
-        if not _FIXED_KEYS.isdisjoint(changes):
+    async def _update_config(self, call: Call[Any, Mapping[str, str]]) -> Frame:
+        if not _FIXED_KEYS.isdisjoint(call.body):
             raise RequestRefused(
                 "Can not update config in black list.", code=ResponseCode.NO_PERMISSION
             )
         try:
-            await self._context.configure(changes)
+            await self._context.configure(call.body)
         except ConfigError as error:
             raise RequestRefused(
                 "; ".join(error.violations), code=ResponseCode.SYSTEM_ERROR
@@ -57,18 +55,18 @@ class AdminRequests:
             raise RequestRefused(
                 f"the configuration is unchanged: {error}", code=ResponseCode.SYSTEM_ERROR
             ) from error
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _config(self, connection: Any, request: Frame) -> Frame:
+    def _config(self, call: Call[Any, bytes]) -> Frame:
         version = self._context.metadata.tables.topics_version
         header = ConfigVersionResponseHeader(
             version=fastjson.dumps(version_members(version)).decode()
         )
         body = self._context.config.to_properties().encode()
-        return request.respond(ResponseCode.SUCCESS, fields=header.to_fields(), body=body)
+        return call.respond(ResponseCode.SUCCESS, fields=header.to_fields(), body=body)
 
-    def _runtime_info(self, connection: Any, request: Frame) -> Frame:
-        return request.respond(ResponseCode.SUCCESS, body=KvTable(self._info()).encode())
+    def _runtime_info(self, call: Call[Any, bytes]) -> Frame:
+        return call.respond(ResponseCode.SUCCESS, body=KvTable(self._info()).encode())
 
     def _info(self) -> dict[str, str]:
         context = self._context

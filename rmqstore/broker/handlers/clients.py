@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from rmqstore.broker.clients import Change, Client, ClientTable
 from rmqstore.broker.context import Context
-from rmqstore.broker.serving import Handler, refuse_without_role
-from rmqstore.errors import RemotingFrameError, RequestRefused
+from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.clients import (
     CheckClientBody,
@@ -27,18 +26,16 @@ from rmqstore.remoting.bodies.clients import (
     LockedQueues,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.clients import (
     ConsumerGroupRequestHeader,
     HeartbeatResponseHeader,
     UnregisterClientRequestHeader,
 )
+from rmqstore.remoting.requests import Call, Handler, Peer
 from rmqstore.replication.group.queue_lock import LockTable, QueueId
 
 __all__ = ["ClientRequests"]
-
-T = TypeVar("T")
 
 _SCAN_S = 10.0
 _NOTICE_S = 0.005
@@ -53,7 +50,7 @@ class ClientRequests:
         self._context = context
         self._clients = clients
         self._locks = LockTable()
-        self._known: set[RemotingConnection] = set()
+        self._known: set[Peer] = set()
         self._changes: dict[str, Change] = {}
         self._notice: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -85,25 +82,26 @@ class ClientRequests:
 
     # -- Heartbeats.
 
-    async def _heartbeat(self, connection: RemotingConnection, request: Frame) -> Frame:
-        data = _read(lambda: HeartbeatData.decode(request.body), "HEART_BEAT")
-        refuse_without_role(self._context)
+    async def _heartbeat(self, call: Call[Any, HeartbeatData]) -> Frame:
+        data, connection = call.body, call.peer
         if not data.client_id:
             raise RequestRefused(
                 "clientID is empty; send the id of the client", code=ResponseCode.INVALID_PARAMETER
             )
-        client = Client(connection, data.client_id, request.language.name, request.version)
+        client = Client(
+            connection, data.client_id, call.request.language.name, call.request.version
+        )
         is_changed = data.fingerprint == 0
         for consumer in data.consumers:
             is_changed |= await self._consumer_heard(consumer, client, data)
         if not connection.is_open:
             self._forget(connection)
-            return request.respond(ResponseCode.SUCCESS)
+            return call.respond(ResponseCode.SUCCESS)
         for group in data.producers:
             self._clients.register_producer(group, client)
         self._heard(connection)
         fields = HeartbeatResponseHeader(supports_v2=True, is_changed=is_changed).to_fields()
-        return request.respond(ResponseCode.SUCCESS, fields=fields)
+        return call.respond(ResponseCode.SUCCESS, fields=fields)
 
     async def _consumer_heard(
         self, consumer: ConsumerData, client: Client, data: HeartbeatData
@@ -128,13 +126,13 @@ class ClientRequests:
             self._notify((change,))
         return is_changed
 
-    def _heard(self, connection: RemotingConnection) -> None:
+    def _heard(self, connection: Peer) -> None:
         self._clients.heard(connection, now_ms=self._context.now_ms())
         if connection not in self._known:
             self._known.add(connection)
             connection.on_close(self._forget)
 
-    def _forget(self, connection: RemotingConnection) -> None:
+    def _forget(self, connection: Peer) -> None:
         self._known.discard(connection)
         self._notify(self._clients.forget(connection))
 
@@ -142,20 +140,19 @@ class ClientRequests:
         self.start()
         now_ms = self._context.now_ms()
         for connection in self._clients.silent(now_ms):
-            assert isinstance(connection, RemotingConnection)
             self._forget(connection)
             connection.close("no heartbeat for the time of a client")
         self._locks.expire(now_ms)
 
-    def _unregister(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = UnregisterClientRequestHeader.from_fields(request.ext_fields)
+    def _unregister(self, call: Call[UnregisterClientRequestHeader, bytes]) -> Frame:
+        header = call.header
         changes = self._clients.unregister(
-            connection,
+            call.peer,
             producer_group=header.producer_group,
             consumer_group=header.consumer_group,
         )
         self._notify(changes)
-        return request.respond(ResponseCode.SUCCESS, fields={})
+        return call.respond(ResponseCode.SUCCESS, fields={})
 
     # -- Notices.
 
@@ -177,15 +174,14 @@ class ClientRequests:
             fields = ConsumerGroupRequestHeader(consumer_group=group).to_fields()
             notice = Frame.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
             for connection in tuple(known.members):
-                assert isinstance(connection, RemotingConnection)
                 # One that does not read rebalances from time to time by its own clock.
                 if connection.is_writable:
                     connection.send(notice.with_opaque(0, is_one_way=True))
 
     # -- Questions.
 
-    def _consumer_list(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = ConsumerGroupRequestHeader.from_fields(request.ext_fields)
+    def _consumer_list(self, call: Call[ConsumerGroupRequestHeader, bytes]) -> Frame:
+        header = call.header
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise RequestRefused(
@@ -193,10 +189,10 @@ class ClientRequests:
                 code=ResponseCode.SYSTEM_ERROR,
             )
         ids = tuple(dict.fromkeys(each.client_id for each in group.members.values()))
-        return request.respond(ResponseCode.SUCCESS, fields={}, body=ConsumerList(ids).encode())
+        return call.respond(ResponseCode.SUCCESS, fields={}, body=ConsumerList(ids).encode())
 
-    def _connections_of_consumer(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = ConsumerGroupRequestHeader.from_fields(request.ext_fields)
+    def _connections_of_consumer(self, call: Call[ConsumerGroupRequestHeader, bytes]) -> Frame:
+        header = call.header
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise RequestRefused(
@@ -205,9 +201,7 @@ class ClientRequests:
             )
         members = [
             {
-                "clientAddr": format_address(
-                    each.connection.proxied_peer or each.connection.peer  # type: ignore[attr-defined]
-                ),
+                "clientAddr": format_address(each.connection.proxied_peer or each.connection.peer),
                 "clientId": each.client_id,
                 "language": each.language,
                 "version": each.version,
@@ -221,40 +215,33 @@ class ClientRequests:
             consume_from=group.consume_from,
             subscriptions=group.subscriptions,
         )
-        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+        return call.respond(ResponseCode.SUCCESS, body=body.encode())
 
-    def _check_client(self, connection: RemotingConnection, request: Frame) -> Frame:
-        body = _read(lambda: CheckClientBody.decode(request.body), "CHECK_CLIENT_CONFIG")
-        kind = body.subscription.expression_type
+    def _check_client(self, call: Call[Any, CheckClientBody]) -> Frame:
+        kind = call.body.subscription.expression_type
         if kind not in ("", "TAG"):
             raise RequestRefused(
                 f"The broker does not support consumer to filter message by {kind}; use tags",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
     # -- Locks of queues, for consumers that read in order.
 
-    def _lock(self, connection: RemotingConnection, request: Frame) -> Frame:
-        body = self._lock_body(request)
+    def _lock(self, call: Call[Any, LockBatchBody]) -> Frame:
+        body = self._locked_here(call.body)
         wanted = {QueueId(body.group, each.topic, each.queue_id): each for each in body.queues}
         grants = self._locks.lock(body.client_id, wanted, now_ms=self._context.now_ms())
         answer = LockedQueues([wanted[grant.queue] for grant in grants])
-        return request.respond(ResponseCode.SUCCESS, body=answer.encode())
+        return call.respond(ResponseCode.SUCCESS, body=answer.encode())
 
-    def _unlock(self, connection: RemotingConnection, request: Frame) -> Frame:
-        body = self._lock_body(request)
+    def _unlock(self, call: Call[Any, LockBatchBody]) -> Frame:
+        body = self._locked_here(call.body)
         queues = (QueueId(body.group, each.topic, each.queue_id) for each in body.queues)
         self._locks.unlock(body.client_id, queues)
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)
 
-    def _lock_body(self, request: Frame) -> LockBatchBody:
-        body = _read(lambda: LockBatchBody.decode(request.body), "LOCK_BATCH_MQ")
-        if self._context.role.name != "master" and not self._context.is_shown_as_master:
-            raise RequestRefused(
-                "queues are locked at the master; get the route again",
-                code=ResponseCode.SERVICE_NOT_AVAILABLE,
-            )
+    def _locked_here(self, body: LockBatchBody) -> LockBatchBody:
         name = self._context.config.name
         queues = tuple(each for each in body.queues if each.broker_name == name)
         if len(queues) > _LOCKS_MAX:
@@ -263,12 +250,3 @@ class ClientRequests:
                 code=ResponseCode.INVALID_PARAMETER,
             )
         return LockBatchBody(group=body.group, client_id=body.client_id, queues=queues)
-
-
-def _read(decode: Callable[[], T], name: str) -> T:
-    try:
-        return decode()
-    except RemotingFrameError as error:
-        raise RequestRefused(
-            f"the body of {name} is malformed: {error}", code=ResponseCode.INVALID_PARAMETER
-        ) from None

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.handlers.bodies import members_of, read_body
 from rmqstore.broker.metadata import groups as rules
 from rmqstore.broker.metadata.topics import RETRY_PREFIX
 from rmqstore.errors import NotFoundError, OffsetOutOfRange, RequestRefused
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.statistics import ConsumeStats, QueueName, QueueProgress
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (
     ConsumeStatsRequestHeader,
@@ -21,6 +19,7 @@ from rmqstore.remoting.headers.administration import (
     GroupForbiddenRequestHeader,
     GroupRequestHeader,
 )
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.store.metadata import GroupConfig, RequestMode
 
 __all__ = ["GroupRequests"]
@@ -43,33 +42,33 @@ class GroupRequests:
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._forbid,
         }
 
-    async def _create(self, connection: Any, request: Frame) -> Frame:
-        group = read_body(request, lambda body: GroupConfig.of(members_of(body, "group")))
+    async def _create(self, call: Call[Any, GroupConfig]) -> Frame:
+        group = call.body
         rules.check_name(group.name)
         self._context.log.info("group %s is made or changed by a request", group.name)
         spread = await self._context.metadata.change_group(group)
-        return request.respond(ResponseCode.SUCCESS, spread.remark)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
 
-    async def _delete(self, connection: Any, request: Frame) -> Frame:
-        header = DeleteGroupRequestHeader.from_fields(request.ext_fields)
+    async def _delete(self, call: Call[DeleteGroupRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._context.log.info("group %s is deleted by a request", header.group)
         spread = await self._context.metadata.delete_group(
             header.group, with_offsets=header.with_offsets
         )
-        return request.respond(ResponseCode.SUCCESS, spread.remark)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
 
-    def _config(self, connection: Any, request: Frame) -> Frame:
-        name = GroupRequestHeader.from_fields(request.ext_fields).group
+    def _config(self, call: Call[GroupRequestHeader, bytes]) -> Frame:
+        name = call.header.group
         group = self._context.metadata.group(name)
         if group is None:
             raise RequestRefused(
                 f"No group in this broker. group: {name}",
                 code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
-        return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
+        return call.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
 
-    async def _set_mode(self, connection: Any, request: Frame) -> Frame:
-        mode = read_body(request, lambda body: RequestMode.of(members_of(body, "mode")))
+    async def _set_mode(self, call: Call[Any, RequestMode]) -> Frame:
+        mode = call.body
         if mode.topic.startswith(RETRY_PREFIX):
             raise RequestRefused(
                 "retry topic is not allowed to set mode", code=ResponseCode.NO_PERMISSION
@@ -81,10 +80,10 @@ class GroupRequests:
                 code=ResponseCode.INVALID_PARAMETER,
             )
         spread = await self._context.metadata.set_mode(mode)
-        return request.respond(ResponseCode.SUCCESS, spread.remark)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
 
-    async def _forbid(self, connection: Any, request: Frame) -> Frame:
-        header = GroupForbiddenRequestHeader.from_fields(request.ext_fields)
+    async def _forbid(self, call: Call[GroupForbiddenRequestHeader, bytes]) -> Frame:
+        header = call.header
         metadata, remark = self._context.metadata, ""
         if header.readable is not None:
             spread = await metadata.forbid(
@@ -98,10 +97,10 @@ class GroupRequests:
                 "topic": header.topic,
             }
         )
-        return request.respond(ResponseCode.SUCCESS, remark, body=body)
+        return call.respond(ResponseCode.SUCCESS, remark, body=body)
 
-    def _stats(self, connection: Any, request: Frame) -> Frame:
-        header = ConsumeStatsRequestHeader.from_fields(request.ext_fields)
+    def _stats(self, call: Call[ConsumeStatsRequestHeader, bytes]) -> Frame:
+        header = call.header
         topics = [each for each in (header.topics or "").split(";") if each]
         if header.topic:
             topics = [header.topic]
@@ -111,7 +110,7 @@ class GroupRequests:
         for topic in topics or offsets.topics_of(header.group):
             queues.update(self._progress(topic, header.group))
             rate += traffic.group_get_rate(topic, header.group, now_s)
-        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(queues, rate).encode())
+        return call.respond(ResponseCode.SUCCESS, body=ConsumeStats(queues, rate).encode())
 
     def _progress(self, topic: str, group: str) -> Iterator[tuple[QueueName, QueueProgress]]:
         metadata, store = self._context.metadata, self._context.store.store

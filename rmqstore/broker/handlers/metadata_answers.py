@@ -7,9 +7,9 @@ from typing import Any
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.metadata import ChangesRequestHeader
+from rmqstore.remoting.requests import Call, Handler
 
 __all__ = ["MetadataRequests"]
 
@@ -38,41 +38,39 @@ class MetadataRequests:
             RequestCode.GET_TIMER_METRICS: self._timer_metrics,
         }
 
-    async def _topics(self, connection: Any, request: Frame) -> Frame:
+    async def _topics(self, call: Call[Any, bytes]) -> Frame:
         metadata = self._context.metadata
-        if _CHANGES not in request.ext_fields:
-            return request.respond(
-                ResponseCode.SUCCESS, body=metadata.tables.topic_table().to_body()
-            )
-        poll = ChangesRequestHeader.from_fields(request.ext_fields)
+        if _CHANGES not in call.request.ext_fields:
+            return call.respond(ResponseCode.SUCCESS, body=metadata.tables.topic_table().to_body())
+        poll = ChangesRequestHeader.from_fields(call.request.ext_fields)
         header, body = await metadata.changes_for(poll)
-        return request.respond(ResponseCode.SUCCESS, fields=header.to_fields(), body=body)
+        return call.respond(ResponseCode.SUCCESS, fields=header.to_fields(), body=body)
 
-    def _groups(self, connection: Any, request: Frame) -> Frame:
+    def _groups(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.tables.group_table().to_body()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _offsets(self, connection: Any, request: Frame) -> Frame:
+    def _offsets(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.offsets.table.snapshot().to_body()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _delays(self, connection: Any, request: Frame) -> Frame:
+    def _delays(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.tables.delay_table().to_body()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _modes(self, connection: Any, request: Frame) -> Frame:
+    def _modes(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.tables.mode_table().to_body()
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _timer_checkpoint(self, connection: Any, request: Frame) -> Frame:
+    def _timer_checkpoint(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.timer_files.checkpoint()
         if not body:
             raise RequestRefused("The checkpoint is null", code=ResponseCode.SYSTEM_ERROR)
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _timer_metrics(self, connection: Any, request: Frame) -> Frame:
+    def _timer_metrics(self, call: Call[Any, bytes]) -> Frame:
         body = self._context.metadata.timer_files.metrics() or _NO_METRICS
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
 
 _NO_METRICS = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"timingCount":{}}'

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
 
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.bodies.statistics import QueueName, ResetOffsets
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (
     CommitOffsetRequestHeader,
     GroupOffsetRequestHeader,
     ResetOffsetRequestHeader,
 )
+from rmqstore.remoting.requests import Call, Handler
 
 __all__ = ["OffsetRequests"]
 
@@ -42,8 +41,8 @@ class OffsetRequests:
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
         }
 
-    def _query(self, connection: Any, request: Frame) -> Frame:
-        header = GroupOffsetRequestHeader.from_fields(request.ext_fields)
+    def _query(self, call: Call[GroupOffsetRequestHeader, bytes]) -> Frame:
+        header = call.header
         if header.queue_id < 0:
             raise RequestRefused(
                 f"queueId[{header.queue_id}] is illegal; queues are numbered from 0",
@@ -52,7 +51,7 @@ class OffsetRequests:
         offset = self._context.metadata.offsets.query(header.topic, header.group, header.queue_id)
         if offset is None:
             offset = self._first_offset(header)
-        return request.respond(ResponseCode.SUCCESS, fields={"offset": str(offset)})
+        return call.respond(ResponseCode.SUCCESS, fields={"offset": str(offset)})
 
     def _first_offset(self, header: GroupOffsetRequestHeader) -> int:
         """Returns where a group without an offset begins: 0, where all messages of the queue are
@@ -69,8 +68,8 @@ class OffsetRequests:
                 raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
         return 0
 
-    def _commit(self, connection: Any, request: Frame) -> Frame:
-        header = CommitOffsetRequestHeader.from_fields(request.ext_fields)
+    def _commit(self, call: Call[CommitOffsetRequestHeader, bytes]) -> Frame:
+        header = call.header
         metadata = self._context.metadata
         if metadata.group(header.group) is None:
             raise RequestRefused(
@@ -91,10 +90,10 @@ class OffsetRequests:
             header.topic, header.group, header.queue_id, header.offset
         )
         remark = None if is_taken else "Offset has been previously reset"
-        return request.respond(ResponseCode.SUCCESS, remark)
+        return call.respond(ResponseCode.SUCCESS, remark)
 
-    async def _reset(self, connection: Any, request: Frame) -> Frame:
-        header = ResetOffsetRequestHeader.from_fields(request.ext_fields)
+    async def _reset(self, call: Call[ResetOffsetRequestHeader, bytes]) -> Frame:
+        header = call.header
         metadata = self._context.metadata
         if self._context.role.name != "master":
             raise RequestRefused(
@@ -132,7 +131,7 @@ class OffsetRequests:
         body = ResetOffsets(
             {QueueName(header.topic, name, each): offset for each, offset in targets.items()}
         )
-        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+        return call.respond(ResponseCode.SUCCESS, body=body.encode())
 
     async def _target(self, header: ResetOffsetRequestHeader, number: int) -> int:
         """Returns the next offset of a group in a queue: the requested one, or that of a time."""

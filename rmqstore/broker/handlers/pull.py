@@ -17,18 +17,18 @@ from typing import Any, Protocol
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.holds import Hold, Queue
-from rmqstore.broker.serving import Handler, ViewOf, refuse_light_topic, refuse_without_role
+from rmqstore.broker.serving import ViewOf, refuse_light_topic
 from rmqstore.errors import RequestRefused, StoreError
 from rmqstore.message import GetStatus
 from rmqstore.remoting.bodies.clients import EVERYTHING
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.pull import (
     PullFlag,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
 )
+from rmqstore.remoting.requests import Call, Handler, Peer
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = ["Held", "PullRequests"]
@@ -57,6 +57,9 @@ _CODES = {
 _EMPTY = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 _Result = tuple[GetStatus, int, int, int, int, bytes]
+
+
+_Call = Call[PullMessageRequestHeader, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +100,20 @@ class PullRequests:
             RequestCode.LITE_PULL_MESSAGE: self._pull,
         }
 
-    def _pull(
-        self, connection: RemotingConnection, request: Frame
-    ) -> Frame | Coroutine[Any, Any, Frame | None] | None:
-        header = PullMessageRequestHeader.from_fields(request.ext_fields)
-        refuse_without_role(self._context)
+    def _pull(self, call: _Call) -> Frame | Coroutine[Any, Any, Frame | None] | None:
+        header = call.header
         refuse_light_topic(header.lite_topic)
         group = self._context.metadata.group(header.consumer_group)
         if group is None:
-            return self._pull_of_new_group(connection, request, header)
+            return self._pull_of_new_group(call)
         try:
-            pull = self._checked(request, header, group)
+            pull = self._checked(call, group)
         except _Forbidden as error:
-            return error.answer(request, header)
-        return self._first(connection, pull)
+            return error.answer(call)
+        return self._first(call.peer, pull)
 
-    async def _pull_of_new_group(
-        self, connection: RemotingConnection, request: Frame, header: PullMessageRequestHeader
-    ) -> Frame | None:
+    async def _pull_of_new_group(self, call: _Call) -> Frame | None:
+        header = call.header
         group = await self._context.metadata.group_for(header.consumer_group)
         if group is None:
             raise RequestRefused(
@@ -123,18 +122,16 @@ class PullRequests:
                 code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
         try:
-            pull = self._checked(request, header, group)
+            pull = self._checked(call, group)
         except _Forbidden as error:
-            return error.answer(request, header)
-        found = self._first(connection, pull)
+            return error.answer(call)
+        found = self._first(call.peer, pull)
         return await found if isinstance(found, Coroutine) else found
 
     # -- Checks.
 
-    def _checked(
-        self, request: Frame, header: PullMessageRequestHeader, group: GroupConfig
-    ) -> _Pull:
-        config = self._context.config
+    def _checked(self, call: _Call, group: GroupConfig) -> _Pull:
+        config, header = self._context.config, call.header
         if self._is_silent_slave():
             raise RequestRefused(
                 "[REJECTREQUEST]this broker is a slave and slaveReadEnable is false; pull from the "
@@ -161,7 +158,7 @@ class PullRequests:
             )
         asked_bytes = header.max_size_bytes
         return _Pull(
-            request,
+            call.request,
             header,
             topic,
             group,
@@ -215,9 +212,7 @@ class PullRequests:
 
     # -- The first look.
 
-    def _first(
-        self, connection: RemotingConnection, pull: _Pull
-    ) -> Frame | Coroutine[Any, Any, Frame | None] | None:
+    def _first(self, peer: Peer, pull: _Pull) -> Frame | Coroutine[Any, Any, Frame | None] | None:
         header = pull.header
         if header.sys_flag & PullFlag.COMMIT_OFFSET and self._context.role.name == "master":
             self._context.metadata.offsets.commit(
@@ -232,7 +227,7 @@ class PullRequests:
         if self._code_of(pull, result) == ResponseCode.PULL_NOT_FOUND and (
             header.sys_flag & PullFlag.SUSPEND
         ):
-            return self._hold(connection, pull, result)
+            return self._hold(peer, pull, result)
         return self._answer(pull, result)
 
     def _reset_answer(self, pull: _Pull) -> Frame | None:
@@ -280,7 +275,7 @@ class PullRequests:
 
     # -- Holding.
 
-    def _hold(self, connection: RemotingConnection, pull: _Pull, result: _Result) -> Frame | None:
+    def _hold(self, peer: Peer, pull: _Pull, result: _Result) -> Frame | None:
         config = self._context.config
         suspend_ms = (
             pull.header.suspend_timeout_ms if config.long_polling else (config.short_polling_ms)
@@ -289,7 +284,7 @@ class PullRequests:
             (pull.header.topic, pull.header.queue_id),
             result[1],
             self._context.now_ms() + min(max(suspend_ms, 0), _SUSPEND_MS_MAX),
-            connection,
+            peer,
             pull,
         )
         if self.held is None or suspend_ms <= 0 or pull.request.is_one_way:
@@ -335,7 +330,7 @@ class PullRequests:
         return pull.request.respond(code, str(error)[:500])
 
     def _send(self, hold: Hold, answer: Frame) -> None:
-        hold.connection.send(answer)  # type: ignore[attr-defined]
+        hold.connection.send(answer)
 
     def end_of(self, queue: Queue) -> int:
         """Return the end of a queue, 0 for an unknown one."""
@@ -383,16 +378,16 @@ class _Forbidden(RequestRefused):
         super().__init__(remark, code=ResponseCode.NO_PERMISSION)
         self._kind = kind
 
-    def answer(self, request: Frame, header: PullMessageRequestHeader) -> Frame:
+    def answer(self, call: _Call) -> Frame:
         """Return the answer, which names what refuses the pull."""
         fields = PullMessageResponseHeader(
             suggested_broker_id=0,
-            next_offset=header.queue_offset,
+            next_offset=call.header.queue_offset,
             min_offset=0,
             max_offset=0,
             forbidden_type=self._kind,
         ).to_fields()
-        return request.respond(self.code, self.remark, fields)
+        return call.respond(self.code, self.remark, fields)
 
 
 def _parsed(expression: str | None) -> tuple[str, ...] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.serving import Handler, ViewOf, refuse_light_topic, refuse_without_role
+from rmqstore.broker.serving import ViewOf, refuse_light_topic
 from rmqstore.errors import (
     CorruptionError,
     NotFoundError,
@@ -14,7 +15,6 @@ from rmqstore.errors import (
     UnsupportedStoreError,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.queries import (
     GetMaxOffsetRequestHeader,
@@ -26,6 +26,7 @@ from rmqstore.remoting.headers.queries import (
     TimestampResponseHeader,
     ViewMessageRequestHeader,
 )
+from rmqstore.remoting.requests import Call, Handler
 
 __all__ = ["QueryRequests"]
 
@@ -52,9 +53,8 @@ class QueryRequests:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
         }
 
-    async def _query(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = QueryMessageRequestHeader.from_fields(request.ext_fields)
-        refuse_without_role(self._context)
+    async def _query(self, call: Call[QueryMessageRequestHeader, bytes]) -> Frame:
+        header = call.header
         store = self._context.store.store
         if not store.config.index_file_read_enable:
             raise RequestRefused(
@@ -92,12 +92,11 @@ class QueryRequests:
         ).to_fields()
         if not found:
             remark = "can not find message, maybe time range not correct"
-            return request.respond(ResponseCode.QUERY_NOT_FOUND, remark, fields)
-        return request.respond(ResponseCode.SUCCESS, None, fields, b"".join(reversed(pieces)))
+            return call.respond(ResponseCode.QUERY_NOT_FOUND, remark, fields)
+        return call.respond(ResponseCode.SUCCESS, None, fields, b"".join(reversed(pieces)))
 
-    def _view_message(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = ViewMessageRequestHeader.from_fields(request.ext_fields)
-        refuse_without_role(self._context)
+    def _view_message(self, call: Call[ViewMessageRequestHeader, bytes]) -> Frame:
+        header = call.header
         offset = header.physical_offset
         try:
             # An unconfirmed message may still be cut, so readers do not see it.
@@ -109,10 +108,10 @@ class QueryRequests:
             raise RequestRefused(
                 f"can not find message by the offset, {offset}", code=ResponseCode.SYSTEM_ERROR
             )
-        return request.respond(ResponseCode.SUCCESS, body=record.raw)
+        return call.respond(ResponseCode.SUCCESS, body=record.raw)
 
-    async def _search_offset(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = SearchOffsetRequestHeader.from_fields(request.ext_fields)
+    async def _search_offset(self, call: Call[SearchOffsetRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._refuse_unknown(header)
         refuse_light_topic(header.lite_topic)
         is_upper = (header.boundary or "").lower() == "upper"
@@ -126,24 +125,24 @@ class QueryRequests:
             )
         except NotFoundError:
             offset = 0
-        return _offset(request, offset)
+        return _offset(call, offset)
 
-    def _max_offset(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = GetMaxOffsetRequestHeader.from_fields(request.ext_fields)
+    def _max_offset(self, call: Call[GetMaxOffsetRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._refuse_unknown(header)
         if not header.is_committed:
-            return _offset(request, self._view().next_offset(header.topic, header.queue_id))
+            return _offset(call, self._view().next_offset(header.topic, header.queue_id))
         bounds = self._view().bounds(header.topic, header.queue_id)
-        return _offset(request, 0 if bounds is None else bounds[1])
+        return _offset(call, 0 if bounds is None else bounds[1])
 
-    def _min_offset(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = QueueRequestHeader.from_fields(request.ext_fields)
+    def _min_offset(self, call: Call[QueueRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._refuse_unknown(header)
         bounds = self._view().bounds(header.topic, header.queue_id)
-        return _offset(request, 0 if bounds is None else bounds[0])
+        return _offset(call, 0 if bounds is None else bounds[0])
 
-    def _earliest_time(self, connection: RemotingConnection, request: Frame) -> Frame:
-        header = QueueRequestHeader.from_fields(request.ext_fields)
+    def _earliest_time(self, call: Call[QueueRequestHeader, bytes]) -> Frame:
+        header = call.header
         self._refuse_unknown(header)
         view = self._view()
         bounds = view.bounds(header.topic, header.queue_id)
@@ -152,10 +151,9 @@ class QueryRequests:
             record = view.record_in(header.topic, header.queue_id, bounds[0])
         timestamp_ms = -1 if record is None else record.store_timestamp
         fields = TimestampResponseHeader(timestamp_ms=timestamp_ms).to_fields()
-        return request.respond(ResponseCode.SUCCESS, fields=fields)
+        return call.respond(ResponseCode.SUCCESS, fields=fields)
 
     def _refuse_unknown(self, header: QueueRequestHeader) -> None:
-        refuse_without_role(self._context)
         if header.queue_id < 0:
             raise RequestRefused(
                 f"queueId[{header.queue_id}] is illegal; queues are numbered from 0",
@@ -163,6 +161,6 @@ class QueryRequests:
             )
 
 
-def _offset(request: Frame, offset: int) -> Frame:
+def _offset(call: Call[Any, bytes], offset: int) -> Frame:
     fields = OffsetResponseHeader(offset=offset).to_fields()
-    return request.respond(ResponseCode.SUCCESS, fields=fields)
+    return call.respond(ResponseCode.SUCCESS, fields=fields)

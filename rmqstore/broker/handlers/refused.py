@@ -6,77 +6,16 @@ each kind is logged once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.serving import Handler
+from rmqstore.broker.request_table import ROWS
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame, name_of_request
+from rmqstore.remoting.requests import Call, Handler
 
-__all__ = ["COMMANDS", "RefusedRequests"]
-
-_SERVICES: Mapping[int, str] = {
-    RequestCode.END_TRANSACTION: "transactions",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
-    RequestCode.SEND_REPLY_MESSAGE: "request and reply",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request and reply",
-    RequestCode.RECALL_MESSAGE: "timer messages",
-    RequestCode.QUERY_ASSIGNMENT: "assignment of queues by the broker; let clients share them",
-    RequestCode.POP_MESSAGE: "POP consumption; pull instead",
-    RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
-    RequestCode.ACK_MESSAGE: "POP consumption",
-    RequestCode.BATCH_ACK_MESSAGE: "POP consumption",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "POP consumption",
-    RequestCode.NOTIFICATION: "POP consumption",
-    RequestCode.POLLING_INFO: "POP consumption",
-    RequestCode.POP_ROLLBACK: "POP consumption",
-    RequestCode.POP_LITE_MESSAGE: "light topics",
-    RequestCode.LITE_SUBSCRIPTION_CTL: "light topics",
-    RequestCode.ACK_LITE_MESSAGE: "light topics",
-}
-"""The services that requests of clients are for."""
-
-COMMANDS: Mapping[int, str] = {
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: "lists of producers",
-    RequestCode.GET_ALL_PRODUCER_INFO: "lists of producers",
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "requests that it passes on to consumers",
-    RequestCode.GET_CONSUMER_RUNNING_INFO: "requests that it passes on to consumers",
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: "requests that it passes on to consumers",
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: "lists of groups; make one at a time",
-    RequestCode.QUERY_CONSUME_TIME_SPAN: "statistics of times of consumption",
-    RequestCode.VIEW_BROKER_STATS_DATA: "statistics by the name of a counter",
-    RequestCode.GET_BROKER_CONSUME_STATS: "the progress of all groups; ask for one group",
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: "lists of the topics of a group",
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: "the subscription of a group to one topic",
-    RequestCode.QUERY_CORRECTION_OFFSET: "corrections of offsets",
-    RequestCode.CLONE_GROUP_OFFSET: "copies of the offsets of a group",
-    RequestCode.QUERY_CONSUME_QUEUE: "units of queues",
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: "cleaning by request; retention deletes old files",
-    RequestCode.CLEAN_UNUSED_TOPIC: "cleaning by request; retention deletes old files",
-    RequestCode.DELETE_EXPIRED_COMMITLOG: "cleaning by request; retention deletes old files",
-    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "queues and tables in RocksDB",
-    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "queues and tables in RocksDB",
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: "offsets of the master that an operator sets",
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "flow control of cold data",
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "flow control of cold data",
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "flow control of cold data",
-    RequestCode.SET_COMMITLOG_READ_MODE: "modes of reading ahead",
-    RequestCode.SWITCH_TIMER_ENGINE: "timer messages",
-    RequestCode.GET_BROKER_LITE_INFO: "light topics",
-    RequestCode.GET_PARENT_TOPIC_INFO: "light topics",
-    RequestCode.GET_LITE_TOPIC_INFO: "light topics",
-    RequestCode.GET_LITE_CLIENT_INFO: "light topics",
-    RequestCode.GET_LITE_GROUP_INFO: "light topics",
-    RequestCode.TRIGGER_LITE_DISPATCH: "light topics",
-    **dict.fromkeys(
-        range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),
-        "users and access control",
-    ),
-}
-"""The services that requests of operators are for."""
+__all__ = ["RefusedRequests"]
 
 
 class RefusedRequests:
@@ -88,27 +27,24 @@ class RefusedRequests:
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
-        sections = {"Clients of a broker": _SERVICES, "Commands that are not served": COMMANDS}
-        refusals = {
-            code: partial(self._refuse, f'{service} (docs/operations.md, "{section}")')
-            for section, services in sections.items()
-            for code, service in services.items()
+        refusals: dict[int, Handler] = {
+            code: partial(self._refuse, row.refusal) for code, row in ROWS.items() if row.refusal
         }
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self._leave_unanswered, **refusals}
 
-    def _refuse(self, service: str, connection: RemotingConnection, request: Frame) -> Frame:
-        remark = f"{name_of_request(request.code)}: this broker does not serve {service}"
-        self._note(connection, request, f"refused: {remark}")
-        return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    def _refuse(self, service: str, call: Call[Any, bytes]) -> Frame:
+        remark = f"{name_of_request(call.request.code)}: this broker does not serve {service}"
+        self._note(call, f"refused: {remark}")
+        return call.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
-    def _leave_unanswered(self, connection: RemotingConnection, request: Frame) -> None:
+    def _leave_unanswered(self, call: Call[Any, bytes]) -> None:
         """Gives no answer to CONSUMER_SEND_MSG_BACK. The Go client takes any answer, a refusal too,
         for a success, and its group never gets the message again. After a timeout every client
         keeps the message and consumes it again."""
         text = "gets no answer: this broker does not serve retries; the consumer keeps the message"
-        self._note(connection, request, f"{name_of_request(request.code)} {text}")
+        self._note(call, f"{name_of_request(call.request.code)} {text}")
 
-    def _note(self, connection: RemotingConnection, request: Frame, text: str) -> None:
-        if request.code not in self._noted:
-            self._noted.add(request.code)
-            self._context.log.warning("%s %s", connection.address, text)
+    def _note(self, call: Call[Any, bytes], text: str) -> None:
+        if call.request.code not in self._noted:
+            self._noted.add(call.request.code)
+            self._context.log.warning("%s %s", call.peer.address, text)

@@ -10,9 +10,9 @@ from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.ha import ExchangeHaInfoHeader
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.replication.group.status import Status
 
 __all__ = ["ReplicationRequests"]
@@ -35,7 +35,7 @@ class ReplicationRequests:
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self._notified,
         }
 
-    def _ha_info(self, connection: Any, request: Frame) -> Frame:
+    def _ha_info(self, call: Call[Any, bytes]) -> Frame:
         """Name the HA address while this broker is master. An address that another broker offers
         is not taken: the controller, the nameserver or the file names the master."""
         context = self._context
@@ -47,7 +47,7 @@ class ReplicationRequests:
                 master_flush_offset=context.store.store.flushed_offset,
                 master_address=format_address(context.address),
             )
-        return request.respond(ResponseCode.SUCCESS, fields=answer.to_fields())
+        return call.respond(ResponseCode.SUCCESS, fields=answer.to_fields())
 
     def _status(self) -> Status:
         replica = self._context.replica
@@ -59,12 +59,12 @@ class ReplicationRequests:
             )
         return replica.status()
 
-    def _ha_status(self, connection: Any, request: Frame) -> Frame:
+    def _ha_status(self, call: Call[Any, bytes]) -> Frame:
         now_s = self._context.now_ms() / 1000
         body = ha_status_body(self._status(), self._context.traffic, now_s=now_s)
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _epochs(self, connection: Any, request: Frame) -> Frame:
+    def _epochs(self, call: Call[Any, bytes]) -> Frame:
         config = self._context.config
         if not config.is_controlled:
             raise RequestRefused(
@@ -75,9 +75,9 @@ class ReplicationRequests:
         broker_id = _MASTER_ID if self._context.is_leading else status.broker_id
         cache = EpochCache(broker_id, status.epochs, status.end_offset)
         body = cache.encode(cluster=config.cluster_name, broker_name=config.name)
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        return call.respond(ResponseCode.SUCCESS, body=body)
 
-    def _notified(self, connection: Any, request: Frame) -> Frame:
+    def _notified(self, call: Call[Any, bytes]) -> Frame:
         controllers = self._context.controllers
         if controllers is None:
             raise RequestRefused(
@@ -85,9 +85,9 @@ class ReplicationRequests:
                 code=ResponseCode.SYSTEM_ERROR,
             )
         try:
-            controllers.notified(request)
+            controllers.notified(call.request)
         except RemotingFrameError as error:
             raise RequestRefused(
                 f"the body cannot be read: {error}", code=ResponseCode.INVALID_PARAMETER
             ) from error
-        return request.respond(ResponseCode.SUCCESS)
+        return call.respond(ResponseCode.SUCCESS)

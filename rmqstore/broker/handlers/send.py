@@ -18,18 +18,18 @@ from rmqstore._native.core import Receipt
 from rmqstore.broker.context import Context
 from rmqstore.broker.metadata.shared import Wait
 from rmqstore.broker.metadata.topics import RETRY_PREFIX, check_name, refuse_sending
-from rmqstore.broker.serving import Handler, ViewOf, packed_host, refuse_without_role
+from rmqstore.broker.serving import ViewOf, packed_host
 from rmqstore.errors import PutError, RemotingFrameError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, decode_properties, unique_key
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = ["SendRequests"]
@@ -86,6 +86,7 @@ _STORED = frozenset(
 _NOT_ENOUGH = "in-sync replicas not enough"
 
 _Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
+_Send = Call[_Header, bytes]
 _Found = Frame | Coroutine[Any, Any, Frame]
 
 
@@ -104,37 +105,26 @@ class SendRequests:
             RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
         }
 
-    def _send_long(self, connection: RemotingConnection, request: Frame) -> _Found:
-        header = SendMessageRequestHeader.from_fields(request.ext_fields)
-        return self._send(connection, request, header, is_batch=bool(header.is_batch))
+    def _send_long(self, call: Call[SendMessageRequestHeader, bytes]) -> _Found:
+        return self._send(call, is_batch=bool(call.header.is_batch))
 
-    def _send_short(self, connection: RemotingConnection, request: Frame) -> _Found:
-        header = SendMessageRequestHeaderV2.from_fields(request.ext_fields)
-        return self._send(connection, request, header, is_batch=bool(header.is_batch))
+    def _send_short(self, call: Call[SendMessageRequestHeaderV2, bytes]) -> _Found:
+        return self._send(call, is_batch=bool(call.header.is_batch))
 
-    def _send_batch(self, connection: RemotingConnection, request: Frame) -> _Found:
-        header = SendMessageRequestHeaderV2.from_fields(request.ext_fields)
-        return self._send(connection, request, header, is_batch=True)
+    def _send_batch(self, call: Call[SendMessageRequestHeaderV2, bytes]) -> _Found:
+        return self._send(call, is_batch=True)
 
-    def _send(
-        self, connection: RemotingConnection, request: Frame, header: _Header, *, is_batch: bool
-    ) -> _Found:
-        refuse_without_role(self._context)
-        topic = self._context.metadata.topic(header.topic)
+    def _send(self, call: _Send, *, is_batch: bool) -> _Found:
+        topic = self._context.metadata.topic(call.header.topic)
         if topic is None or topic.name.startswith(RETRY_PREFIX):
-            return self._send_to_special(connection, request, header, topic, is_batch=is_batch)
-        return self._put(connection, request, header, topic, is_batch=is_batch)
+            return self._send_to_special(call, topic, is_batch=is_batch)
+        return self._put(call, topic, is_batch=is_batch)
 
     async def _send_to_special(
-        self,
-        connection: RemotingConnection,
-        request: Frame,
-        header: _Header,
-        topic: TopicConfig | None,
-        *,
-        is_batch: bool,
+        self, call: _Send, topic: TopicConfig | None, *, is_batch: bool
     ) -> Frame:
         """Send to a topic that is made by it, or to one of a group's retries."""
+        header = call.header
         self._refuse_other_than_master()
         if topic is None:
             check_name(header.topic)
@@ -160,18 +150,11 @@ class SendRequests:
                     code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 )
             _refuse_dead_letter(header, group)
-        found = self._put(connection, request, header, topic, is_batch=is_batch)
+        found = self._put(call, topic, is_batch=is_batch)
         return found if isinstance(found, Frame) else await found
 
-    def _put(
-        self,
-        connection: RemotingConnection,
-        request: Frame,
-        header: _Header,
-        topic: TopicConfig,
-        *,
-        is_batch: bool,
-    ) -> _Found:
+    def _put(self, call: _Send, topic: TopicConfig, *, is_batch: bool) -> _Found:
+        request, header = call.request, call.header
         refuse_sending(topic.name)
         self._refuse_unwritable(header, topic)
         properties = decode_properties(header.properties or "")
@@ -181,7 +164,7 @@ class SendRequests:
         began = time.perf_counter()
         try:
             put = self._put_batch if is_batch else self._put_one
-            found = put(connection, request, header, topic, queue, properties)
+            found = put(call, topic, queue, properties)
             self._context.traffic.put_took(time.perf_counter() - began)
         except PutError as error:
             return self._failure(request, error)
@@ -231,14 +214,9 @@ class SendRequests:
     # -- One message.
 
     def _put_one(
-        self,
-        connection: RemotingConnection,
-        request: Frame,
-        header: _Header,
-        topic: TopicConfig,
-        queue: int,
-        properties: dict[str, str],
+        self, call: _Send, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
+        request, header = call.request, call.header
         if not _LOOKED_AT.isdisjoint(properties):
             _refuse_properties(properties)
             properties.pop(_CRC, None)
@@ -258,7 +236,7 @@ class SendRequests:
             flag=header.flag,
             sys_flag=_sys_flag(header, topic),
             born_timestamp=header.born_timestamp_ms,
-            born_host=packed_host(connection.proxied_peer or connection.peer),
+            born_host=packed_host(call.peer.proxied_peer or call.peer.peer),
             reconsume_times=header.reconsume_times or 0,
         )
         found = self._context.store.append(put, _durability(properties))
@@ -279,14 +257,9 @@ class SendRequests:
     # -- A batch.
 
     def _put_batch(
-        self,
-        connection: RemotingConnection,
-        request: Frame,
-        header: _Header,
-        topic: TopicConfig,
-        queue: int,
-        properties: dict[str, str],
+        self, call: _Send, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
+        request, header = call.request, call.header
         if len(topic.name) > _TOPIC_SIZE_MAX:
             raise _illegal(f"message topic length too long {len(topic.name)}")
         if topic.name.startswith(RETRY_PREFIX):
@@ -299,7 +272,7 @@ class SendRequests:
             "queue": queue,
             "sys_flag": _sys_flag(header, topic),
             "born_timestamp": header.born_timestamp_ms,
-            "born_host": packed_host(connection.proxied_peer or connection.peer),
+            "born_host": packed_host(call.peer.proxied_peer or call.peer.peer),
             "reconsume_times": header.reconsume_times or 0,
         }
         view, durability = self._view(), _durability(properties)

@@ -6,23 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.handlers.bodies import read_body
 from rmqstore.broker.metadata import topics as rules
 from rmqstore.broker.metadata.spreading import Spread
+from rmqstore.broker.request_table import TopicChange
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.statistics import GroupList, QueueName, QueueStats, TopicStats
 from rmqstore.remoting.bodies.tables import TopicList
-from rmqstore.remoting.bodies.values import list_of, object_of
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.connection import Handler
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (
     CreateTopicRequestHeader,
     OneTopicRequestHeader,
 )
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.store.metadata.members import Members
 
 __all__ = ["TopicRequests"]
 
@@ -52,8 +50,8 @@ class TopicRequests:
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
         }
 
-    async def _create(self, connection: Any, request: Frame) -> Frame:
-        header = CreateTopicRequestHeader.from_fields(request.ext_fields)
+    async def _create(self, call: Call[CreateTopicRequestHeader, bytes]) -> Frame:
+        header = call.header
         topic = TopicConfig(
             header.topic,
             header.read_queues,
@@ -64,23 +62,12 @@ class TopicRequests:
             header.order,
         )
         changes = rules.parse_attributes(header.attributes or "")
-        return await self._change(request, [(topic, changes)])
+        return await self._change(call, [(topic, changes)])
 
-    async def _create_list(self, connection: Any, request: Frame) -> Frame:
-        def read(body: bytes) -> list[tuple[TopicConfig, dict[str, str]]]:
-            fields = object_of(fastjson.loads(body), "topicConfigList")
-            topics = [
-                TopicConfig.of(Members(each, "topicConfigList"))
-                for each in list_of(fields.get("topicConfigList"), "topicConfigList")
-            ]
-            # Attributes come as changes: their keys have a sign.
-            return [(replace(each, attributes={}), dict(each.attributes)) for each in topics]
+    async def _create_list(self, call: Call[Any, list[TopicChange]]) -> Frame:
+        return await self._change(call, call.body)
 
-        return await self._change(request, read_body(request, read))
-
-    async def _change(
-        self, request: Frame, wanted: list[tuple[TopicConfig, dict[str, str]]]
-    ) -> Frame:
+    async def _change(self, call: Call[Any, Any], wanted: list[TopicChange]) -> Frame:
         """Makes or changes topics: all of them are checked before the first one."""
         metadata = self._context.metadata
         made = []
@@ -102,10 +89,10 @@ class TopicRequests:
         if not made:
             spread = await metadata.confirm_topics()
         await self._context.registered()
-        return request.respond(ResponseCode.SUCCESS, spread.remark)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
 
-    async def _delete(self, connection: Any, request: Frame) -> Frame:
-        name = OneTopicRequestHeader.from_fields(request.ext_fields).topic
+    async def _delete(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
+        name = call.header.topic
         if not name.strip():
             raise RequestRefused(
                 "The specified topic is blank.", code=ResponseCode.INVALID_PARAMETER
@@ -115,18 +102,18 @@ class TopicRequests:
         if role.name == "slave" and not role.waits_for:
             # mqadmin sends the request to masters and slaves, in any order.
             remark = "this broker is a slave, which deletes the topic after its master"
-            return request.respond(ResponseCode.SUCCESS, remark)
+            return call.respond(ResponseCode.SUCCESS, remark)
         self._context.log.info("topic %s is deleted by a request", name)
         spread = await self._context.metadata.delete_topic(name)
         await self._context.registered()
-        return request.respond(ResponseCode.SUCCESS, spread.remark)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
 
-    def _config(self, connection: Any, request: Frame) -> Frame:
-        topic = self._known(OneTopicRequestHeader.from_fields(request.ext_fields).topic)
-        return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
+    def _config(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
+        topic = self._known(call.header.topic)
+        return call.respond(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
 
-    def _stats(self, connection: Any, request: Frame) -> Frame:
-        name = OneTopicRequestHeader.from_fields(request.ext_fields).topic
+    def _stats(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
+        name = call.header.topic
         topic = self._context.metadata.topic(name)
         if topic is None:
             raise _not_exist(f"topic[{name}] not exist")
@@ -137,7 +124,7 @@ class TopicRequests:
             for number in range(count)
         }
         rate = self._context.traffic.topic_put_rate(name, self._context.now_ms() / 1000)
-        return request.respond(ResponseCode.SUCCESS, body=TopicStats(queues, rate).encode())
+        return call.respond(ResponseCode.SUCCESS, body=TopicStats(queues, rate).encode())
 
     def _queue_stats(self, topic: str, number: int) -> QueueStats:
         queue = self._context.store.store.queue(topic, number)
@@ -145,14 +132,14 @@ class TopicRequests:
         updated_ms = queue.get(end - 1).store_timestamp if end > start else 0
         return QueueStats(start, end, updated_ms)
 
-    def _consumers(self, connection: Any, request: Frame) -> Frame:
-        topic = OneTopicRequestHeader.from_fields(request.ext_fields).topic
+    def _consumers(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
+        topic = call.header.topic
         groups = self._context.metadata.offsets.groups_of(topic)
-        return request.respond(ResponseCode.SUCCESS, body=GroupList(groups).encode())
+        return call.respond(ResponseCode.SUCCESS, body=GroupList(groups).encode())
 
-    def _system_topics(self, connection: Any, request: Frame) -> Frame:
+    def _system_topics(self, call: Call[Any, bytes]) -> Frame:
         topics = sorted(self._context.metadata.system_topics())
-        return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+        return call.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
 
     def _known(self, name: str) -> TopicConfig:
         topic = self._context.metadata.topic(name)

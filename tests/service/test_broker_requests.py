@@ -1,0 +1,63 @@
+"""Every request of a broker's table, in every role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.broker.node import Broker
+from rmqstore.broker.request_table import ROWS
+from rmqstore.broker.roles import Role
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame, name_of_request
+from rmqstore.remoting.requests import Row, Standing
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+from tests.support.brokers import broker_config
+from tests.support.loops import on_loop
+
+CALL_S = 10.0
+BODIES = {
+    RequestCode.HEART_BEAT: b'{"clientID":"c"}',
+    RequestCode.LOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
+    RequestCode.UNLOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
+}
+NEEDS_ROLE = [row for row in ROWS.values() if row.standing is not Standing.ANY]
+VALUES = {"a text": "T", "true or false": "false"}
+
+
+def request_of(row: Row) -> Frame:
+    """Return a request with the fields that its header needs, about topic and group T."""
+    fields: Any = () if row.header is None else row.header._fields
+    return Frame.request(
+        row.code,
+        {each.name: VALUES.get(each.kind.article, "0") for each in fields},
+        BODIES.get(RequestCode(row.code), b""),
+    )
+
+
+@on_loop
+async def test_handlers_and_rows_are_of_the_same_codes(tmp_path: Path) -> None:
+    broker = Broker(broker_config(tmp_path))
+    assert broker._handlers().keys() == ROWS.keys()
+
+
+@on_loop
+async def test_broker_without_a_role_serves_nothing_that_needs_one(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        await broker.metadata.change_topic(TopicConfig("T"))
+        await broker.metadata.change_group(GroupConfig("T"))
+        for role, is_refused in ((Role(broker_id=1), True), (broker.role, False)):
+            broker.set_role(role)
+            for row in NEEDS_ROLE:
+                answer = await client.call(broker.address, request_of(row), CALL_S)
+                found = answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+                assert found is is_refused, (name_of_request(row.code), answer.remark)
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+def test_fast_port_serves_all_but_pulls(code: RequestCode) -> None:
+    assert not ROWS[code].is_on_fast_port
+    assert [each.code for each in ROWS.values() if not each.is_on_fast_port] == [11, 361]
