@@ -56,12 +56,12 @@ def test_limits_are_those_of_every_put(store: rmqstore.Store) -> None:
 def test_batch_of_another_count_stores_nothing(store: rmqstore.Store) -> None:
     one = struct.pack(">iiiii", 23, 0, 0, 9, 1) + b"x" + struct.pack(">h", 0)
     view = BrokerView(store)
-    receipts = view.put_batch("orders", one * 3, 3, **ENVELOPE)
+    receipts = view.put_batch("orders", one * 3, 3, appended=b"", **ENVELOPE)
     assert [each.queue_offset for each in receipts] == [0, 1, 2]
     assert store.get("orders", offset=2).flag == 9
     end = store.end_offset
     with pytest.raises(CorruptionError):
-        view.put_batch("orders", one[:-1], 1, **ENVELOPE)
+        view.put_batch("orders", one[:-1], 1, appended=b"", **ENVELOPE)
     assert store.end_offset == end
 
 

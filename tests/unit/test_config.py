@@ -374,7 +374,7 @@ def test_missing_file_is_a_config_error(tmp_path: Path) -> None:
         StoreConfig.from_properties(tmp_path / "absent.conf")
 
 
-@pytest.mark.parametrize("content", [b"\0" * 400, b"brokerName=b\n\0\0\0", "a=b".encode("utf-16")])
+@pytest.mark.parametrize("content", [b"\0" * 400, b"brokerName=b\n\0\0\0"])
 def test_a_file_with_nuls_is_named_with_its_cure_and_no_nul(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_bytes(content)
