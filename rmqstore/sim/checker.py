@@ -60,6 +60,8 @@ class Checker(Truth):
         self._epoch = 0
         self._trusted: frozenset[int] = frozenset()
         """Replicas that were compared in the last election and had lost nothing."""
+        self._risky: tuple[int, int] | None = None
+        """Master and epoch of the last election, if it may have lost messages by a named risk."""
 
         self._is_strict = shape.has_set
         """Whether elections alone must protect messages from replicas that lost some: an elected
@@ -207,8 +209,11 @@ class Checker(Truth):
 
         if is_election and view.asked and not self._shape.has_set:
             self._compared(view)
-        if is_election and self._is_excused(view, former):
-            self._forget(self._replicas[view.master], is_risky=view.is_risky)
+        if is_election:
+            is_excused = self._is_excused(view, former)
+            if is_excused or self._is_void_election():
+                self._forget(self._replicas[view.master], is_risky=view.is_risky)
+            self._risky = (view.master, view.epoch) if is_excused else None
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
         if view.master and not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
@@ -229,17 +234,14 @@ class Checker(Truth):
         is_certain = is_certain and not self._may_be_astray(chosen)
         if is_certain and start <= len(self._truth) < visible and chosen.number not in self._rotten:
             self._extend(chosen, visible)
-            self._lead_others_astray(chosen)
 
-    def _lead_others_astray(self, chosen: Replica) -> None:
-        """Record the replicas whose logs part from the truth as that of *chosen* has extended it:
-        one of them was elected at the risk, and its epoch never began."""
-        for each in self._replicas.values():
-            start = each.log.start_offset
-            end = min(each.log.whole_end, len(self._truth))
-            if each is not chosen and start < end and not self._is_same(each, start, end):
-                at = next((at for at in self._ends_down(end) if self._is_prefix(each, at)), 0)
-                self._lead_astray(each, at)
+    def _is_void_election(self) -> bool:
+        """Return whether the last election named a risk, and its epoch never began: then the one
+        before it decides who is elected next."""
+        if self._risky is None:
+            return False
+        number, epoch = self._risky
+        return self._replicas[number].log.epoch_state.master_epoch < epoch
 
     def _holds_promises(self, chosen: Replica, view: View) -> None:
         """Check that an elected replica holds all acknowledged messages, unless the election named

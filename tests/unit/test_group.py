@@ -103,6 +103,22 @@ def test_word_of_the_stream_that_a_slave_kept_up_counts() -> None:
     assert [type(each) for each in master.tick(25_001)] == [Propose]
 
 
+def test_connection_of_a_replica_that_the_controller_refuses_each_time_is_closed() -> None:
+    master = group()
+    master.become_master(1, end_offset=100, now_ms=0, members=[1], set_epoch=1)
+    master.connected(2, connection=5, now_ms=0)
+    effects = master.acked(5, 100, 0, epoch=master.epoch)
+    for number in range(1, 5):
+        assert [type(each) for each in effects] == [Propose]
+        assert master.refuse_proposal(number, 1000 * number) == []
+        effects = master.tick(1000 * number + 1000)
+    (close,) = master.refuse_proposal(5, 6000)
+    assert isinstance(close, CloseConnection)
+    assert close.connection == 5
+    assert "refused broker 2" in close.reason
+    assert master.tick(8000) == []
+
+
 @dataclass(frozen=True)
 class Request:
     number: int

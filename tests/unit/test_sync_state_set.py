@@ -203,6 +203,58 @@ def test_refused_proposal_leaves_no_trace() -> None:
     assert master.proposed(1000) == {1, 2}
 
 
+def test_replica_that_is_refused_keeps_no_other_one_out_of_the_set() -> None:
+    master = Master(1)
+    master.connect(2, 100)
+    master.connect(3, 100)
+    proposal = master.review(0)
+    assert proposal is not None
+    assert proposal.joined == {2, 3}
+    master.held.refuse(proposal.number, now_ms=0)
+
+    # The controller does not know broker 2, and takes broker 3.
+    joined = []
+    for now_ms in range(1000, 5000, 1000):
+        master.ack(2, 100, now_ms=now_ms)
+        master.ack(3, 100, now_ms=now_ms)
+        proposal = master.review(now_ms)
+        assert proposal is not None
+        joined.append(set(proposal.joined))
+        if 2 in proposal.members:
+            master.held.refuse(proposal.number, now_ms=now_ms)
+        else:
+            master.held.confirm(proposal.members, set_epoch=2, now_ms=now_ms)
+    assert joined == [{2}, {3}, {2}, {2}]
+
+
+def test_replica_that_is_refused_keeps_no_other_one_in_the_set() -> None:
+    master = Master(1, 2)
+    master.connect(2, 100)
+    master.connect(3, 100)
+    proposal = master.review(0)
+    assert proposal is not None
+    assert proposal.joined == {3}
+    master.held.refuse(proposal.number, now_ms=0)
+    master.ack(3, 100, now_ms=1000)
+    proposal = master.review(1000)
+    assert proposal is not None
+    assert (proposal.left, proposal.joined) == ({2}, frozenset())
+
+
+def test_connection_of_a_replica_that_is_refused_each_time_is_in_doubt() -> None:
+    master = Master(1)
+    for times in (1, 2):
+        master.connect(2, 100)
+        for number in range(5):
+            now_ms = 1000 * number + 10_000 * times
+            master.ack(2, 100, now_ms=now_ms)
+            proposal = master.review(now_ms)
+            assert proposal is not None
+            refused = master.held.refuse(proposal.number, now_ms=now_ms)
+            assert refused == (2 if number == 4 else None)
+        master.leave(2)
+
+
 def test_every_attempt_has_to_be_refused() -> None:
     master = Master(1)
     master.connect(2, 100)

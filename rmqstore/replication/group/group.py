@@ -277,9 +277,15 @@ class MasterGroup:
 
     def refuse_proposal(self, number: int, now_ms: int) -> list[Effect]:
         """Take a proposal back that will never take effect."""
-        self.sync_state_set.refuse(number, now_ms=now_ms)
+        refused = self.sync_state_set.refuse(number, now_ms=now_ms)
         self._standing = None
-        return self._review(now_ms)
+        replica = None if refused is None else self.replicas.get(refused)
+        if replica is None:
+            return self._review(now_ms)
+        # A turned bit may have changed the id in its handshake.
+        reason = f"the controller refused broker {refused} as a member each time; connect again"
+        close = CloseConnection(replica.connection, reason)
+        return [close, *self.disconnected(replica.connection, now_ms)]
 
     def lose_proposal(self, number: int, now_ms: int) -> list[Effect]:
         """Record that a proposal's answer will never come."""

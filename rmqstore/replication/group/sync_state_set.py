@@ -42,6 +42,8 @@ __all__ = ["Proposal", "SyncStateSet"]
 
 _UNANSWERED_MAX = 64
 _RETRY_MS = 1000
+_REFUSALS_MAX = 5
+"""Refusals of one replica in succession after which its connection is in doubt."""
 _CANDIDATE_LAG_MS_MAX = 1000
 
 
@@ -98,6 +100,8 @@ class SyncStateSet:
         self._admitted: frozenset[int] = frozenset()
 
         self._unanswered: dict[int, _Unanswered] = {}
+        self._refusals: dict[int, tuple[int, int]] = {}
+        """Of replicas whose joining was refused: how often alone, and the last proposal of it."""
         self._candidates: frozenset[int] = frozenset()
         self._vouched: dict[int, int] = {}
         self._grace_since_ms: dict[int, int] = {}
@@ -127,6 +131,7 @@ class SyncStateSet:
         """
         self._check(members)
         self._vouched.clear()
+        self._refusals.clear()
         self._lost_link.clear()
         self._grace_since_ms.clear()
         self._candidates = self._admitted = frozenset()
@@ -154,15 +159,16 @@ class SyncStateSet:
         self._take(members, set_epoch, now_ms)
         return True
 
-    def refuse(self, number: int, *, now_ms: int) -> None:
+    def refuse(self, number: int, *, now_ms: int) -> int | None:
         """Record that one attempt at a proposal will never take effect.
 
         Its members stay waited for while another attempt at it has no answer. Unknown numbers are
-        of proposals a newer set has voided.
+        of proposals a newer set has voided. Returns a replica that was refused several times, alone
+        and in succession: it may not be the broker that its connection names.
         """
         unanswered = self._unanswered.get(number)
         if unanswered is None:
-            return
+            return None
         unanswered.attempts -= 1
         if unanswered.attempts == 0:
             del self._unanswered[number]
@@ -170,6 +176,18 @@ class SyncStateSet:
             unanswered.is_lost = True
         self._not_before_ms = now_ms + _RETRY_MS
         self._settle()
+        return self._turned_down(unanswered.proposal)
+
+    def _turned_down(self, proposal: Proposal) -> int | None:
+        for each in proposal.joined:
+            count, _ = self._refusals.get(each, (0, 0))
+            self._refusals[each] = count, proposal.number
+        if len(proposal.joined) != 1:
+            return None
+        (alone,) = proposal.joined
+        count, number = self._refusals[alone]
+        self._refusals[alone] = count + 1, number
+        return alone if count + 1 >= _REFUSALS_MAX else None
 
     def lost(self, number: int, *, now_ms: int) -> None:
         """Record that no answer will come: it may or may not have taken effect.
@@ -202,6 +220,7 @@ class SyncStateSet:
 
     def disconnected(self, broker_id: int) -> None:
         """Take the loss of a connection into account before `review`."""
+        self._refusals.pop(broker_id, None)
         if broker_id in self.waited:
             self._lost_link.add(broker_id)
         if broker_id in self._candidates:
@@ -237,6 +256,7 @@ class SyncStateSet:
         if self._not_before_ms is not None and now_ms < self._not_before_ms:
             return None
 
+        wanted = self._without_refused(wanted)
         if wanted != self.members:
             proposal = self._propose(frozenset(wanted), now_ms)
             if proposal is not None:
@@ -247,6 +267,18 @@ class SyncStateSet:
             return None
         harmless = (each for each in lost if each <= self.members)
         return self._propose(next(harmless, self.members), now_ms)
+
+    def _without_refused(self, wanted: set[int]) -> set[int]:
+        """Returns *wanted* with one replica at most that was refused before: another one must not
+        be kept out of the set, or in it, by a replica that the controller never takes."""
+        joining = wanted - self.members
+        refused = joining & self._refusals.keys()
+        if not refused:
+            return wanted
+        if not wanted >= self.members:
+            return wanted - refused
+        first = min(joining, key=lambda each: (self._refusals.get(each, (0, 0))[1], each))
+        return (wanted - joining) | {first}
 
     @property
     def is_settled(self) -> bool:
@@ -328,6 +360,7 @@ class SyncStateSet:
         self._not_before_ms = None
         self._candidates -= self.members
         for broker_id in self.members:
+            self._refusals.pop(broker_id, None)
             if broker_id not in before or broker_id not in self._grace_since_ms:
                 self._grace_since_ms[broker_id] = now_ms
         for broker_id in before - self.members:
