@@ -117,8 +117,8 @@ static size_t write_queue(struct rmq_queue *queue, uint8_t *data)
 {
     assert(queue->topic_size <= UINT8_MAX);
 
-    rmq_put_i64(data, rmq_queue_file_start(queue));
-    rmq_put_i64(data + 8, rmq_queue_max(queue));
+    rmq_put_i64(data, queue->kept_start);
+    rmq_put_i64(data + 8, queue->kept_end);
     rmq_put_i32(data + 16, queue->queue_id);
     data[20] = queue->is_batch;
     data[21] = (uint8_t)queue->topic_size;
@@ -126,7 +126,7 @@ static size_t write_queue(struct rmq_queue *queue, uint8_t *data)
     return RMQ_QUEUE_ENDS_QUEUE_SIZE + queue->topic_size;
 }
 
-int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index,
+int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index, bool is_closed,
                         struct rmq_error *err)
 {
     assert(!table->options.read_only);
@@ -137,6 +137,10 @@ int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index,
     for (struct rmq_queue *queue = rmq_queue_table_first(table); queue;
          queue = rmq_queue_table_next(queue))
         if (has_units(queue)) {
+            int64_t end = rmq_queue_max(queue);
+            queue->kept_start = rmq_queue_file_start(queue);
+            if (is_closed || queue->kept_end > end)
+                queue->kept_end = end;
             ++count;
             size += RMQ_QUEUE_ENDS_QUEUE_SIZE + queue->topic_size;
         }

@@ -19,7 +19,7 @@
  * Files of queues and index may be lost while a store is closed, for example when it is restored
  * from a copy, and nothing else shows it. What is named here and not there makes recovery walk the
  * log from its start; the records in the log alone decide what is missing. So an outdated file costs
- * time only: queues grow, and lose units to expiry, cuts and deletion of their topics.
+ * time only. It is written again when queues lose units to expiry and to the deletion of their topic.
  *
  * RocketMQ neither reads nor writes this file.
  */
@@ -41,8 +41,10 @@
  * that is not there. */
 int rmq_queue_ends_load(struct rmq_queue_table *table, struct rmq_index *index,
                         struct rmq_error *err);
-/* Puts the present state in the place of the file; on the device on return. */
-int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index,
+/* Puts the present state in the place of the file; on the device on return. Unless is_closed, queues
+ * may hold units that are not on the device: their ends stay as they were when the store was last
+ * closed. */
+int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index, bool is_closed,
                         struct rmq_error *err);
 
 #endif

@@ -73,8 +73,8 @@ struct rmq_dispatcher {
     bool resting;             /* the thread is outside of any record */
     bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; of recovery, which resets them */
     bool queues_lack; /* the same: units before those of the surveyed records are missing */
-    bool widened;     /* of recovery: the walk begins earlier, because something may be missing */
     bool index_lacks; /* of recovery: index files are lost, and all are built again */
+    int64_t expected_below; /* the same: queues that lack records before it have lost them */
     struct rmq_error no_room; /* under the lock, as long as waits_for_room */
     int64_t no_room_offset;   /* of the record that met it; under the lock */
     uint64_t refused_looks;   /* how often there was no room */

@@ -166,7 +166,6 @@ static int begin_at(struct rmq_dispatcher *dispatcher, int64_t bound, int64_t *s
     int64_t earlier = *start;
     int status = rmq_recover_find_start(&dispatcher->log->files, bound, &earlier, err);
     *start = least(*start, earlier);
-    dispatcher->widened = true;
     return status;
 }
 
@@ -227,6 +226,7 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
     find_short(dispatcher, &lost);
     if (lost == INT64_MAX)
         return RMQ_OK;
+    dispatcher->expected_below = *start;
     status = begin_at(dispatcher, lost, start, err);
     return status == RMQ_OK ? rewind_queues(dispatcher, *start, err) : status;
 }
@@ -259,7 +259,10 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
     }
 
     status = rmq_recover_find_start(&dispatcher->log->files, bound, start, err);
-    return status == RMQ_OK && lost != INT64_MAX ? begin_at(dispatcher, lost, start, err) : status;
+    if (status != RMQ_OK || lost == INT64_MAX)
+        return status;
+    dispatcher->expected_below = INT64_MAX;
+    return begin_at(dispatcher, lost, start, err);
 }
 
 /* ---- the walk ---- */
@@ -330,10 +333,14 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
             parts |= RMQ_TO_INDEX;
         if (ahead->scan.offset > options->dispatch_until)
             dispatcher->queues_differ = true;
+        bool differed = dispatcher->queues_differ;
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
         if (status != RMQ_OK)
             return status;
 
+        if (dispatcher->queues_differ && !differed &&
+            record.physical_offset < dispatcher->expected_below)
+            recovery->was_incomplete = true;
         if (!dispatcher->queues_differ && !dispatcher->index_differs) {
             found->enter_offset = ahead->kept_from = record.physical_offset;
             found->entered = recovery->records;
@@ -678,6 +685,10 @@ static int begin_earlier(struct rmq_dispatcher *dispatcher,
                          struct rmq_error *err)
 {
     recovery->records = 0;
+    if (options->was_closed)
+        dispatcher->expected_below = INT64_MAX;
+    else if (dispatcher->expected_below < recovery->start_offset)
+        dispatcher->expected_below = recovery->start_offset;
     for (struct rmq_queue *queue = rmq_queue_table_first(dispatcher->queues); queue;
          queue = rmq_queue_table_next(queue))
         queue->surveyed_end = 0;
@@ -735,9 +746,10 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
                              checks_of(options), true);
         status = survey(dispatcher, options, durable, &ahead, recovery, &found, err);
     }
-    recovery->was_incomplete =
-        (dispatcher->widened && (dispatcher->queues_differ || dispatcher->index_differs)) ||
-        has_incomplete(dispatcher->queues);
+    /* After a crash the index takes the keys of all records of the walk again. */
+    if (has_incomplete(dispatcher->queues) ||
+        (options->was_closed && dispatcher->expected_below > 0 && dispatcher->index_differs))
+        recovery->was_incomplete = true;
 
     int64_t later = 0;
     if (status == RMQ_OK && recovery->end_offset >= durable && checkpoint->flushed_offset < 0 &&
@@ -773,7 +785,8 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
         status = settle(dispatcher, checkpoint, options, recovery, err);
 
     assert(status != RMQ_OK || recovery->dispatched_offset <= recovery->end_offset);
-    dispatcher->widened = dispatcher->index_lacks = false;
+    dispatcher->index_lacks = false;
+    dispatcher->expected_below = 0;
     recovery->milliseconds = rmq_monotonic_ms() - began_ms;
     return status;
 }

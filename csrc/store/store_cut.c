@@ -493,6 +493,8 @@ int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_erro
 
     if (status == RMQ_OK && store->has_index)
         status = rmq_index_expire(&store->index, start, err);
+    if (status == RMQ_OK && file_count > 0)
+        status = rmq_store_save_queue_ends(store, false, err);
 
     rmq_dispatcher_resume(&store->dispatcher, atomic_load(&store->dispatcher.dispatched_offset));
     pthread_mutex_unlock(&store->structure_lock);

@@ -408,11 +408,10 @@ static void let_go(struct rmq_store *store)
     free_store(store);
 }
 
-/* On a full disk the former file stays, which names less. */
-static int save_queue_ends(struct rmq_store *store, struct rmq_error *err)
+int rmq_store_save_queue_ends(struct rmq_store *store, bool is_closed, struct rmq_error *err)
 {
-    int status =
-        rmq_queue_ends_save(&store->queues, store->has_index ? &store->index : NULL, err);
+    int status = rmq_queue_ends_save(&store->queues, store->has_index ? &store->index : NULL,
+                                     is_closed, err);
     return status == RMQ_NO_SPACE ? RMQ_OK : status;
 }
 
@@ -439,7 +438,7 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
         if (status == RMQ_OK && !is_behind)
             status = rmq_flusher_unmark(&store->flusher, err);
         if (status == RMQ_OK && !is_behind)
-            status = save_queue_ends(store, err);
+            status = rmq_store_save_queue_ends(store, true, err);
         if (status == RMQ_OK && !is_behind)
             status = rmq_abort_remove(store->vfs, store->abort_path, err);
     }

@@ -115,6 +115,8 @@ static int remove_queues(struct rmq_store *store, const char *topic, size_t topi
          queue = rmq_queue_table_next(queue))
         if (is_of(queue, topic, topic_size))
             status = rmq_removed_queue_clear(&store->queues, queue, err);
+    if (status == RMQ_OK)
+        status = rmq_store_save_queue_ends(store, false, err);
     if (status != RMQ_OK)
         rmq_failure_set(&store->failure, err);
     return status;

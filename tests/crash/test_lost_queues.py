@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 from collections.abc import Callable
@@ -175,3 +176,25 @@ def test_messages_of_a_topic_that_rocketmq_made_again_do_not_come_back(directory
     with rmqstore.open(directory) as store:
         assert queue_of(store, "idle") == numbered(IDLE)
         assert (store.queue("busy").start, store.queue("busy").end) == (0, 3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_crash_after_expiry_is_recovered_from_the_checkpoint_on(
+    seed: int, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    sizes = SIZES | {"index_entry_count": 200, "index_slot_count": 50}
+    with rmqstore.open(tmp_path, **sizes) as store:
+        store.put("t0", b"", keys="k")
+    begins = 0
+    for round_ in range(8):
+        with rmqstore.open(tmp_path, **sizes) as store:
+            assert not store.recovery.was_incomplete
+            assert round_ < 5 or store.recovery.start_offset > begins
+            for number in range(60 * round_, 60 * round_ + 60):
+                store.put(f"t{rng.randrange(3)}", bytes(rng.randrange(200)), keys=f"{number}")
+            store.flush()
+            store.expire_files(max(0, len(store._files()) - 9))
+            store._remove_queues("t2", store.end_offset)
+            begins = store.start_offset
+            store.abandon()

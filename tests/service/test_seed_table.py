@@ -98,12 +98,13 @@ def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Return a column; where its nameserver is old, it knows the requests of its time only."""
     found: Servers = request.param
     if found.is_old:
-        all_of = Requests.handlers
+        all_of = Requests.dispatched
 
-        def handlers(requests: Requests) -> dict[int, Any]:
-            return {c: each for c, each in all_of(requests).items() if c not in _SINCE_5_0}
+        def dispatched(requests: Requests, **options: Any) -> dict[int, Any]:
+            known = all_of(requests, **options)
+            return {code: each for code, each in known.items() if code not in _SINCE_5_0}
 
-        monkeypatch.setattr(Requests, "handlers", handlers)
+        monkeypatch.setattr(Requests, "dispatched", dispatched)
     return found
 
 
