@@ -84,8 +84,8 @@ static void start(struct bench *bench, const char *directory)
     check("roll", rmq_file_queue_roll(&bench->log.files, 0, NULL, &err), &err);
     touch(bench->log.files.last);
     check("units",
-          rmq_consume_queue_open(&bench->units, vfs, units_path, QUEUE_FILE_SIZE, false, NULL,
-                                 NULL, &err),
+          rmq_consume_queue_open(&bench->units, vfs, units_path, QUEUE_FILE_SIZE, false, NULL, NULL,
+                                 &err),
           &err);
     check("unit", rmq_consume_queue_append(&bench->units, 0, 0, 1, 0, &err), &err);
     touch(bench->units.files.last);

@@ -10,12 +10,12 @@
  *              zeroed    the same, and zeros are written ahead of it in pieces of 256 KiB: cheaper
  *                        than page faults, and what the store does
  *              nowhere   into one buffer, again and again
- *            The time ends when the sender is notified that the last byte has arrived. Of each, one run
- *            more goes before those that count: its pages are there for the next.
+ *            The time ends when the sender is notified that the last byte has arrived. One more
+ *            run of each goes before the counted runs, so that their pages exist.
  *   ping     SIZE bytes there and 8 back, COUNT times, one after another; both sides sleep while
  *            they wait. A line holds the percentiles of one run:
  *              scheduled  on what cores the kernel chooses
- *              one core   both on the same one: nobody has to be woken on another
+ *              one core   both on the same one: no wakeup of another core
  *              two cores  each on one of its own
  */
 #include <arpa/inet.h>

@@ -67,7 +67,7 @@ static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *
     }
 
     return rmq_buffer_put(&builder->buffers[RMQ_BUFFER_DATA], builder->host_text,
-                     builder->host_text_size);
+                          builder->host_text_size);
 }
 
 /* ---- the map of properties ---- */
@@ -103,7 +103,7 @@ static void collect_pair(struct rmq_pair_table *pairs, size_t *count, struct rmq
     pairs->names[*count] = name;
     pairs->values[*count] = value;
     pairs->used[*count] = (uint16_t)slot;
-    pairs->slots[slot] = (uint16_t)++ * count;
+    pairs->slots[slot] = (uint16_t)++*count;
 }
 
 static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table *pairs,
@@ -130,8 +130,8 @@ static bool put_pairs(struct rmq_column_builder *builder, struct rmq_pair_table 
     }
 
     builder->entry_count += (int64_t)count;
-    return ok && rmq_buffer_put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS],
-                                       (size_t)builder->entry_count);
+    return ok &&
+           rmq_buffer_put_offset(&buffers[RMQ_BUFFER_ENTRY_OFFSETS], (size_t)builder->entry_count);
 }
 
 /* ---- columns ---- */
@@ -211,16 +211,16 @@ struct chunk {
     struct rmq_dispatch_properties properties[CHUNK]; /* filled when NEEDS_PROPERTIES */
 };
 
-#define FILL(type, expression)                                                 \
-    do {                                                                       \
-        struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];          \
+#define FILL(type, expression)                                                            \
+    do {                                                                                  \
+        struct rmq_buffer *data = &builder->buffers[RMQ_BUFFER_DATA];                     \
         type *to = (type *)(void *)rmq_buffer_reserve(data, chunk->count * sizeof(type)); \
-        if (!to)                                                               \
-            return false;                                                      \
-        for (size_t i = 0; i < chunk->count; ++i)                              \
-            to[i] = chunk->records[i].expression;                              \
-        data->size += chunk->count * sizeof(type);                             \
-        return true;                                                           \
+        if (!to)                                                                          \
+            return false;                                                                 \
+        for (size_t i = 0; i < chunk->count; ++i)                                         \
+            to[i] = chunk->records[i].expression;                                         \
+        data->size += chunk->count * sizeof(type);                                        \
+        return true;                                                                      \
     } while (0)
 
 static bool fill_fixed(const struct chunk *chunk, struct rmq_column_builder *builder)
@@ -367,7 +367,7 @@ static bool fill_binary(const struct chunk *chunk, struct rmq_column_builder *bu
     for (size_t i = 0; i < chunk->count; ++i) {
         const struct rmq_record *record = &chunk->records[i];
         if (!rmq_buffer_put(data, whole ? record->data : record->body,
-                       (size_t)(whole ? record->total_size : record->body_size)))
+                            (size_t)(whole ? record->total_size : record->body_size)))
             return false;
         if (!(chunk->columns->large_binary ? rmq_buffer_put_large_offset
                                            : rmq_buffer_put_offset)(offsets, data->size))
@@ -425,8 +425,8 @@ static bool fill_text(const struct chunk *chunk, struct rmq_column_builder *buil
     for (size_t i = 0; i < chunk->count && ok; ++i) {
         const struct rmq_record *record = &chunk->records[i];
         if (builder->column == RMQ_COLUMN_TOPIC)
-            ok = rmq_buffer_put_text(
-                data, (struct rmq_slice){record->topic, (size_t)record->topic_size});
+            ok = rmq_buffer_put_text(data,
+                                     (struct rmq_slice){record->topic, (size_t)record->topic_size});
         else if (builder->column == RMQ_COLUMN_MESSAGE_ID)
             ok = put_id(data, record);
         else

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "columns/buffer_pool.h"
 #include "format/record.h"
-#include "base/status.h"
 
 enum rmq_column_type {
     RMQ_TYPE_INT32,

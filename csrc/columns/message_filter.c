@@ -32,8 +32,8 @@ static bool is_sampled(const struct rmq_message_filter *filter, const struct rmq
 
     if (filter->sample_begin == 0 && filter->sample_end == RMQ_SAMPLE_NUMBERS)
         return true;
-    int64_t number = rmq_sample_number(filter->sample_seed, message->physical_offset,
-                                       message->queue_offset);
+    int64_t number =
+        rmq_sample_number(filter->sample_seed, message->physical_offset, message->queue_offset);
     return number >= filter->sample_begin && number < filter->sample_end;
 }
 

@@ -34,8 +34,7 @@ struct group {
 
 static uint64_t hash_of(const struct group *group)
 {
-    uint64_t hash =
-        rmq_table_hash(group->topic.data, group->topic.size, (uint32_t)group->queue_id);
+    uint64_t hash = rmq_table_hash(group->topic.data, group->topic.size, (uint32_t)group->queue_id);
     return group->tag.data ? rmq_table_hash(group->tag.data, group->tag.size, (uint32_t)hash)
                            : hash;
 }
@@ -47,19 +46,18 @@ static bool is_equal(struct rmq_slice a, struct rmq_slice b)
 
 static struct group group_of_row(const struct rmq_summary_row *row)
 {
-    return (struct group){
-        {row->topic, row->topic_size}, {row->tag, row->tag_size}, row->queue_id};
+    return (struct group){{row->topic, row->topic_size}, {row->tag, row->tag_size}, row->queue_id};
 }
 
 static struct group group_of(const struct rmq_summary *summary, const struct rmq_record *message)
 {
     assert(message->topic_size >= 0 && message->properties_size >= 0);
 
-    struct group group = {{message->topic, (size_t)message->topic_size}, {NULL, 0},
-                          message->queue_id};
+    struct group group = {
+        {message->topic, (size_t)message->topic_size}, {NULL, 0}, message->queue_id};
     if (summary->by_tag)
-        group.tag = rmq_properties_find(message->properties, (size_t)message->properties_size,
-                                        "TAGS");
+        group.tag =
+            rmq_properties_find(message->properties, (size_t)message->properties_size, "TAGS");
     return group;
 }
 

@@ -61,8 +61,8 @@ int rmq_file_access_read(struct rmq_mapped_file *file, int64_t at, void *buffer,
         (void)file->vfs->close(file->vfs, fd, NULL);
     }
     if (status == RMQ_OK && got < size)
-        status = rmq_fail(err, RMQ_CORRUPT, file->start + at, "%s ends before byte %lld", file->path,
-                          (long long)(at + (int64_t)size));
+        status = rmq_fail(err, RMQ_CORRUPT, file->start + at, "%s ends before byte %lld",
+                          file->path, (long long)(at + (int64_t)size));
     return status;
 }
 

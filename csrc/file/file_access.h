@@ -10,8 +10,8 @@
 
 #include "file/mapped_file.h"
 
-/* Counts a use, and maps the file once it is hot, or where it has no budget. *base is NULL while the
- * file has no mapping. A hot file that cannot be mapped is used without a mapping. */
+/* Counts a use, and maps the file once it is hot, or where it has no budget. *base is NULL while
+ * the file has no mapping. A hot file that cannot be mapped is used without a mapping. */
 int rmq_file_access_base(struct rmq_mapped_file *file, uint8_t **base, struct rmq_error *err);
 
 /* Reads size bytes, all of them inside the file, without a mapping. RMQ_NOT_FOUND: the file was
@@ -20,8 +20,8 @@ int rmq_file_access_read(struct rmq_mapped_file *file, int64_t at, void *buffer,
                          struct rmq_error *err);
 
 /* Writes size bytes without a mapping, those from split on before the others, and counts the blocks
- * below their end as reserved. The writer alone may call it. RMQ_NO_SPACE: any part of the bytes may
- * be there. */
+ * below their end as reserved. The writer alone may call it. RMQ_NO_SPACE: any part of the bytes
+ * may be there. */
 int rmq_file_access_write(struct rmq_mapped_file *file, int64_t at, const uint8_t *data,
                           size_t size, size_t split, struct rmq_error *err);
 

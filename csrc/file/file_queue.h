@@ -47,7 +47,7 @@ struct rmq_file_queue {
     struct rmq_mapped_file **files;        /* by start */
     size_t count, capacity;
     size_t ahead; /* files after `count` in the array: of a rewound queue, or of zero length */
-    bool is_new;                  /* had no file yet, and makes the first one without syncs */
+    bool is_new;  /* had no file yet, and makes the first one without syncs */
     bool is_last_hidden;          /* see rmq_file_queue_show */
     bool is_last_unsynced;        /* its size may not be on the device yet; of the writer alone */
     struct rmq_mapped_file *last; /* the writer's; NULL when there is no file */

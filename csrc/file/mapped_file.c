@@ -225,8 +225,8 @@ int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err)
         (void)file->vfs->close(file->vfs, fd, NULL);
     }
     /* A file that was removed meanwhile holds nothing to keep. */
-    bool is_gone = status == RMQ_NOT_FOUND &&
-                   atomic_load_explicit(&file->unlinked, memory_order_acquire);
+    bool is_gone =
+        status == RMQ_NOT_FOUND && atomic_load_explicit(&file->unlinked, memory_order_acquire);
     return is_gone ? RMQ_OK : status;
 }
 
@@ -327,8 +327,8 @@ static int64_t page_size(void)
     return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
 }
 
-/* A failure is not reported: what is needed may still fit. Zeros that are written so far ahead would
- * be written twice. */
+/* A failure is not reported: what is needed may still fit. Zeros that are written so far ahead
+ * would be written twice. */
 static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
 {
     assert(goal > file->allocated && goal <= file->size);
@@ -449,8 +449,8 @@ int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, 
     return reserve(file, upto, window, piece, err);
 }
 
-/* The bytes at `at`, which may have been written in part, read as zeros again. Returns the status of
- * *err. */
+/* The bytes at `at`, which may have been written in part, read as zeros again. Returns the status
+ * of *err. */
 static int take_back(struct rmq_mapped_file *file, int64_t at, struct rmq_error *err)
 {
     assert(err->status != RMQ_OK);
@@ -481,8 +481,7 @@ int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *
         rmq_mapped_file_close_unless_kept(file);
     }
 
-    if (status == RMQ_OK &&
-        at + size > atomic_load_explicit(&file->reserved, memory_order_relaxed))
+    if (status == RMQ_OK && at + size > atomic_load_explicit(&file->reserved, memory_order_relaxed))
         atomic_store_explicit(&file->reserved, at + size, memory_order_release);
     pthread_mutex_unlock(&file->lock);
 

@@ -65,8 +65,9 @@ struct rmq_mapped_file_options {
 int rmq_mapped_file_load(const char *path, const struct rmq_mapped_file_options *options,
                          struct rmq_mapped_file **file, struct rmq_error *err);
 
-/* Makes the file at its full size, reading as zeros, and maps it unless it has a budget. RMQ_NO_SPACE leaves nothing
- * behind. The name is not synced into its folder: see rmq_file_queue. One pin, the caller's. */
+/* Makes the file at its full size, reading as zeros, and maps it unless it has a budget.
+ * RMQ_NO_SPACE leaves nothing behind. The name is not synced into its folder: see rmq_file_queue.
+ * One pin, the caller's. */
 int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_options *options,
                            struct rmq_mapped_file **file, struct rmq_error *err);
 
@@ -121,10 +122,10 @@ int64_t rmq_mapped_file_allocated_ahead(struct rmq_mapped_file *file);
 int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, int64_t window,
                                     int64_t piece, struct rmq_error *err);
 
-/* Writes bytes at `at`, which is `wrote`, into blocks allocated before, and counts them as reserved;
- * does not move `wrote`. Pages that are written whole need no zeros ahead of them and no page
- * faults. After a failure every byte from `at` on reads as zero. RMQ_NOT_WRITABLE: it may not, so
- * nothing may be appended any more. */
+/* Writes bytes at `at`, which is `wrote`, into blocks allocated before, and counts them as
+ * reserved; does not move `wrote`. Pages that are written whole need no zeros ahead of them and no
+ * page faults. After a failure every byte from `at` on reads as zero. RMQ_NOT_WRITABLE: it may not,
+ * so nothing may be appended any more. */
 int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *data, int64_t size,
                           struct rmq_error *err);
 

@@ -48,7 +48,8 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
         size_t got = 0;
         /* Little more than what is in memory already, mostly: reading far into a sparse file would
          * fill memory with its zeros. */
-        size_t size = at % RMQ_BLOCK_SIZE ? (size_t)(RMQ_BLOCK_SIZE - at % RMQ_BLOCK_SIZE) : sizeof bytes;
+        size_t size =
+            at % RMQ_BLOCK_SIZE ? (size_t)(RMQ_BLOCK_SIZE - at % RMQ_BLOCK_SIZE) : sizeof bytes;
         status = file->vfs->read(file->vfs, file->fd, bytes, size, at, &got, err);
         if (status != RMQ_OK || got == 0)
             return status;

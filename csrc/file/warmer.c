@@ -76,7 +76,8 @@ static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, 
     if (!populates && reserved < upto)
         sync_file(file);
     if (lock)
-        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from, RMQ_ADVISE_LOCK, NULL);
+        (void)file->vfs->advise(file->vfs, rmq_mapped_file_base(file) + from, upto - from,
+                                RMQ_ADVISE_LOCK, NULL);
 }
 
 int rmq_warmer_reserve(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t upto,
@@ -229,8 +230,8 @@ static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t
     warmth->waits = waits;
 }
 
-/* Up to where pages are to be warm. Where the allocated blocks end soon, all of their pages are, and
- * then the first ones of the next allocation. */
+/* Up to where pages are to be warm. Where the allocated blocks end soon, all of their pages are,
+ * and then the first ones of the next allocation. */
 static int64_t goal_of(const struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t wrote,
                        bool makes_next)
 {

@@ -32,8 +32,8 @@ _Static_assert(RMQ_WRITTEN_WINDOW <= RMQ_ZEROS_SIZE, "one piece");
 #define RMQ_WAIT_SIZE_WORTH_ZEROS (128 << 10)
 
 struct rmq_warmer_options {
-    bool whole_file;  /* fault in a whole new file, lock it in memory */
-    bool syncs_ahead; /* puts wait for syncs as a rule: always sync zeros ahead */
+    bool whole_file;      /* fault in a whole new file, lock it in memory */
+    bool syncs_ahead;     /* puts wait for syncs as a rule: always sync zeros ahead */
     int64_t large_append; /* RMQ_LARGE_APPEND unless above 0 */
 };
 

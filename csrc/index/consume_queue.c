@@ -243,8 +243,8 @@ static int look_for_bounds(struct rmq_consume_queue *queue, int64_t log_end, str
     int64_t first = rmq_consume_queue_first(queue);
     int status = find_limit(queue->files.last, &bounds->limit, err);
     if (status == RMQ_OK)
-        status = find_end(queue, first, bounds->limit, log_end, &bounds->end,
-                          &bounds->physical_end, err);
+        status = find_end(queue, first, bounds->limit, log_end, &bounds->end, &bounds->physical_end,
+                          err);
     return status == RMQ_OK ? find_min(queue, first, bounds->end, &bounds->min, err) : status;
 }
 
@@ -406,7 +406,7 @@ static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int6
      * of it is in vain. */
     int64_t window = files->options.window > at ? files->options.window : at;
     status = rmq_mapped_file_reserve(last, upto, window, err);
-    /* The last bytes of a block that is there need no room: they are written without the mapping. */
+    /* The last bytes of an allocated block need no room: they are written without the mapping. */
     return status == RMQ_NO_SPACE && last->budget ? RMQ_OK : status;
 }
 

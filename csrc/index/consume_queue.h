@@ -52,8 +52,8 @@ int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
 int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
                              struct rmq_error *err);
 
-/* Of a rewound queue: whether appending the unit, after all that were recognised before, would store
- * what the files hold already. Changes no file. */
+/* Of a rewound queue: whether appending the unit, after all that were recognised before, would
+ * store what the files hold already. Changes no file. */
 bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_offset,
                                  int64_t physical_offset, int32_t size, int64_t tags_code);
 /* As appending every unit that was recognised: they are there, and flushed with the next flush. */

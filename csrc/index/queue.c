@@ -97,8 +97,7 @@ bool rmq_queue_is_short(struct rmq_queue *queue)
 bool rmq_queue_begins_after(struct rmq_queue *queue, const struct rmq_unit *unit)
 {
     bool is_begun_again = queue->removed_until > 0 && rmq_queue_physical_end(queue) < 0;
-    return end_of_units(queue) > 0 && !is_begun_again &&
-           unit->queue_offset < rmq_queue_min(queue);
+    return end_of_units(queue) > 0 && !is_begun_again && unit->queue_offset < rmq_queue_min(queue);
 }
 
 /* The last unit with an address in the extension; its tags code is 0 when there is none. */

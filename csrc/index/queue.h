@@ -1,5 +1,5 @@
-/* queue.h -- a queue of either form, with its extension: the verbs that recovery, the dispatcher and
- * readers have for both.
+/* queue.h -- a queue of either form, with its extension: the verbs that recovery, the dispatcher
+ * and readers have for both.
  */
 #ifndef RMQ_QUEUE_H
 #define RMQ_QUEUE_H

@@ -46,8 +46,7 @@ static bool is_indexed(struct rmq_index *index, int64_t begin)
 static bool read_all(struct rmq_queue_table *table, struct rmq_index *index, const uint8_t *data,
                      size_t size)
 {
-    if (size < RMQ_QUEUE_ENDS_HEADER_SIZE ||
-        (uint32_t)rmq_get_i32(data) != RMQ_QUEUE_ENDS_MAGIC ||
+    if (size < RMQ_QUEUE_ENDS_HEADER_SIZE || (uint32_t)rmq_get_i32(data) != RMQ_QUEUE_ENDS_MAGIC ||
         (uint32_t)rmq_get_i32(data + 12) !=
             rmq_crc32(0, data + RMQ_QUEUE_ENDS_HEADER_SIZE, size - RMQ_QUEUE_ENDS_HEADER_SIZE))
         return false;
@@ -164,7 +163,7 @@ int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index, 
     rmq_put_i32(data + 4, (int32_t)count);
     rmq_put_i32(data + 8, (int32_t)files);
     rmq_put_i32(data + 12, (int32_t)rmq_crc32(0, data + RMQ_QUEUE_ENDS_HEADER_SIZE,
-                                               size - RMQ_QUEUE_ENDS_HEADER_SIZE));
+                                              size - RMQ_QUEUE_ENDS_HEADER_SIZE));
     int status = rmq_small_file_replace(table->options.vfs, table->options.root,
                                         RMQ_QUEUE_ENDS_NAME, data, size, err);
     free(data);

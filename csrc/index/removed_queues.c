@@ -39,8 +39,7 @@ static int read_entry(struct rmq_queue_table *table, const uint8_t *data, size_t
         return refuse(path, "holds an impossible entry", err);
 
     struct rmq_queue *queue = NULL;
-    int status =
-        rmq_queue_table_get(table, topic, data[21], queue_id, data[20] == 1, &queue, err);
+    int status = rmq_queue_table_get(table, topic, data[21], queue_id, data[20] == 1, &queue, err);
     if (status == RMQ_OK) {
         atomic_store(&queue->removed_next, next);
         queue->removed_until = until;
@@ -139,8 +138,8 @@ static int replace(struct rmq_queue_table *table, const uint8_t *data, size_t si
         return status;
 
     int was_there = vfs->stat(vfs, path, &before, NULL);
-    status = rmq_small_file_replace(vfs, table->options.root, RMQ_REMOVED_QUEUES_NAME, data, size,
-                                    err);
+    status =
+        rmq_small_file_replace(vfs, table->options.root, RMQ_REMOVED_QUEUES_NAME, data, size, err);
     if (status != RMQ_OK && is_unsure) {
         int is_there = vfs->stat(vfs, path, &after, NULL);
         *is_unsure = was_there != is_there || before.identity != after.identity ||
@@ -177,7 +176,7 @@ int rmq_removed_queues_save(struct rmq_queue_table *table, bool *is_unsure, stru
     rmq_put_i32(data, (int32_t)RMQ_REMOVED_QUEUES_MAGIC);
     rmq_put_i32(data + 4, (int32_t)count);
     rmq_put_i32(data + 8, (int32_t)rmq_crc32(0, data + RMQ_REMOVED_HEADER_SIZE,
-                                              size - RMQ_REMOVED_HEADER_SIZE));
+                                             size - RMQ_REMOVED_HEADER_SIZE));
     int status = replace(table, data, size, is_unsure, err);
     free(data);
     return status;
@@ -205,8 +204,8 @@ static void remove_folders(struct rmq_queue_table *table, const struct rmq_queue
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
         char path[PATH_MAX];
-        int size = snprintf(path, sizeof path, "%s/%s/%s", table->options.root, kinds[i],
-                            queue->topic);
+        int size =
+            snprintf(path, sizeof path, "%s/%s/%s", table->options.root, kinds[i], queue->topic);
         if (size < 0 || (size_t)size >= sizeof path)
             continue;
 

@@ -185,8 +185,8 @@ static void JNICALL segment_close(JNIEnv *env, jclass class, jlong handle)
 
 /* ---- bytes and choices ---- */
 
-static void JNICALL segment_feed(JNIEnv *env, jclass class, jlong handle, jobject buffer,
-                                 jint size, jlong at)
+static void JNICALL segment_feed(JNIEnv *env, jclass class, jlong handle, jobject buffer, jint size,
+                                 jlong at)
 {
     (void)class;
     assert(buffer && size >= 0 && at >= 0);
@@ -325,9 +325,9 @@ static jbyteArray JNICALL segment_error(JNIEnv *env, jclass class, jlong handle)
     char text[sizeof error->detail + 64], number[24];
     snprintf(number, sizeof number, "%lld", (long long)error->at_offset);
     bool is_named = error->at_offset < 0 || has_number(error->detail, number);
-    int size = snprintf(text, sizeof text, "%s: %s%s%s%s", rmq_status_text(error->status),
-                        error->detail, is_named ? "" : " (offset ", is_named ? "" : number,
-                        is_named ? "" : ")");
+    int size =
+        snprintf(text, sizeof text, "%s: %s%s%s%s", rmq_status_text(error->status), error->detail,
+                 is_named ? "" : " (offset ", is_named ? "" : number, is_named ? "" : ")");
     assert(size > 0 && (size_t)size < sizeof text);
     return rmq_java_bytes(env, text, (size_t)size);
 }
@@ -435,8 +435,7 @@ static jlongArray JNICALL segment_sums(JNIEnv *env, jclass class, jlong handle)
     const struct rmq_summary *summary = &segment_of(handle)->segment.summary;
     assert(summary->rows || summary->count == 0);
 
-    jlongArray made =
-        (*env)->NewLongArray(env, (jsize)(summary->count * RMQ_NUMBERS_PER_SUM));
+    jlongArray made = (*env)->NewLongArray(env, (jsize)(summary->count * RMQ_NUMBERS_PER_SUM));
     for (size_t i = 0; made && i < summary->count; ++i) {
         const struct rmq_summary_row *row = &summary->rows[i];
         jlong numbers[RMQ_NUMBERS_PER_SUM] = {
@@ -449,8 +448,8 @@ static jlongArray JNICALL segment_sums(JNIEnv *env, jclass class, jlong handle)
             row->min_physical_offset,
             row->max_physical_offset,
         };
-        (*env)->SetLongArrayRegion(env, made, (jsize)(i * RMQ_NUMBERS_PER_SUM),
-                                   RMQ_NUMBERS_PER_SUM, numbers);
+        (*env)->SetLongArrayRegion(env, made, (jsize)(i * RMQ_NUMBERS_PER_SUM), RMQ_NUMBERS_PER_SUM,
+                                   numbers);
     }
     return made;
 }
@@ -505,21 +504,11 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *machine, void *reserved)
     enum { COUNT = sizeof METHODS / sizeof *METHODS };
     /* In the order of METHODS. */
     void *functions[COUNT] = {
-        (void *)segment_open,
-        (void *)segment_close,
-        (void *)segment_feed,
-        (void *)segment_visit,
-        (void *)segment_choose,
-        (void *)segment_fill,
-        (void *)segment_resync,
-        (void *)segment_topic,
-        (void *)segment_error,
-        (void *)segment_take,
-        (void *)segment_release,
-        (void *)segment_groups,
-        (void *)segment_sums,
-        (void *)unit_positions,
-        (void *)version,
+        (void *)segment_open,   (void *)segment_close,   (void *)segment_feed,
+        (void *)segment_visit,  (void *)segment_choose,  (void *)segment_fill,
+        (void *)segment_resync, (void *)segment_topic,   (void *)segment_error,
+        (void *)segment_take,   (void *)segment_release, (void *)segment_groups,
+        (void *)segment_sums,   (void *)unit_positions,  (void *)version,
     };
 
     JNIEnv *env = NULL;
@@ -533,5 +522,5 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *machine, void *reserved)
     for (size_t i = 0; i < COUNT; ++i)
         methods[i] = (JNINativeMethod){METHODS[i][0], METHODS[i][1], functions[i]};
     return (*env)->RegisterNatives(env, class, methods, COUNT) == JNI_OK ? JNI_VERSION_1_8
-                                                                        : JNI_ERR;
+                                                                         : JNI_ERR;
 }

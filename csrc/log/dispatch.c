@@ -284,8 +284,8 @@ static void *run(void *argument)
         }
 
         int status = dispatch_some(dispatcher, &moved, &error);
-        bool lacks_room = status != RMQ_OK && (status == RMQ_NO_SPACE ||
-                                               rmq_error_lacks_descriptor(&error));
+        bool lacks_room =
+            status != RMQ_OK && (status == RMQ_NO_SPACE || rmq_error_lacks_descriptor(&error));
         if (status != RMQ_OK && !lacks_room)
             rmq_failure_set(dispatcher->failure, &error);
         note_room(dispatcher, lacks_room, &error);

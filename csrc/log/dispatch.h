@@ -70,7 +70,7 @@ struct rmq_dispatcher {
     bool stop;        /* once everything is entered, at the latest at stop_by_ms */
     int64_t stop_by_ms;
     bool pause;
-    bool resting;             /* the thread is outside of any record */
+    bool resting;                      /* the thread is outside of any record */
     bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; of recovery, which resets them */
     bool queues_lack; /* the same: units before those of the surveyed records are missing */
     bool index_lacks; /* of recovery: index files are lost, and all are built again */

@@ -35,8 +35,8 @@ static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t to
            memcmp(queue->topic, topic, topic_size) == 0;
 }
 
-/* RocketMQ counts from 0 when a topic is made again. A queue that its master began again follows it;
- * in a log of this library no record after removed_until has a lower number. */
+/* RocketMQ counts from 0 when a topic is made again. A queue that its master began again follows
+ * it; in a log of this library no record after removed_until has a lower number. */
 static void begin_again(struct rmq_queue *queue, int64_t offset)
 {
     assert(offset >= 0);

@@ -20,8 +20,8 @@
 
 #include "base/event.h"
 #include "base/hook.h"
-#include "file/wakeup.h"
 #include "file/checkpoint.h"
+#include "file/wakeup.h"
 #include "log/dispatch.h"
 
 /* After a crash RocketMQ 5.5 walks back over 10 log files at most, the one made ahead of the writer
@@ -89,13 +89,13 @@ struct rmq_flusher {
     bool syncing;             /* a thread leads a sync of the log, or is woken to */
     _Atomic int64_t sync_us;  /* how long the last sync of the log took */
     struct rmq_flush_waiter *waiters, **waiters_end; /* in the order they came */
-    struct rmq_event_count released; /* some of them are no longer queued */
-    int32_t queued;                  /* how many waiters there are */
+    struct rmq_event_count released;                 /* some of them are no longer queued */
+    int32_t queued;                                  /* how many waiters there are */
     int32_t expected;                /* how many callers waited when the last sync ended */
     int32_t gathered;                /* the leader waits until so many are queued; 0: for none */
     struct rmq_event_count complete; /* they are */
-    struct rmq_wakeups flushed;                      /* the flushed offset of the log moved */
-    struct rmq_hook on_flushed;                      /* more of the log is on the device */
+    struct rmq_wakeups flushed;      /* the flushed offset of the log moved */
+    struct rmq_hook on_flushed;      /* more of the log is on the device */
     bool stop;
     pthread_t thread;
     bool has_thread;

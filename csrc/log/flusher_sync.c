@@ -176,10 +176,10 @@ static int queue_up(struct rmq_flusher *flusher, int64_t offset, int64_t timeout
     }
 
     *leads = is_released && waiter.leads;
-    return is_released ? RMQ_OK
-                       : rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
-                                  "not flushed in %lld ms (syncFlushTimeout)",
-                                  (long long)timeout_ms);
+    return is_released
+               ? RMQ_OK
+               : rmq_fail(err, RMQ_FLUSH_TIMEOUT, offset,
+                          "not flushed in %lld ms (syncFlushTimeout)", (long long)timeout_ms);
 }
 
 /* Whether a sync can make the log durable below offset; the caller holds the lock. */
@@ -191,8 +191,8 @@ static int check_reachable(struct rmq_flusher *flusher, int64_t offset, struct r
     int status = rmq_failure_check(flusher->failure, err);
     if (status == RMQ_OK && end < offset)
         status = rmq_fail(err, RMQ_OUT_OF_RANGE, offset,
-                          "offset %lld was cut from the log, which ends at %lld",
-                          (long long)offset, (long long)end);
+                          "offset %lld was cut from the log, which ends at %lld", (long long)offset,
+                          (long long)end);
     return status;
 }
 

@@ -239,8 +239,8 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
 
     int64_t lost = INT64_MAX;
     dispatcher->index_lacks =
-        dispatcher->index && dispatcher->queues->lost_index_end >=
-                                 rmq_file_queue_start(&dispatcher->log->files);
+        dispatcher->index &&
+        dispatcher->queues->lost_index_end >= rmq_file_queue_start(&dispatcher->log->files);
     int status = find_lost(dispatcher, &lost, err);
     if (status == RMQ_OK)
         status = rewind_queues(dispatcher, INT64_MAX, err);
@@ -381,12 +381,13 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
 
     struct rmq_scan_ahead ahead;
     struct rmq_record record;
-    int64_t indexed = indexed_offset(dispatcher, options), left = recovery->records - found->entered;
+    int64_t indexed = indexed_offset(dispatcher, options);
+    int64_t left = recovery->records - found->entered;
     int status = RMQ_OK;
 
     recovery->dispatched_offset = recovery->start_offset;
-    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, found->enter_offset,
-                         recovery->end_offset, RMQ_CHECK_PLACE, false);
+    rmq_scan_ahead_begin(&ahead, &dispatcher->log->files, found->enter_offset, recovery->end_offset,
+                         RMQ_CHECK_PLACE, false);
 
     status = rmq_recover_each_queue(dispatcher->queues, rmq_queue_keep, 0, err);
     for (; left > 0 && status == RMQ_OK; --left) {

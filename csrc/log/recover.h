@@ -14,9 +14,9 @@
  * cut ends where it was cut (log_end.h). Whole records that a torn tail leaves behind a bad one are
  * copied to the folder `cut` first.
  *
- * The walk begins earlier where files of queues or index may be lost (queue_ends.h), and again at the
- * start of the log when the first walk meets a record whose queue lacks the units before it. A queue
- * that begins after a record of its own in the log is cleared, and entered as a whole.
+ * The walk begins earlier where files of queues or index may be lost (queue_ends.h), and again at
+ * the start of the log when the first walk meets a record whose queue lacks the units before it. A
+ * queue that begins after a record of its own in the log is cleared, and entered as a whole.
  *
  * Source of the rules: CommitLog.recoverNormally and recoverAbnormally, RocketMQ 5.3.3 and 5.5.0.
  * Departures: a blank record at the end of the last file stays; queues are placed by queue offset;
@@ -49,7 +49,7 @@ struct rmq_recovery {
     int64_t cut_bytes; /* non-zero bytes dropped behind the end; 0 when only zeros were there */
     int64_t milliseconds;
     bool was_closed;
-    bool was_cut;    /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
+    bool was_cut; /* RocketMQ cut the log and left bytes or units of it: see log_end.h */
     /* Queues or index lacked entries of records in the log, which the log brought back; read-only:
      * they lack what they had when the store was closed. */
     bool was_incomplete;

@@ -71,9 +71,8 @@ void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *f
     pthread_cond_init(&ahead->moved, NULL);
 
     ahead->checked = from;
-    ahead->kept_until = is_repeated && from <= INT64_MAX - RMQ_AHEAD_KEPT_SIZE
-                            ? from + RMQ_AHEAD_KEPT_SIZE
-                            : 0;
+    ahead->kept_until =
+        is_repeated && from <= INT64_MAX - RMQ_AHEAD_KEPT_SIZE ? from + RMQ_AHEAD_KEPT_SIZE : 0;
     rmq_scan_begin(&ahead->front, files, from, INT64_MAX, checks);
 
     if (end - from >= RMQ_AHEAD_MIN)

@@ -22,10 +22,10 @@ struct rmq_scan_ahead {
     struct rmq_mapped_file *walked; /* pinned: the file scan was in last */
     int64_t kept_until;             /* pages of files that end at or below it stay, */
     int64_t kept_from; /* if not at or below this: the caller's, that the next walk begins there */
-    int64_t data_end;               /* the files have no data after it */
-    int64_t mapped;                 /* the caller mapped pages of bytes below it */
-    struct rmq_scan front;          /* the thread's */
-    int front_status;               /* what ended it */
+    int64_t data_end;  /* the files have no data after it */
+    int64_t mapped;    /* the caller mapped pages of bytes below it */
+    struct rmq_scan front; /* the thread's */
+    int front_status;      /* what ended it */
     struct rmq_error front_error;
     pthread_t thread;
     bool has_thread;

@@ -44,8 +44,8 @@ void rmq_raft_events_add(struct rmq_raft_events *events, struct rmq_raft_event *
     size_t size = sizeof *event + event->size;
 
     pthread_mutex_lock(&events->lock);
-    while (events->first != NULL && !events->is_unbounded
-           && events->bytes + size > RMQ_RAFT_EVENTS_BYTES_MAX)
+    while (events->first != NULL && !events->is_unbounded &&
+           events->bytes + size > RMQ_RAFT_EVENTS_BYTES_MAX)
         pthread_cond_wait(&events->room, &events->lock);
     bool was_empty = events->first == NULL;
     if (was_empty)

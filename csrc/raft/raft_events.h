@@ -1,5 +1,5 @@
 /* raft_events.h -- the events that a Raft node passes to its user, in order.
-*
+ *
  * The node's thread adds events and the user's thread takes them. A descriptor becomes readable
  * when there are events, so that an event loop can wait for them. Adding waits while the queue is
  * full; this slows the node down, and the leader that replicates to it.

@@ -23,7 +23,7 @@ struct rmq_raft_request {
     struct rmq_raft_request *next;
     struct rmq_raft *node;
     enum rmq_raft_request_kind kind;
-    uint64_t id; /* 0: the barrier of a new leader */
+    uint64_t id;    /* 0: the barrier of a new leader */
     raft_term term; /* term of that barrier */
     union {
         struct raft_apply apply;
@@ -64,7 +64,7 @@ struct rmq_raft {
     bool is_taking;  /* from fsm.snapshot to fsm.snapshot_finalize */
     bool is_storing; /* libraft's disk has a snapshot to write */
     struct rmq_raft_agreement agreed;
-    struct rmq_raft_agreement offered; /* by the message in progress; end 0: no message */
+    struct rmq_raft_agreement offered;    /* by the message in progress; end 0: no message */
     raft_term barrier_term, leading_term; /* terms in which the barrier was proposed, and done */
     raft_term told_term;
     raft_id told_leader;

@@ -28,19 +28,19 @@
 enum { RMQ_RAFT_OK, RMQ_RAFT_NOT_LEADER, RMQ_RAFT_UNKNOWN };
 
 struct rmq_raft_peer {
-    uint64_t id; /* not 0 */
+    uint64_t id;         /* not 0 */
     const char *address; /* "IPv4:port" */
 };
 
 struct rmq_raft_options {
-    const char *directory; /* exists */
-    uint64_t id; /* one of the peers */
+    const char *directory;    /* exists */
+    uint64_t id;              /* one of the peers */
     const char *bind_address; /* "IPv4:port" */
     const struct rmq_raft_peer *peers;
     size_t peer_count;
     unsigned election_ms, heartbeat_ms; /* heartbeat_ms < election_ms */
-    unsigned snapshot_entries; /* applied entries between two snapshots */
-    unsigned trailing_entries; /* entries before a snapshot that stay in the log */
+    unsigned snapshot_entries;          /* applied entries between two snapshots */
+    unsigned trailing_entries;          /* entries before a snapshot that stay in the log */
 };
 
 struct rmq_raft;

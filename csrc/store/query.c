@@ -106,9 +106,8 @@ static int look_up(struct rmq_store *store, const struct lookup *lookup, struct 
 {
     size_t max_count = lookup->max_count, offset_count = 0;
     size_t capacity = max_count < RMQ_QUERY_MAX / 4 ? max_count * 4 + 16 : RMQ_QUERY_MAX;
-    int64_t begin_ms = lookup->begin_ms > RMQ_INDEX_SECOND_MS
-                           ? lookup->begin_ms - RMQ_INDEX_SECOND_MS
-                           : 0;
+    int64_t begin_ms =
+        lookup->begin_ms > RMQ_INDEX_SECOND_MS ? lookup->begin_ms - RMQ_INDEX_SECOND_MS : 0;
     for (;;) {
         int64_t *offsets = malloc(capacity * sizeof *offsets);
         if (!offsets)

@@ -218,8 +218,7 @@ static int pass_over_unit(struct rmq_walk *walk)
 }
 
 /* What a get without records says about the way on. */
-static int follow(struct rmq_walk *walk, const struct rmq_get_result *result,
-                  struct rmq_error *err)
+static int follow(struct rmq_walk *walk, const struct rmq_get_result *result, struct rmq_error *err)
 {
     assert(result->count == 0);
 

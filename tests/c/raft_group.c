@@ -220,9 +220,9 @@ static bool are_equal(size_t least)
     for (int i = 0; i < NODES; ++i)
         pthread_mutex_lock(&members[i].lock);
     for (int i = 0; i < NODES; ++i)
-        is_equal = is_equal && members[i].count >= least && members[i].count == members[0].count
-                   && memcmp(members[i].history, members[0].history,
-                             members[0].count * sizeof(uint64_t)) == 0;
+        is_equal = is_equal && members[i].count >= least && members[i].count == members[0].count &&
+                   memcmp(members[i].history, members[0].history,
+                          members[0].count * sizeof(uint64_t)) == 0;
     for (int i = 0; i < NODES; ++i)
         pthread_mutex_unlock(&members[i].lock);
     return is_equal;

@@ -1,4 +1,5 @@
-/* raft_guard.c -- what a Raft node's guards let through, over a disk and a network that are made up.
+/* raft_guard.c -- what a Raft node's guards let through, over a disk and a network that are made
+ * up.
  *
  * usage: raft_guard. Exits 0 when all went well.
  */
@@ -100,8 +101,8 @@ static int net_listen(struct raft_uv_transport *transport, raft_uv_accept_cb acc
     return 0;
 }
 
-static int net_connect(struct raft_uv_transport *transport, struct raft_uv_connect *req,
-                       raft_id id, const char *address, raft_uv_connect_cb cb)
+static int net_connect(struct raft_uv_transport *transport, struct raft_uv_connect *req, raft_id id,
+                       const char *address, raft_uv_connect_cb cb)
 {
     (void)transport, (void)req, (void)id, (void)cb;
     below.address = address;

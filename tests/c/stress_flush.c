@@ -58,8 +58,8 @@ static void *wait_often(void *argument)
     struct rmq_error err;
     for (int64_t i = 0; i < caller->puts; ++i) {
         int64_t end = append(caller->store);
-        int status =
-            rmq_store_wait_flushed(caller->store, end, caller->is_hasty ? i % 2 : PATIENCE_MS, &err);
+        int status = rmq_store_wait_flushed(caller->store, end,
+                                            caller->is_hasty ? i % 2 : PATIENCE_MS, &err);
         if (status != RMQ_OK && !(caller->is_hasty && status == RMQ_FLUSH_TIMEOUT))
             fail(err.detail);
         if (status == RMQ_OK && rmq_store_flushed(caller->store) < end)

@@ -143,9 +143,9 @@ static bool is_in_order(struct rmq_consume_queue *queue)
 static int open_simple(struct rmq_consume_queue *queue, const struct shape *shape, int64_t log_end,
                        struct rmq_error *err)
 {
-    int status = rmq_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                        shape->file_size, shape->read_only, NULL, shape->budget,
-                                        err);
+    int status =
+        rmq_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER, shape->file_size,
+                               shape->read_only, NULL, shape->budget, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_consume_queue_recover(queue, log_end, err);
@@ -284,9 +284,9 @@ static void append_batch(struct rmq_batch_consume_queue *queue, const struct sha
 static int open_batch(struct rmq_batch_consume_queue *queue, const struct shape *shape,
                       int64_t log_end, struct rmq_error *err)
 {
-    int status = rmq_batch_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER,
-                                              shape->file_size, shape->read_only, NULL,
-                                              shape->budget, err);
+    int status =
+        rmq_batch_consume_queue_open(queue, memory_vfs_door(shape->vfs), FOLDER, shape->file_size,
+                                     shape->read_only, NULL, shape->budget, err);
     if (status != RMQ_OK)
         return status;
     status = rmq_batch_consume_queue_recover(queue, log_end, err);

@@ -1,7 +1,7 @@
 /* recording_vfs.h -- a file system that keeps every effect on files and folders, in order.
  *
- * For models of a power loss: tests/support/disk_model.py makes of the effects each state in which a
- * disk may be found afterwards.
+ * For models of a power loss: tests/support/disk_model.py makes of the effects each state in which
+ * a disk may be found afterwards.
  */
 #ifndef RMQ_RECORDING_VFS_H
 #define RMQ_RECORDING_VFS_H
