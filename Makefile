@@ -1,7 +1,7 @@
 # make demo    the main job on real input
 # make quick   what fails first: lint, house rules, units, references and scenarios, in a minute
 # make test    all tests; JOBS=2 says how many at once, else three more than there are cores
-# make lint    ruff, rules and layout
+# make lint    ruff, rules and layout, and the layout of C files by clang-format
 # make types   mypy strict, and the stubs against the extension
 # make bench   the store beside this machine's limits and its peers; BENCH=--quick for a trial
 # make bench-spark  the Spark source beside its ceiling and Parquet; BENCH="--size 64m" for a trial
@@ -61,6 +61,7 @@ test: $(VENV)/extension
 lint: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	find csrc tests benchmarks -name '*.[ch]' -exec $(BIN)/clang-format --dry-run --Werror {} +
 
 types: $(VENV)/extension
 	$(BIN)/mypy
