@@ -2,8 +2,8 @@
  *
  * A message is encoded (record.h) into a mapped file of the commit log (commit_log.h); the
  * dispatcher (dispatch.h) enters it into its consume queue and the index; the flusher (flusher.h)
- * brings all of it to the disk; recovery (recover.h) makes sense of what a crash left; store.h
- * holds these together, read.h finds messages again.
+ * brings all of it to the disk; recovery (recover.h) restores a valid state after a crash; store.h
+ * combines these parts; read.h finds messages.
  */
 #ifndef RMQ_H
 #define RMQ_H
@@ -11,7 +11,7 @@
 /* Not in the order of the alphabet. */
 /* clang-format off */
 
-/* Ground: outcomes, bytes, sums, time, waiting, and the one door to the file system. */
+/* Basics: statuses, bytes, checksums, time, waiting, and the only door to the file system. */
 #include "base/status.h"
 #include "base/bytes.h"
 #include "base/crc32.h"
@@ -40,14 +40,14 @@
 #include "file/wakeup.h"
 #include "base/small_file.h"
 
-/* What lies in them. */
+/* Contents of the files. */
 #include "index/consume_queue.h"
 #include "index/consume_queue_ext.h"
 #include "index/batch_consume_queue.h"
 #include "index/index_file.h"
 #include "file/checkpoint.h"
 
-/* What happens to a message. */
+/* The way of a message. */
 #include "index/queue_table.h"
 #include "index/queue_ends.h"
 #include "index/removed_queues.h"
@@ -83,7 +83,7 @@
 #include "columns/segment.h"
 #include "columns/unit_bytes.h"
 
-/* What replicas say to each other. */
+/* Frames and state of replication. */
 #include "format/ha_frame.h"
 #include "replica/ack_slots.h"
 #include "replica/ack_inbox.h"

@@ -1,4 +1,4 @@
-/* clock.h -- where the store takes its time from: the system, or a hand that tests set. */
+/* clock.h -- the store's source of time: the system clock, or a value that tests set. */
 #ifndef RMQ_CLOCK_H
 #define RMQ_CLOCK_H
 

@@ -20,8 +20,8 @@ static inline int32_t rmq_crc32_java(const void *data, size_t size)
     return (int32_t)(rmq_crc32(0, data, size) & 0x7FFFFFFFu);
 }
 
-/* The versions by themselves, for tests and benchmarks. NULL name ends the table; supported is
- * false where the processor lacks the instructions. */
+/* The single versions, for tests and benchmarks. An entry with a NULL name ends the table;
+ * supported is false where the processor lacks the instructions. */
 struct rmq_crc32_version {
     const char *name;
     uint32_t (*run)(uint32_t crc, const void *data, size_t size);

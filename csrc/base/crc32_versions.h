@@ -1,4 +1,4 @@
-/* crc32_versions.h -- the versions of rmq_crc32 behind its choice; for crc32.c and crc32_x86.c
+/* crc32_versions.h -- the versions among which rmq_crc32 chooses; for crc32.c and crc32_x86.c
  * alone. */
 #ifndef RMQ_CRC32_VERSIONS_H
 #define RMQ_CRC32_VERSIONS_H

@@ -1,7 +1,7 @@
 /* event.h -- something that happens once, and something that happens again and again.
  *
- * Waiting goes by a clock that never jumps, which POSIX semaphores do not, and waking takes no
- * lock, which the woken of a condition variable must. Linux futexes give both.
+ * Waits use a clock that never jumps; POSIX semaphores do not. Waking takes no lock; a thread that
+ * a condition variable wakes must take one. Linux futexes give both.
  *
  * A condition variable that is signalled without its mutex loses the signal when the waiter is
  * between its last look at the state and its sleep. An event count does not: the waiter reads the
@@ -25,8 +25,8 @@ struct rmq_event {
     _Atomic int32_t has_happened; /* initialised to 0 */
 };
 
-/* The waiter may return, and its event be gone, before this returns: nothing of it is looked at
- * after the store. */
+/* The waiter may return, and its event may be freed, before this function returns. It therefore
+ * does not touch the event after the store. */
 static inline void rmq_event_set(struct rmq_event *event)
 {
     assert(event);
@@ -57,7 +57,7 @@ struct rmq_event_count {
     _Atomic uint32_t count; /* initialised to 0; wraps */
 };
 
-/* Before the waiter looks at the state that others change. */
+/* The waiter calls it before it reads the state that other threads change. */
 static inline uint32_t rmq_event_count_read(struct rmq_event_count *events)
 {
     assert(events);
@@ -72,7 +72,8 @@ static inline void rmq_event_count_wake(struct rmq_event_count *events, int32_t 
     (void)syscall(SYS_futex, &events->count, FUTEX_WAKE_PRIVATE, waiters_max, NULL, NULL, 0);
 }
 
-/* After the state was changed. Makes a system call: only for a waiter that may sleep. */
+/* Called after the state was changed. Makes a system call, so it is only worth it when a waiter may
+ * be asleep. */
 static inline void rmq_event_count_advance(struct rmq_event_count *events)
 {
     rmq_event_count_wake(events, 1);
@@ -84,8 +85,8 @@ static inline void rmq_event_count_advance_all(struct rmq_event_count *events)
     rmq_event_count_wake(events, INT32_MAX);
 }
 
-/* Sleeps while the count is `seen`, for timeout_us at most; a negative timeout has no end. May
- * return early. */
+/* Sleeps while the count is `seen`, for timeout_us at most; a negative timeout waits indefinitely.
+ * May return early. */
 static inline void rmq_event_count_await(struct rmq_event_count *events, uint32_t seen,
                                          int64_t timeout_us)
 {

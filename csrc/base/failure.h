@@ -1,4 +1,4 @@
-/* failure.h -- the first thing that went wrong for good.
+/* failure.h -- the first permanent failure.
  *
  * After a failed sync it is unknown what is on the device, and a later success does not change
  * that. So the first failure is kept, every later put is refused with it, and the abort marker
@@ -15,7 +15,7 @@
 
 struct rmq_failure {
     pthread_mutex_t lock;
-    _Atomic int status; /* RMQ_OK while all is well */
+    _Atomic int status; /* RMQ_OK until the first failure */
     struct rmq_error error;
 };
 

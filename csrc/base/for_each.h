@@ -1,6 +1,6 @@
 /* for_each.h -- one piece of work for each of many items, by a few threads.
  *
- * For syncs: a file system commits together what several threads sync at the same time, so
+ * For syncs: a file system commits concurrent syncs of several threads together, so syncing
  * thousands of files take a fraction of the time that one thread needs.
  */
 #ifndef RMQ_FOR_EACH_H
@@ -10,16 +10,16 @@
 
 #include "base/status.h"
 
-/* So many items are worth threads. */
+/* At least this many items are worth threads. */
 #define RMQ_ITEMS_WORTH_THREADS 64
-/* The caller is one of them. */
+/* the caller's thread included */
 #define RMQ_FOR_EACH_THREADS 8
 
 typedef int rmq_item_work(void *context, size_t item, struct rmq_error *err);
 
-/* Does the work for items 0 .. count - 1, each once, in no order where there are threads. Returns
- * when all of it is over. The first failure ends it: no item is begun afterwards. Of several
- * failures *err is the first one that is not for want of a descriptor, if there is one. */
+/* Does the work for items 0 .. count - 1, each once, in any order where there are threads. Returns
+ * when all work is done. After the first failure no further item is begun. Of several failures *err
+ * is the first one that is not a lack of descriptors, if there is one. */
 int rmq_for_each(size_t count, rmq_item_work *work, void *context, struct rmq_error *err);
 
 #endif

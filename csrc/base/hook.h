@@ -1,7 +1,7 @@
-/* hook.h -- a function that another part of the program sets, run after an event here.
+/* hook.h -- a function that another part of the program sets, and that runs after an event.
  *
- * Run by the thread that caused the event, on any thread, without a lock of the hook; free while
- * nothing is set.
+ * The thread that caused the event runs it, without a lock of the hook. The hook costs nothing
+ * while no function is set.
  */
 #ifndef RMQ_HOOK_H
 #define RMQ_HOOK_H
@@ -17,7 +17,7 @@ struct rmq_hook {
     pthread_mutex_t lock;
     void (*act)(void *owner, bool may_work);
     void *owner;
-    _Atomic int32_t inside; /* threads that run it */
+    _Atomic int32_t inside; /* threads that run the function */
     _Atomic bool is_set;
 };
 
@@ -38,7 +38,7 @@ static inline void rmq_hook_destroy(struct rmq_hook *hook)
     pthread_mutex_destroy(&hook->lock);
 }
 
-/* may_work: the caller waits anyway, so that act may do on its thread what takes time. */
+/* may_work: the caller waits anyway, so act may do slow work on the caller's thread. */
 static inline void rmq_hook_run(struct rmq_hook *hook, bool may_work)
 {
     if (!atomic_load_explicit(&hook->is_set, memory_order_acquire))
@@ -72,8 +72,8 @@ static inline void rmq_hook_set(struct rmq_hook *hook, void (*act)(void *owner, 
     pthread_mutex_unlock(&hook->lock);
 }
 
-/* Takes it away from owner, unless another has it. After return no thread runs it for owner; so the
- * caller holds no lock that act takes. */
+/* Removes the function if owner set it. After return no thread runs it for owner, so the caller
+ * must not hold a lock that act takes. */
 static inline void rmq_hook_unset(struct rmq_hook *hook, const void *owner)
 {
     assert(owner);

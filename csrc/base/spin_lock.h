@@ -1,10 +1,10 @@
 /* spin_lock.h -- a lock for sections of nanoseconds on bytes just stored.
  *
- * Letting go of a pthread mutex is an atomic exchange, which on x86 waits until all stores before
- * it have left the processor: after a record of 1 KiB that takes longer than writing it. Letting go
- * of this lock is one plain store, without a wait. The price is that sleepers are not
- * woken: who finds it taken looks again and again, then sleeps for longer and longer times.
- * RocketMQ guards its appends with a spin lock as well (PutMessageSpinLock).
+ * Releasing a pthread mutex is an atomic exchange, which on x86 waits until all stores before it
+ * have left the processor: after a record of 1 KiB that takes longer than writing it. Releasing
+ * this lock is one plain store, without a wait. The price is that no thread is woken: a thread that
+ * finds the lock taken polls it, then sleeps for longer and longer times. RocketMQ guards its
+ * appends with a spin lock as well (PutMessageSpinLock).
  */
 #ifndef RMQ_SPIN_LOCK_H
 #define RMQ_SPIN_LOCK_H

@@ -1,4 +1,4 @@
-/* status.h -- what a call of the core may come back with.
+/* status.h -- the results that a call of the core may return.
  *
  * Every function that can fail returns one of these and fills a struct rmq_error only when it does.
  * The table is the single source: rmqstore/errors.py maps the same names, and a test compares the
@@ -39,8 +39,8 @@ enum rmq_status {
 #undef RMQ_STATUS_ENUM
 };
 
-/* Where and why a call failed. os_errno is 0 unless the system refused something;
- * at_offset is -1 unless a byte or queue offset names the place. */
+/* Where and why a call failed. os_errno is 0 unless the system refused something; at_offset is -1
+ * unless a byte or queue offset shows the position. */
 struct rmq_error {
     int32_t status;
     int32_t os_errno;
@@ -60,8 +60,8 @@ int rmq_fail(struct rmq_error *err, int status, int64_t at_offset, const char *f
 int rmq_fail_os(struct rmq_error *err, int os_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether the system had no file descriptor to give. Nothing was done then, and the same call may
- * succeed later. */
+/* Whether the system had no file descriptor to give. The failed call did nothing, and the same call
+ * may succeed later. */
 bool rmq_error_lacks_descriptor(const struct rmq_error *err);
 
 #endif

@@ -17,13 +17,13 @@
 enum rmq_open_flag {
     RMQ_OPEN_WRITE = 1,     /* read and write; otherwise read only */
     RMQ_OPEN_CREATE = 2,    /* make the file when it is missing */
-    RMQ_OPEN_EXCLUSIVE = 4, /* with CREATE: RMQ_IO (EEXIST) when it is there */
+    RMQ_OPEN_EXCLUSIVE = 4, /* with CREATE: RMQ_IO (EEXIST) when the file exists */
 };
 
 enum rmq_advice {
     RMQ_ADVISE_WILL_NEED, /* read ahead */
     RMQ_ADVISE_SEQUENTIAL,
-    RMQ_ADVISE_RANDOM, /* a fault reads in its own page only */
+    RMQ_ADVISE_RANDOM, /* a page fault reads only its own page */
     RMQ_ADVISE_DONT_NEED,
     RMQ_ADVISE_POPULATE_READ,  /* fault pages in for reading; a hint */
     RMQ_ADVISE_POPULATE_WRITE, /* fault pages in for writing without changing them; a hint */
@@ -34,18 +34,19 @@ enum rmq_advice {
 struct rmq_file_info {
     int64_t size;
     int64_t modified_ms;
-    uint64_t identity; /* two files that exist, open or mapped ones included, never share it */
+    uint64_t
+        identity; /* two existing files, open or mapped ones included, never have the same one */
     bool is_directory;
     bool is_regular; /* neither a folder nor a FIFO, socket or device */
 };
 
 struct rmq_disk_usage {
     int64_t total_bytes;
-    int64_t free_bytes; /* free to this user */
+    int64_t free_bytes; /* available to this user */
 };
 
-/* Called once for each entry of a directory, "." and ".." left out, in no order.
- * A status other than RMQ_OK ends the listing and is handed on. */
+/* Called once for each entry of a directory, "." and ".." left out, in any order. A status other
+ * than RMQ_OK ends the listing and becomes its result. */
 typedef int rmq_list_visit(void *context, const char *name, bool is_directory);
 
 struct rmq_vfs {
@@ -53,8 +54,8 @@ struct rmq_vfs {
      * neither a regular file nor a folder. */
     int (*open)(struct rmq_vfs *vfs, const char *path, unsigned flags, int *fd,
                 struct rmq_error *err);
-    /* The descriptor is gone whatever the result. */
-    /* A lock of the file goes with it, also where a forked child still has the open file. */
+    /* The descriptor is closed whatever the result. */
+    /* Closing releases a lock of the file, even where a forked child still has the open file. */
     int (*close)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
     /* Closes a descriptor in a forked child, which shares the open file with its parent: the lock
      * stays the parent's. Takes no lock of the process. */
@@ -77,7 +78,7 @@ struct rmq_vfs {
                               struct rmq_error *err);
     /* Makes [at, at + size) read as zeros, by freeing the blocks where that is possible. */
     int (*zero)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
-    /* First offset >= at that may hold data; the file's size when only holes follow. */
+    /* First offset >= at that may hold data; the file's size when only holes follow it. */
     int (*next_data)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
                      struct rmq_error *err);
     /* First offset >= at that may be in a hole, which has no blocks; the file's size when there is
@@ -85,13 +86,13 @@ struct rmq_vfs {
     int (*next_hole)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
                      struct rmq_error *err);
     /* Data and what is needed to find it are on the device when this returns RMQ_OK, stores through
-     * mappings of the file included. After a failure nothing is known of unsynced bytes, and a
-     * later success says nothing about them. */
+     * mappings of the file included. After a failure the state of unsynced bytes is unknown, and a
+     * later success does not change that. */
     int (*sync)(struct rmq_vfs *vfs, int fd, struct rmq_error *err);
     /* Has the device begin to write what sync would wait for. A hint: it promises nothing. */
     void (*start_sync)(struct rmq_vfs *vfs, int fd);
-    /* As sync, for the file behind a mapping whose descriptor may be closed already; [base, base +
-     * size), widened to whole pages. */
+    /* As sync, for the file of a mapping whose descriptor may be closed already. The range [base,
+     * base + size) is widened to whole pages. */
     int (*sync_map)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, struct rmq_error *err);
     int (*map)(struct rmq_vfs *vfs, int fd, int64_t size, bool writable, uint8_t **base,
                struct rmq_error *err);
@@ -100,17 +101,17 @@ struct rmq_vfs {
     int (*advise)(struct rmq_vfs *vfs, uint8_t *base, int64_t size, enum rmq_advice advice,
                   struct rmq_error *err);
     int (*rename)(struct rmq_vfs *vfs, const char *from, const char *to, struct rmq_error *err);
-    /* Missing is RMQ_NOT_FOUND. */
+    /* RMQ_NOT_FOUND: the file is missing. */
     int (*unlink)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
-    /* Makes the folder and its parents; one that is there is RMQ_OK. New folders are synced into
-     * their parents. */
+    /* Makes the folder and its parents; RMQ_OK when it exists. New folders are synced into their
+     * parents. */
     int (*make_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
-    /* Makes the one folder and syncs nothing; one that is there is RMQ_OK. RMQ_NOT_FOUND: its
-     * parent is missing. */
+    /* Makes the one folder and syncs nothing; RMQ_OK when it exists. RMQ_NOT_FOUND: its parent is
+     * missing. */
     int (*make_unsynced_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     /* Removes an empty folder. */
     int (*remove_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
-    /* Names made, renamed or unlinked in the folder are on the device. */
+    /* On return the names that were made, renamed or unlinked in the folder are on the device. */
     int (*sync_directory)(struct rmq_vfs *vfs, const char *path, struct rmq_error *err);
     int (*list)(struct rmq_vfs *vfs, const char *path, rmq_list_visit *visit, void *context,
                 struct rmq_error *err);

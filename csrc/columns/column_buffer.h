@@ -1,7 +1,7 @@
 /* column_buffer.h -- the growing buffers of a batch of columns (columns.h).
  *
- * A buffer is empty when it is zeroed but for its pool. Every function returns NULL or false
- * without memory; the batch is unusable then.
+ * A buffer with all fields but its pool zeroed is empty. A function returns NULL or false when
+ * there is no memory; the batch is then unusable.
  */
 #ifndef RMQ_COLUMN_BUFFER_H
 #define RMQ_COLUMN_BUFFER_H
@@ -26,7 +26,7 @@ int32_t *rmq_buffer_reserve_offsets(struct rmq_buffer *offsets, size_t count);
 bool rmq_buffer_put_offset(struct rmq_buffer *offsets, size_t end);
 bool rmq_buffer_put_large_offset(struct rmq_buffer *offsets, size_t end);
 
-/* Room for a bit of each of so many rows from `row` on, all 0. */
+/* Room for one bit, 0 at first, for each of so many rows from `row` on. */
 bool rmq_buffer_extend_bits(struct rmq_buffer *bits, int64_t row, size_t count);
 
 /* Room for more bytes after the existing ones. The size stays. */

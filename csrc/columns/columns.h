@@ -1,13 +1,13 @@
 /* columns.h -- records turned into the column buffers of one Arrow batch.
  *
- * A batch is built for a chosen list of columns; nothing else is looked at or stored. Records are
+ * A batch is built for a chosen list of columns; no other field is read or stored. Records are
  * copied, so the memory they were decoded from is free once rmq_columns_append returns. One row per
  * record: a record that holds an inner batch is one row, unless its messages are appended each as a
  * record of its own (inner_batch.h).
  *
  * Buffers have the layouts of the Arrow columnar format, begin at multiples of 64 bytes and belong
- * to the builder until arrow_export.h hands them over. Text is well-formed UTF-8, mended where the
- * stored bytes are not (utf8.h).
+ * to the builder until arrow_export.h hands them over. Text is well-formed UTF-8; malformed stored
+ * bytes are repaired (utf8.h).
  */
 #ifndef RMQ_COLUMNS_H
 #define RMQ_COLUMNS_H
@@ -30,15 +30,14 @@ enum rmq_column_type {
     RMQ_TYPE_MAP,    /* of UTF-8 to UTF-8 */
 };
 
-/* id, name, type, whether a row may be null.
- * Hosts are "address:port", IPv6 as "[2001:db8:0:0:0:0:0:1]:port" without shortening, as Java
- * prints it. keys is the raw text, keys separated by spaces. properties has each name once, with
- * the value a reader sees. body is as stored, maybe compressed. body_crc is the CRC of body: the
- * stored one, or, of a message of an inner batch, which has none, the CRC that the reader computes.
- * body_crc_ok says whether the whole stored body has the stored CRC; where it is true, every body
- * but an empty one has its body_crc. message_id is the offset message id of record.h.
- * tags_code is what the queue's unit holds while the delay levels are RocketMQ's own. record is the
- * whole record as stored. */
+/* id, name, type, whether a row may be null. Hosts are "address:port", IPv6 as
+ * "[2001:db8:0:0:0:0:0:1]:port" without shortening, as Java prints it. keys is the raw text, keys
+ * separated by spaces. properties has each name once, with the value a reader sees. body is as
+ * stored, maybe compressed. body_crc is the CRC of body. It is the stored CRC; a message of an
+ * inner batch has no stored CRC, and the reader computes one. body_crc_ok says whether the whole
+ * stored body has the stored CRC; where it is true, body_crc matches every body that is not empty.
+ * message_id is the offset message id of record.h. tags_code is what the queue's unit holds while
+ * the delay levels are RocketMQ's own. record is the whole record as stored. */
 #define RMQ_COLUMN_TABLE(X)                                                     \
     X(TOPIC, "topic", UTF8, false)                                              \
     X(QUEUE_ID, "queue_id", INT32, false)                                       \
@@ -89,11 +88,11 @@ struct rmq_columns_options {
     size_t column_count;    /* 1 to RMQ_COLUMN_COUNT */
     int64_t max_rows;       /* of a batch, 1 to RMQ_BATCH_ROWS_MAX */
     /* Of text and binary data in a batch, 1 to RMQ_BATCH_BYTES_MAX. The first row always fits; a
-     * batch goes over by at most the text of the records of one append. */
+     * batch exceeds the limit by at most the text of the records of one append. */
     int64_t max_bytes;
     bool large_binary;
-    bool microseconds; /* timestamps; those out of range are the first or last one in it */
-    bool all_nullable; /* the schema says so of every column */
+    bool microseconds; /* timestamps; those outside its range become its first or last value */
+    bool all_nullable; /* the schema marks every column so */
 };
 
 /* RMQ_INVALID: names the value and its limit. */
@@ -104,10 +103,10 @@ struct rmq_buffer {
     struct rmq_buffer_pool *pool;
     size_t size;
     size_t capacity;
-    size_t expected; /* what the batch before took, reserved at once */
+    size_t expected; /* what the previous batch took, reserved at once */
 };
 
-/* Which buffer of a column is which. Fixed-size values and bits lie in DATA. A map's keys lie in
+/* Which buffer of a column is which. Fixed-size values and bits are in DATA. A map's keys are in
  * OFFSETS and DATA, its values in the last two, its rows in ENTRY_OFFSETS. */
 enum rmq_buffer_role {
     RMQ_BUFFER_VALIDITY,
@@ -124,7 +123,7 @@ struct rmq_column_builder {
     struct rmq_buffer buffers[RMQ_BUFFER_ROLES];
     int64_t null_count;
     int64_t entry_count;  /* of a map */
-    struct rmq_host host; /* whose text is the one below: hosts repeat */
+    struct rmq_host host; /* the host whose text is the one below: hosts repeat */
     size_t host_text_size;
     char host_text[64];
 };
@@ -149,10 +148,10 @@ struct rmq_columns {
 /* An empty batch. RMQ_INVALID, RMQ_NO_MEMORY. */
 int rmq_columns_open(struct rmq_columns *columns, const struct rmq_columns_options *options,
                      struct rmq_error *err);
-/* Frees the buffers that were not handed over. */
+/* Frees the buffers that were not exported. */
 void rmq_columns_close(struct rmq_columns *columns);
 
-/* Adds rows for the leading records; *taken < count when the batch is full. RMQ_NO_MEMORY: the
+/* Adds rows for the first *taken records; *taken < count when the batch is full. RMQ_NO_MEMORY: the
  * batch is unusable, and only rmq_columns_close may follow. */
 int rmq_columns_append(struct rmq_columns *columns, const struct rmq_record *records, size_t count,
                        size_t *taken, struct rmq_error *err);
@@ -160,7 +159,8 @@ static inline bool rmq_columns_is_full(const struct rmq_columns *columns)
 {
     return columns->rows >= columns->max_rows || columns->bytes >= columns->max_bytes;
 }
-/* Begins the next batch after the buffers of this one were taken; what is left of them is freed. */
+/* Begins the next batch after the buffers of this one were taken. Buffers that were not taken are
+ * freed. */
 void rmq_columns_restart(struct rmq_columns *columns);
 
 #endif

@@ -1,4 +1,4 @@
-/* host_text.h -- hosts as columns show them; columns.h has the form. */
+/* host_text.h -- hosts as columns show them; columns.h describes the form. */
 #ifndef RMQ_HOST_TEXT_H
 #define RMQ_HOST_TEXT_H
 

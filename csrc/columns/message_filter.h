@@ -8,7 +8,7 @@
 
 #include "format/record.h"
 
-/* A sample is a share of the numbers from 0 to this one, not included. */
+/* A sample is a share of the numbers from 0 to RMQ_SAMPLE_NUMBERS - 1. */
 #define RMQ_SAMPLE_NUMBERS (INT64_C(1) << 53)
 
 struct rmq_message_filter {
@@ -23,11 +23,11 @@ struct rmq_message_filter {
     int64_t sample_end;
 };
 
-/* A number from 0 to RMQ_SAMPLE_NUMBERS - 1 that follows from the seed and the place of a message,
- * and looks like a random one. */
+/* Returns a number from 0 to RMQ_SAMPLE_NUMBERS - 1, computed from the seed and the position of a
+ * message. The numbers look random. */
 int64_t rmq_sample_number(uint64_t seed, int64_t physical_offset, int64_t queue_offset);
 
-/* Whether the fields of the message, which are those of its row, fit all parts of the filter. */
+/* Whether the message matches all parts of the filter. Its fields are those of its row. */
 bool rmq_message_filter_accepts(const struct rmq_message_filter *filter,
                                 const struct rmq_record *message);
 

@@ -32,7 +32,7 @@ struct rmq_summary_row {
 };
 
 struct rmq_summary {
-    struct rmq_summary_row *rows; /* in the order they were met */
+    struct rmq_summary_row *rows; /* in the order in which they were found */
     size_t count;
     size_t capacity;
     uint32_t *slots; /* row number + 1 by hash; 0: empty */
@@ -43,7 +43,8 @@ struct rmq_summary {
 void rmq_summary_init(struct rmq_summary *summary);
 void rmq_summary_destroy(struct rmq_summary *summary);
 
-/* Adds a message; is_first of those of its record. RMQ_NO_MEMORY: nothing was added. */
+/* Adds a message. is_first: it is the first message of its record. RMQ_NO_MEMORY: nothing was
+ * added. */
 int rmq_summary_add(struct rmq_summary *summary, const struct rmq_record *message, bool is_first,
                     struct rmq_error *err);
 

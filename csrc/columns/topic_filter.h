@@ -1,7 +1,7 @@
 /* topic_filter.h -- which messages of which topics are wanted.
  *
- * A reader of a log does not know its topics beforehand: it looks each topic up and decides about
- * those it does not find.
+ * A reader of a log does not know its topics in advance. It looks each topic up, and decides about
+ * a topic that is missing from the filter.
  */
 #ifndef RMQ_TOPIC_FILTER_H
 #define RMQ_TOPIC_FILTER_H
@@ -27,8 +27,8 @@ struct rmq_queue_range {
 struct rmq_topic_choice {
     char *topic; /* NULL: an empty slot */
     size_t topic_size;
-    struct rmq_queue_range *ranges; /* by queue id; several of one queue are any of them */
-    size_t range_count;             /* 0: nothing of the topic is wanted */
+    struct rmq_queue_range *ranges; /* by queue id; several ranges of one queue are alternatives */
+    size_t range_count;             /* 0: no message of the topic is wanted */
 };
 
 struct rmq_topic_filter {
@@ -40,16 +40,16 @@ struct rmq_topic_filter {
 void rmq_topic_filter_init(struct rmq_topic_filter *filter);
 void rmq_topic_filter_destroy(struct rmq_topic_filter *filter);
 
-/* Copies topic and ranges; a decision about the same topic is replaced. RMQ_NO_MEMORY: nothing was
+/* Copies topic and ranges; an earlier decision about the topic is replaced. RMQ_NO_MEMORY: nothing
  * changed. */
 int rmq_topic_filter_put(struct rmq_topic_filter *filter, struct rmq_slice topic,
                          const struct rmq_queue_range *ranges, size_t range_count,
                          struct rmq_error *err);
-/* NULL: the topic is not decided. Valid until the next put. */
+/* NULL: the topic is not decided yet. Valid until the next put. */
 const struct rmq_topic_choice *rmq_topic_filter_find(const struct rmq_topic_filter *filter,
                                                      struct rmq_slice topic);
 
-/* The ranges that hold for a queue: *count of them. */
+/* The ranges that apply to a queue: *count of them. */
 const struct rmq_queue_range *rmq_topic_choice_ranges(const struct rmq_topic_choice *choice,
                                                       int32_t queue_id, size_t *count);
 

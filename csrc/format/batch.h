@@ -30,8 +30,8 @@ struct rmq_batch_item {
     int32_t flag;
 };
 
-/* Reads the message at *at (0 to begin) and moves *at behind it. RMQ_END at the end of the body;
- * RMQ_CORRUPT when lengths disagree or leave the body, with the place in err->at_offset. */
+/* Reads the message at *at (0 to begin) and moves *at past it. RMQ_END at the end of the body;
+ * RMQ_CORRUPT when lengths disagree or leave the body, with the position in err->at_offset. */
 int rmq_batch_next(const uint8_t *body, size_t size, size_t *at, struct rmq_batch_item *item,
                    struct rmq_error *err);
 

@@ -4,7 +4,7 @@
  * pair without it, drop pairs shorter than three bytes, with an empty name or an empty value, split
  * at the first 0x01, and let a later pair of the same name win. (MessageDecoder of RocketMQ counts
  * characters where this counts bytes, so only a pair of one non-ASCII character without a separator
- * could differ, and it is dropped for want of 0x01.)
+ * could differ, and it is dropped because it has no 0x01.)
  */
 #ifndef RMQ_PROPERTIES_H
 #define RMQ_PROPERTIES_H
@@ -17,13 +17,13 @@
 #define RMQ_PROPERTY_SEPARATOR 0x02
 #define RMQ_PROPERTIES_SIZE_MAX 32767
 
-/* A run of bytes inside a buffer of the caller. data is NULL when there is none. */
+/* A run of bytes inside a buffer of the caller. data is NULL when there is no value. */
 struct rmq_slice {
     const char *data;
     size_t size;
 };
 
-/* Walks the pairs from *at (0 to begin), false at the end. Dropped pairs are passed over. */
+/* Walks the pairs from *at (0 to begin), false at the end. Skips dropped pairs. */
 bool rmq_properties_next(const char *text, size_t size, size_t *at, struct rmq_slice *name,
                          struct rmq_slice *value);
 
@@ -33,20 +33,21 @@ struct rmq_slice rmq_properties_find(const char *text, size_t size, const char *
 /* Whether the value of name is one of these texts. */
 bool rmq_properties_have(const char *text, size_t size, const char *name,
                          const struct rmq_slice *values, size_t value_count);
-/* The same of TAGS. */
+/* The same for TAGS. */
 bool rmq_properties_have_tag(const char *text, size_t size, const struct rmq_slice *tags,
                              size_t tag_count);
 
-/* What dispatch needs, found in one pass. Absent ones are NULL slices or the value said. */
+/* The properties that dispatch needs, found in one pass. Absent ones are NULL slices or the value
+ * named below. */
 struct rmq_dispatch_properties {
     struct rmq_slice tags;
     struct rmq_slice keys;
     struct rmq_slice unique_key;
     struct rmq_slice multi_dispatch;     /* INNER_MULTI_DISPATCH: queue names, by ',' */
     struct rmq_slice multi_queue_offset; /* INNER_MULTI_QUEUE_OFFSET: their offsets, by ',' */
-    int32_t delay_level;                 /* DELAY; 0 when absent or no number */
-    int32_t inner_num;                   /* INNER_NUM; -1 when absent or no number */
-    int64_t inner_base;                  /* INNER_BASE; -1 when absent or no number */
+    int32_t delay_level;                 /* DELAY; 0 when absent or not a number */
+    int32_t inner_num;                   /* INNER_NUM; -1 when absent or not a number */
+    int64_t inner_base;                  /* INNER_BASE; -1 when absent or not a number */
 };
 void rmq_properties_scan(const char *text, size_t size, struct rmq_dispatch_properties *out);
 

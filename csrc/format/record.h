@@ -1,9 +1,8 @@
-/* record.h -- one message as it lies in the commit log.
+/* record.h -- one message as the commit log stores it.
  *
- * Source: MessageExtEncoder, CommitLog.checkMessageAndReturnSize and MessageDecoder of
- * RocketMQ 5.3.3. Integers are big-endian. B is 8 when the born host is IPv4 and 20 when it is IPv6
- * (sys flag 0x10), S the same for the store host (0x20). Offsets in the table are for IPv4 and
- * IPv4.
+ * Source: MessageExtEncoder, CommitLog.checkMessageAndReturnSize and MessageDecoder of RocketMQ
+ * 5.3.3. Integers are big-endian. B is 8 when the born host is IPv4 and 20 when it is IPv6 (sys
+ * flag 0x10), S the same for the store host (0x20). Offsets in the table are for IPv4 and IPv4.
  *
  *   at   size  field
  *   0    4     total size of the record
@@ -12,7 +11,7 @@
  *   12   4     queue id
  *   16   4     flag of the application
  *   20   8     queue offset; 0 for prepared and rollback records
- *   28   8     physical offset: where this record lies
+ *   28   8     physical offset of this record
  *   36   4     sys flag
  *   40   8     born timestamp, ms
  *   48   B     born host: address, port as 4 bytes
@@ -27,9 +26,9 @@
  *        2     properties size, signed; <= 0 means none
  *        n     properties
  *
- * The end of a file that no record fits in is a blank record: 4 bytes left in the file, 4 bytes
- * magic 0xCBD43194. A record is placed only where 8 more bytes follow it, so that the blank always
- * fits.
+ * Where no further record fits, a blank record ends the file: 4 bytes left in the file, 4 bytes
+ * magic 0xCBD43194. A record is placed only where 8 more bytes of the file follow it, so that the
+ * blank always fits.
  *
  * With the property CRC on, the last 20 bytes of the properties are `__CRC32#` 0x01 ten digits
  * 0x02: the CRC-32 without sign bit of all bytes before them, in decimal, least significant digit
@@ -78,24 +77,25 @@ static inline size_t rmq_host_size(bool v6)
     return v6 ? 20 : 8;
 }
 
-/* What stands before the body, without the two hosts. */
+/* The size of the fields before the body, without the two hosts. */
 #define RMQ_RECORD_FIXED_SIZE 72
-/* Where the body begins in a record. */
+/* Position of the body in a record. */
 static inline size_t rmq_record_body_at(int32_t sys_flag)
 {
     return RMQ_RECORD_FIXED_SIZE + rmq_host_size((sys_flag & RMQ_FLAG_BORN_V6) != 0) +
            rmq_host_size((sys_flag & RMQ_FLAG_STORE_V6) != 0);
 }
 
-/* Prepared and rollback records have no place in a queue. */
+/* Prepared and rollback records are not in a queue. */
 static inline bool rmq_takes_queue_offset(int32_t sys_flag)
 {
     int32_t transaction = sys_flag & RMQ_FLAG_TRANSACTION;
     return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
 }
 
-/* Whether a record can have that offset in its queue: every message of a queue took a record of the
- * log, or its share of one that holds many. */
+/* Whether a record can have that offset in its queue. Every message of a queue occupies a record of
+ * the log, or a share of a record that holds many messages, so the offset is bounded by the size of
+ * the log. */
 static inline bool rmq_is_queue_offset_possible(int64_t queue_offset, int64_t physical_offset,
                                                 bool is_batch)
 {
@@ -103,8 +103,8 @@ static inline bool rmq_is_queue_offset_possible(int64_t queue_offset, int64_t ph
     return queue_offset >= 0 && queue_offset / (is_batch ? INT16_MAX : 1) <= records;
 }
 
-/* The born timestamp of a message that is born when it is stored: one look at the clock, not two.
- */
+/* The born timestamp of a message that is born when it is stored: the clock is read once, not
+ * twice. */
 #define RMQ_BORN_WHEN_STORED INT64_MIN
 
 /* A message to encode. Nothing is copied; the memory must stay until the call returns.
@@ -114,7 +114,7 @@ struct rmq_message {
     size_t topic_size;
     const uint8_t *body;
     size_t body_size;
-    const char *properties; /* text as it shall be stored, without the CRC property */
+    const char *properties; /* text as it is to be stored, without the CRC property */
     size_t properties_size;
     const char
         *more_properties; /* batch properties (5.3) or store-made ones, appended after properties */
@@ -130,7 +130,7 @@ struct rmq_message {
     int32_t reconsume_times;
 };
 
-/* What encoding needs beyond the message. */
+/* Values that encoding needs beyond the message. */
 struct rmq_placement {
     int64_t queue_offset;
     int64_t physical_offset;
@@ -138,7 +138,7 @@ struct rmq_placement {
     int32_t body_crc; /* rmq_crc32_java of the body, computed outside the put lock */
 };
 
-/* The form a message takes; filled by rmq_record_plan. */
+/* The form of an encoded message; filled by rmq_record_plan. */
 struct rmq_record_plan {
     int32_t total_size;
     int32_t sys_flag;
@@ -156,12 +156,11 @@ struct rmq_record_limits {
     bool append_property_crc;
 };
 
-/* Judges the message and computes its form.
- * RMQ_MESSAGE_ILLEGAL: topic empty, of more than 127 characters with versions off, over 32767
- * bytes, or a version 1 topic of more than 127 bytes; body over the limit; record over the limit.
- * RMQ_PROPERTIES_TOO_LARGE: over 32767 bytes with everything the store adds. The detail names limit
- * and size. A topic that needs two length bytes but counts 127 or fewer characters is written as
- * version 2 (the Java store would write a negative length).*/
+/* Validates the message and computes its form. RMQ_MESSAGE_ILLEGAL: topic empty, of more than 127
+ * characters with versions off, over 32767 bytes, or a version 1 topic of more than 127 bytes; body
+ * over the limit; record over the limit. RMQ_PROPERTIES_TOO_LARGE: over 32767 bytes with everything
+ * the store adds. The detail has limit and size. A topic that needs two length bytes but counts 127
+ * or fewer characters is written as version 2 (the Java store would write a negative length). */
 int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_limits *limits,
                     struct rmq_record_plan *plan, struct rmq_error *err);
 
@@ -201,37 +200,38 @@ enum rmq_record_check {
     RMQ_CHECK_FORM = 0, /* sizes and magic; always done */
     RMQ_CHECK_BODY_CRC = 1,
     RMQ_CHECK_PROPERTY_CRC = 2, /* checked where present */
-    RMQ_NEED_PROPERTY_CRC = 4,  /* a record without it is corrupt */
+    RMQ_NEED_PROPERTY_CRC = 4,  /* a record without a property CRC is corrupt */
     RMQ_CHECK_PLACE = 8,        /* the stored physical offset equals `place` */
-    RMQ_CHECK_LOST = 16,        /* no sector of it reads as never written; data is mapped */
-    RMQ_CHECK_TAIL = 32, /* with PROPERTY_CRC, where there is none: topic and properties do not end
-                            in a NUL, as those do that were not written to their end */
+    RMQ_CHECK_LOST = 16,        /* no sector of it reads as unwritten; data is mapped */
+    RMQ_CHECK_TAIL = 32, /* with PROPERTY_CRC, for a record without one: topic and properties do not
+                            end in a NUL, which a partly written record may have there */
     RMQ_CHECK_READER = RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC | RMQ_CHECK_TAIL,
 };
 
 /* Decodes the record at data, of which available bytes may be read. place is the commit log offset
- * of data. RMQ_OK: *record is filled. RMQ_END: a blank record, or a place never written (size and
- * magic both 0): the walk goes on in the next file, or the log ends here; *record->total_size is 0
- * for "never written" and 8 for a blank. RMQ_CORRUPT: anything else; record->total_size holds the
- * record's size when form and lengths agree but a CRC or place does not, so that a salvaging reader
- * can step over it, and 0 when even that is unknown. err->at_offset is place. No byte outside
- * [data, data + available) is read, whatever it holds. */
+ * of data. RMQ_OK: *record is filled. RMQ_END: a blank record, or unwritten bytes (size and magic
+ * both 0): the walk continues in the next file, or the log ends here; *record->total_size is 0 for
+ * unwritten bytes and 8 for a blank. RMQ_CORRUPT: anything else. record->total_size then holds the
+ * record's size if form and lengths are valid but a CRC or the offset is wrong, so that a salvaging
+ * reader can skip the record; it is 0 if the size is unknown. err->at_offset is place. No byte
+ * outside [data, data + available) is read, whatever it holds. */
 int rmq_record_decode(const uint8_t *data, size_t available, int64_t place, unsigned checks,
                       struct rmq_record *record, struct rmq_error *err);
 
-/* Whether the record ends in a CRC property, right or wrong. */
+/* Whether the record ends in a CRC property, correct or not. */
 bool rmq_record_has_crc_property(const struct rmq_record *record);
-/* Stores a decoded record again at another offset: out gets record->total_size bytes, with queue
- * offset, physical offset and store timestamp as placed, and the CRC property, where there is one,
- * that goes with them. The placement's body CRC is not looked at. */
+/* Stores a decoded record again at another offset: out gets record->total_size bytes, with the
+ * queue offset, physical offset and store timestamp of the placement. A CRC property is computed
+ * again. The placement's body CRC is not read. */
 void rmq_record_move(uint8_t *out, const struct rmq_record *record,
                      const struct rmq_placement *placement);
 
-/* Whether the bytes at data are those of the copy taken of them. Asked after copying out of a log
- * that may be cut and written again at the same time: if so, the copy was whole at one moment. */
+/* Whether the bytes at data still equal the copy that was taken of them. Checked after copying out
+ * of a log that another thread may cut and write again: if they are equal, the copy is
+ * consistent. */
 bool rmq_record_is_unchanged(const uint8_t *copy, const uint8_t *data, size_t size);
-/* The same of a record whose parts were copied: a cut, and a record written over this one, change
- * the fields looked at. */
+/* The same for a record whose parts were copied. A cut, and a record written over this one, change
+ * the fields that are compared. */
 bool rmq_record_head_is_unchanged(const struct rmq_record *record);
 
 /* The tags code a consume queue unit of this record carries: Java hash of TAGS,

@@ -21,7 +21,7 @@ enum rmq_remoting_type { RMQ_REMOTING_JSON, RMQ_REMOTING_BINARY };
 /* A text of the header. It may be invalid UTF-8. */
 struct rmq_remoting_text {
     struct rmq_slice bytes;
-    bool has_escapes; /* rmq_remoting_unescape decodes them */
+    bool has_escapes; /* encoded; rmq_remoting_unescape decodes it */
 };
 
 struct rmq_remoting_field {
@@ -37,18 +37,19 @@ struct rmq_remoting_header {
     int32_t version;
     int32_t language; /* a number, unless language_name has data */
     struct rmq_slice language_name;
-    struct rmq_remoting_text remark; /* without data: missing */
+    struct rmq_remoting_text remark; /* without data: the header has no such field */
     bool has_fields;
     size_t field_count;
-    struct rmq_remoting_field fields[RMQ_REMOTING_FIELDS_MAX]; /* keys may occur twice */
+    struct rmq_remoting_field fields[RMQ_REMOTING_FIELDS_MAX]; /* keys may occur several times */
 };
 
-/* Reads a whole header; false: not plain or not well formed; *header is undefined then. */
+/* Reads a whole header. False: the header is not plain or not well formed, and *header is
+ * undefined. */
 bool rmq_remoting_header_read(const uint8_t *data, size_t size, enum rmq_remoting_type type,
                               struct rmq_remoting_header *header);
 
 /* Decodes an escaped text to out, which has room for text.size bytes; *written is the decoded size.
- * Half of a surrogate pair becomes U+FFFD. False: an escape that JSON does not have. */
+ * Half of a surrogate pair becomes U+FFFD. False: the text has an escape that is not JSON. */
 bool rmq_remoting_unescape(struct rmq_slice text, char *out, size_t *written);
 
 #endif

@@ -26,12 +26,12 @@ struct rmq_batch_consume_queue {
     struct rmq_file_queue files;
     _Atomic int64_t
         min_offset; /* queue offset of the first message kept; -1 when the queue is empty */
-    _Atomic int64_t max_offset; /* behind the last message; 0 when empty */
+    _Atomic int64_t max_offset; /* after the last message; 0 when empty */
     _Atomic int64_t physical_end;
-    bool is_rewound; /* units after the end may be left in the files */
+    bool is_rewound; /* the files may still hold units after the end */
 };
 
-/* The verbs of consume_queue.h with the same meaning. file_size is not rounded. */
+/* These functions have the meaning of those in consume_queue.h. file_size is not rounded. */
 int rmq_batch_consume_queue_open(struct rmq_batch_consume_queue *queue, struct rmq_vfs *vfs,
                                  const char *directory, int64_t file_size, bool read_only,
                                  struct rmq_unsynced_folders *unsynced,
@@ -41,8 +41,8 @@ int rmq_batch_consume_queue_recover(struct rmq_batch_consume_queue *queue, int64
                                     struct rmq_error *err);
 int rmq_batch_consume_queue_rewind(struct rmq_batch_consume_queue *queue, int64_t log_end,
                                    struct rmq_error *err);
-/* A unit whose record ends at or before physical_end is there already: RMQ_OK, nothing changes.
- * unit->queue_offset is the base offset, batch_size at least 1. */
+/* A unit whose record ends at or before physical_end is stored already: RMQ_OK, and nothing
+ * changes. unit->queue_offset is the base offset, batch_size at least 1. */
 int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
                                    const struct rmq_unit *unit, struct rmq_error *err);
 int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int64_t log_end,
@@ -51,16 +51,16 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
 int rmq_batch_consume_queue_clear(struct rmq_batch_consume_queue *queue, struct rmq_error *err);
 int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_t log_start,
                                    struct rmq_error *err);
-/* Units from the one that holds queue_offset on, as far as they are in order. RMQ_CORRUPT: that one
- * is none. */
+/* Reads units from the one that contains queue_offset on, while they are in order. RMQ_CORRUPT: the
+ * first of them is invalid. */
 int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t queue_offset,
                                  struct rmq_unit *units, size_t capacity, size_t *count,
                                  struct rmq_error *err);
-/* Where the first unit begins that is whole and lies behind queue_offset, which no unit holds; max
- * when there is none. */
+/* First message of the first valid unit after queue_offset, for a queue_offset that no unit
+ * contains; max when there is no such unit. */
 int64_t rmq_batch_consume_queue_next(struct rmq_batch_consume_queue *queue, int64_t queue_offset);
-/* The verbs of the same names in consume_queue.h. Units are numbered by their place in the files.
- */
+/* As the functions of the same names in consume_queue.h. Units are numbered by their position in
+ * the files. */
 int rmq_batch_consume_queue_units(struct rmq_batch_consume_queue *queue, int64_t from, int64_t upto,
                                   struct rmq_unit *units, size_t *count, struct rmq_error *err);
 int64_t rmq_batch_consume_queue_first(const struct rmq_batch_consume_queue *queue);

@@ -5,7 +5,7 @@
  *   8   4     record size in bytes
  *   12  8     tags code, deliver time, or address in the extension
  *
- * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n lies at byte n * RMQ_UNIT_SIZE, so a lookup never
+ * Source: ConsumeQueue of RocketMQ 5.3.3. Unit n is at byte n * RMQ_UNIT_SIZE, so a lookup never
  * searches. Units before the first one of a queue that does not begin at 0 are fill units {0,
  * 0x7FFFFFFF, 0}. One writer (the dispatcher, or recovery before it starts), any number of readers.
  */
@@ -22,14 +22,14 @@ struct rmq_consume_queue {
     _Atomic int64_t min_offset;   /* first queue offset whose record is kept */
     _Atomic int64_t max_offset;   /* next queue offset to be written */
     _Atomic int64_t physical_end; /* end of the last indexed record; -1 when empty */
-    bool is_rewound;              /* units behind max may be left in the files */
-    int64_t stale_end;            /* number behind the last of them */
-    int64_t same_end;             /* behind those that rmq_consume_queue_recognise found; 0: none */
-    int64_t same_physical_end;    /* where the record of the last of them ends */
+    bool is_rewound;              /* the files may still hold units after max */
+    int64_t stale_end;            /* number after the last of these units */
+    int64_t same_end;          /* after the units that rmq_consume_queue_recognise found; 0: none */
+    int64_t same_physical_end; /* end of the record of the last of these units */
 };
 
 /* file_size is rounded up to whole units and is at most INT32_MAX, as in RocketMQ. min and max are
- * those of the files until rmq_consume_queue_recover says better. unsynced, budget: see
+ * the bounds of the files until rmq_consume_queue_recover corrects them. unsynced, budget: see
  * rmq_file_queue_options. */
 int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            const char *directory, int64_t file_size, bool read_only,
@@ -37,64 +37,65 @@ int rmq_consume_queue_open(struct rmq_consume_queue *queue, struct rmq_vfs *vfs,
                            struct rmq_error *err);
 void rmq_consume_queue_close(struct rmq_consume_queue *queue);
 
-/* Finds where the queue ends: behind the last unit, counted from the first, with size > 0 and
- * physical offset in [0, log_end). Callers pass for log_end the offset below which queues are known
- * to be whole; as units are ordered by physical offset, a binary search over files and units does,
- * and nothing beyond is looked at. Everything behind the end is cut unless read-only. Fill units
- * count as written, but those behind the last real unit go with what followed them. min_offset
- * becomes the first unit that is not a fill unit. */
+/* Finds the end of the queue: after the last unit, counted from the first, with size > 0 and a
+ * physical offset in [0, log_end). Callers pass as log_end an offset below which the queue is
+ * complete. Units are ordered by physical offset, so a binary search over files and units finds the
+ * end. Units after the end are cut unless the queue is read-only. Fill units count as written, but
+ * fill units after the last real unit are cut too. min_offset becomes the first unit that is not a
+ * fill unit. */
 int rmq_consume_queue_recover(struct rmq_consume_queue *queue, int64_t log_end,
                               struct rmq_error *err);
 
-/* As rmq_consume_queue_recover, but leaves the units after the end in the files: a caller that
- * appends the same ones again stores nothing, and so has nothing to write to the device.
- * rmq_consume_queue_truncate, which must follow, cuts what was not appended again. */
+/* As rmq_consume_queue_recover, but leaves the units after the end in the files. A caller that
+ * appends the same units again then stores nothing, and has nothing to write to the device.
+ * rmq_consume_queue_truncate must follow; it cuts the units that were not appended again. */
 int rmq_consume_queue_rewind(struct rmq_consume_queue *queue, int64_t log_end,
                              struct rmq_error *err);
 
-/* Of a rewound queue: whether appending the unit, after all that were recognised before, would
- * store what the files hold already. Changes no file. */
+/* For a rewound queue: whether appending the unit, after all recognised units, would store what the
+ * files hold already. Changes no file. */
 bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_offset,
                                  int64_t physical_offset, int32_t size, int64_t tags_code);
-/* As appending every unit that was recognised: they are there, and flushed with the next flush. */
+/* Appends every recognised unit. The files hold these units already; the next flush flushes
+ * them. */
 int rmq_consume_queue_keep(struct rmq_consume_queue *queue, struct rmq_error *err);
 
-/* Writes the unit of queue_offset. Already there (queue_offset < max_offset): RMQ_OK, nothing
- * changes. The first unit of an empty queue starts it at queue_offset, after fill units from the
- * beginning of its file. A gap (queue_offset > max_offset of a queue with units) is filled with
- * fill units, so that each unit stays at its own place; one of more than RMQ_CONSUME_QUEUE_GAP_MAX
- * units is RMQ_CORRUPT. A queue whose units are all expired is started again instead when
- * queue_offset belongs to a later file. */
+/* Writes the unit of queue_offset. If it is stored already (queue_offset < max_offset): RMQ_OK, and
+ * nothing changes. The first unit of an empty queue starts it at queue_offset, after fill units
+ * from the beginning of its file. A gap (queue_offset > max_offset of a queue with units) is filled
+ * with fill units, so that each unit stays at its own position. RMQ_CORRUPT: a gap of more than
+ * RMQ_CONSUME_QUEUE_GAP_MAX units. If all units of the queue are expired and queue_offset belongs
+ * to a later file, the queue starts again there instead. */
 int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offset,
                              int64_t physical_offset, int32_t size, int64_t tags_code,
                              struct rmq_error *err);
 
-/* Drops units of records that start at or behind log_end. A queue left without units keeps its
- * place when its first file does not start at 0: max_offset is then that of the first unit dropped,
- * also after a restart. */
+/* Drops units of records that begin at or after log_end. A queue that has no unit left keeps its
+ * position if its first file does not start at 0: max_offset is then that of the first dropped
+ * unit, also after a restart. */
 int rmq_consume_queue_truncate(struct rmq_consume_queue *queue, int64_t log_end,
                                struct rmq_error *err);
 
 /* Removes every unit and file: the next unit begins the queue again. */
 int rmq_consume_queue_clear(struct rmq_consume_queue *queue, struct rmq_error *err);
 
-/* Moves min_offset to the first unit at or behind log_start and unlinks files (never the last) that
- * lie wholly before it. When no unit is left min becomes max. */
+/* Moves min_offset to the first unit at or after log_start. Unlinks files that end before that
+ * unit, but never the last file. When no unit is left, min becomes max. */
 int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
                              struct rmq_error *err);
 
-/* Copies up to capacity units from queue_offset on; *count is 0 at or behind max_offset, or below
- * the first file. */
+/* Copies up to capacity units from queue_offset on; *count is 0 for a queue_offset at or after
+ * max_offset, or before the first file. */
 int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset,
                            struct rmq_unit *units, size_t capacity, size_t *count,
                            struct rmq_error *err);
 
-/* As rmq_unit_read: units by number, [from, upto) of those from the first file to max. */
+/* As rmq_unit_read. from and upto are unit numbers between the first file and max. */
 int rmq_consume_queue_units(struct rmq_consume_queue *queue, int64_t from, int64_t upto,
                             struct rmq_unit *units, size_t *count, struct rmq_error *err);
-/* Number of the first unit that the files have room for. */
+/* Number of the first unit that the files can hold. */
 int64_t rmq_consume_queue_first(const struct rmq_consume_queue *queue);
-/* Ends a read-only queue after unit end - 1, which is there, or leaves none. Changes no bytes. */
+/* Ends a read-only queue after unit end - 1, which must exist, or empties it. Changes no bytes. */
 int rmq_consume_queue_end_at(struct rmq_consume_queue *queue, int64_t end, struct rmq_error *err);
 
 int rmq_consume_queue_flush(struct rmq_consume_queue *queue, struct rmq_error *err);

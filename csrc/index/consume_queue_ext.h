@@ -1,4 +1,4 @@
-/* consume_queue_ext.h -- what does not fit into a consume queue unit (option
+/* consume_queue_ext.h -- fields that do not fit into a consume queue unit (option
  * enableConsumeQueueExt).
  *
  *   at  size  field
@@ -9,9 +9,9 @@
  *   20  n     filter bitmap
  *
  * Source: ConsumeQueueExt of RocketMQ 5.3.3. The consume queue's tags code field then holds an
- * address: the offset of the unit here plus INT64_MIN; every value <= -2147483649 is one. A unit
- * needs size <= bytes left in the file - 4; else an int16 -1 ends the file. One writer, any number
- * of readers.
+ * address: the offset of the unit here plus INT64_MIN; every value <= -2147483649 is an address. A
+ * unit needs size <= bytes left in the file - 4; else an int16 -1 ends the file. One writer, any
+ * number of readers.
  */
 #ifndef RMQ_CONSUME_QUEUE_EXT_H
 #define RMQ_CONSUME_QUEUE_EXT_H
@@ -46,12 +46,14 @@ int rmq_consume_queue_ext_open(struct rmq_consume_queue_ext *ext, struct rmq_vfs
                                struct rmq_error *err);
 void rmq_consume_queue_ext_close(struct rmq_consume_queue_ext *ext);
 /* Walks the units from the first file on: the extension ends after the last whole one. Changes no
- * file. For a writer rmq_consume_queue_ext_rewind and _truncate must follow. */
+ * file. A writer must call rmq_consume_queue_ext_rewind and _truncate afterwards. */
 int rmq_consume_queue_ext_recover(struct rmq_consume_queue_ext *ext, struct rmq_error *err);
-/* *address is what the consume queue unit stores. RMQ_INVALID: bitmap too large. */
+/* *address is the value that the consume queue unit stores. RMQ_INVALID: the bitmap is too
+ * large. */
 int rmq_consume_queue_ext_append(struct rmq_consume_queue_ext *ext, const struct rmq_ext_unit *unit,
                                  int64_t *address, struct rmq_error *err);
-/* Copies the unit to buffer (RMQ_EXT_UNIT_SIZE_MAX bytes). RMQ_NOT_FOUND: no whole unit lies there.
+/* Copies the unit to buffer (RMQ_EXT_UNIT_SIZE_MAX bytes). RMQ_NOT_FOUND: there is no whole unit at
+ * address.
  */
 int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t address, uint8_t *buffer,
                                struct rmq_ext_unit *unit, struct rmq_error *err);
@@ -59,13 +61,13 @@ int rmq_consume_queue_ext_read(struct rmq_consume_queue_ext *ext, int64_t addres
  * there is no whole unit at last. */
 int rmq_consume_queue_ext_end_of(struct rmq_consume_queue_ext *ext, int64_t last, int64_t *end,
                                  struct rmq_error *err);
-/* Ends the extension at an offset that rmq_consume_queue_ext_end_of gave, or at its start; at 0
- * every file goes. Rewinding changes no file; truncating, which must follow, cuts what was not
- * appended again. */
+/* Ends the extension at its start, or at an offset that rmq_consume_queue_ext_end_of returned. At 0
+ * every file is removed. Rewinding changes no file. Truncating must follow; it cuts the units that
+ * were not appended again. */
 void rmq_consume_queue_ext_rewind(struct rmq_consume_queue_ext *ext, int64_t end);
 int rmq_consume_queue_ext_truncate(struct rmq_consume_queue_ext *ext, int64_t end,
                                    struct rmq_error *err);
-/* Unlinks files that lie wholly before `first`, an address. */
+/* Unlinks files that end before the unit at address `first`. */
 int rmq_consume_queue_ext_expire(struct rmq_consume_queue_ext *ext, int64_t first,
                                  struct rmq_error *err);
 int rmq_consume_queue_ext_flush(struct rmq_consume_queue_ext *ext, struct rmq_error *err);

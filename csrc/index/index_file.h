@@ -53,14 +53,15 @@ struct rmq_index_request {
 
 struct rmq_index {
     struct rmq_index_options options; /* the folder name is a copy of its own */
-    pthread_mutex_t lock;             /* the array of files, not their contents */
+    pthread_mutex_t lock;             /* protects the array of files, not their contents */
     struct rmq_mapped_file **files;   /* oldest first */
     size_t count, capacity;
     struct rmq_mapped_file *newest; /* the writer's; NULL when the next put must make a file */
-    char unfinished[RMQ_INDEX_NAME_SIZE]; /* its making failed; it may be there still. "": none */
+    char unfinished[RMQ_INDEX_NAME_SIZE]; /* name of a file whose making failed, and that may still
+                                             exist; "": none */
 };
 
-/* ---- the bytes of a mapped file, which readers look at while the writer stores ---- */
+/* ---- the bytes of a mapped file, which readers load while the writer stores ---- */
 
 enum rmq_index_field {
     RMQ_INDEX_BEGIN_TIMESTAMP = 0,
@@ -78,7 +79,7 @@ static inline int64_t rmq_index_header(struct rmq_mapped_file *file, enum rmq_in
     return (int64_t)RMQ_BIG64(__atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED));
 }
 
-/* A slot or the entry count: what was stored before it is seen by its readers. */
+/* Slots and the entry count: a reader of either sees everything that was stored before it. */
 static inline int32_t rmq_index_load_i32(const void *at)
 {
     return (int32_t)RMQ_BIG32(__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE));
@@ -101,7 +102,7 @@ static inline int64_t rmq_index_file_size(const struct rmq_index *index)
     return rmq_index_entry_at(index, index->options.entry_count);
 }
 
-/* The number of the next entry, in 1 .. entry_count whatever the file says. */
+/* The number of the next entry, in 1 .. entry_count even if the file has another value. */
 static inline int32_t rmq_index_next_entry(const struct rmq_index *index,
                                            struct rmq_mapped_file *file)
 {
@@ -111,7 +112,7 @@ static inline int32_t rmq_index_next_entry(const struct rmq_index *index,
     return next < index->options.entry_count ? next : index->options.entry_count;
 }
 
-/* The hash an entry stores, from the Java hash of "topic#key". */
+/* The hash that an entry stores, from the Java hash of "topic#key". */
 static inline int32_t rmq_index_hash(int32_t java_hash)
 {
     if (java_hash == INT32_MIN)
@@ -119,25 +120,26 @@ static inline int32_t rmq_index_hash(int32_t java_hash)
     return java_hash < 0 ? -java_hash : java_hash;
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
-/* Loads the files that are there, in the order of their first records. Files of another size (other
- * slot or entry counts) or with a foreign name are RMQ_CORRUPT, except with read_only, where they
- * are left out and counted in *skipped. A zero-length newest file is left out, for a writer to
- * remove by rmq_index_remove_unfinished. Changes no file; the folder is made with the first one. */
+/* Loads the existing files, in the order of their first records. Files of another size (other slot
+ * or entry counts) or with a foreign name are RMQ_CORRUPT, except with read_only, where they are
+ * left out and counted in *skipped. A zero-length newest file is left out, for a writer to remove
+ * by rmq_index_remove_unfinished. Changes no file; the folder is made with the first one. */
 int rmq_index_open(struct rmq_index *index, const struct rmq_index_options *options,
                    size_t *skipped, struct rmq_error *err);
 void rmq_index_close(struct rmq_index *index);
 
-/* Removes a file that was made and never written. */
+/* Removes a newest file that was made but never written. */
 int rmq_index_remove_unfinished(struct rmq_index *index, struct rmq_error *err);
 
-/* After a crash: unlinks every file that holds entries of records at or behind safe_physical_offset
- * or was written after safe_timestamp (its last timestamp > safe_timestamp), and all behind it,
- * newest first; *rebuild_from is the smallest first physical offset of the files removed, INT64_MAX
- * when none was. Files whose header names no entries, or others than are there, go too, for
- * it may be what did not reach the device; records behind the last one kept must then be entered
- * again. The files kept get no further entries when the newest went. */
+/* After a crash: unlinks every file that has entries of records at or after safe_physical_offset,
+ * or that was written after safe_timestamp (its last timestamp > safe_timestamp), and all files
+ * after it, newest first. *rebuild_from is the smallest first physical offset of the removed files,
+ * INT64_MAX when there are none. A file is also removed if its header has no entries, or others
+ * than the file has, because the header may not have reached the device; records after the last one
+ * kept must then be entered again. If the newest file was removed, the remaining files get no
+ * further entries. */
 int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
                              int64_t safe_physical_offset, int64_t *rebuild_from,
                              struct rmq_error *err);
@@ -151,14 +153,14 @@ int64_t rmq_index_last_physical_offset(struct rmq_index *index);
 int64_t rmq_index_newest_begin(struct rmq_index *index);
 
 /* Enters one record: its unique key, then each token of keys split at single spaces, then
- * (tag_keys) its tag. A record that lies before the newest file's last one is there already. now_ms
- * names a new file, which takes the place of a full one before the first key even when the record
- * has none. Rolling syncs the full file; its last timestamp goes to *rolled_timestamp (else
- * untouched). */
+ * (tag_keys) its tag. A record before the newest file's last record is entered already. now_ms
+ * names a new file. A full file is replaced by a new one before the first key, even when the record
+ * has no key. Rolling syncs the full file and sets *rolled_timestamp to its last timestamp;
+ * otherwise *rolled_timestamp is unchanged. */
 int rmq_index_put(struct rmq_index *index, const struct rmq_index_request *request, int64_t now_ms,
                   int64_t *rolled_timestamp, struct rmq_error *err);
 
-/* Whether the record has anything to be found by. */
+/* Whether the record has a key or tag to be indexed by. */
 static inline bool rmq_index_has_keys(const struct rmq_index *index,
                                       const struct rmq_index_request *request)
 {
@@ -166,11 +168,12 @@ static inline bool rmq_index_has_keys(const struct rmq_index *index,
            (index->options.tag_keys && request->tags.data && request->tags.size > 0);
 }
 
-/* Whether putting the record may make a file, so that now_ms counts: the clock is dear. */
+/* Whether entering the record may make a file, which needs now_ms: reading the clock is slow. */
 static inline bool rmq_index_may_roll(const struct rmq_index *index,
                                       const struct rmq_index_request *request)
 {
-    /* The unique key and the tag, and keys of one byte with spaces between them. */
+    /* Number of index entries at most: the unique key, the tag, and keys of one byte with spaces
+     * between them. */
     size_t entries_max = 2 + (request->keys.size + 1) / 2;
     return !index->newest || (size_t)(index->options.entry_count -
                                       rmq_index_next_entry(index, index->newest)) <= entries_max;
@@ -178,11 +181,11 @@ static inline bool rmq_index_may_roll(const struct rmq_index *index,
 
 /* Syncs the newest file. */
 int rmq_index_flush(struct rmq_index *index, struct rmq_error *err);
-/* Closes the newest file to further entries: the next put starts another. Syncs it; its last
- * timestamp goes to *rolled_timestamp. */
+/* Ends the newest file: the next put starts another file. Syncs it, and sets *rolled_timestamp to
+ * its last timestamp. */
 int rmq_index_roll(struct rmq_index *index, int64_t *rolled_timestamp, struct rmq_error *err);
-/* Looks for files that are new or gone, as a reader beside another process's writer must. Read-only
- * only. What the newest file holds is seen without it. */
+/* Finds files that another process's writer has added or removed. Read-only only. New entries of
+ * the newest file are visible without this call. */
 int rmq_index_refresh(struct rmq_index *index, size_t *skipped, struct rmq_error *err);
 /* Offsets of records with this key and a store time in [begin_ms, end_ms], newest first, at most
  * capacity, by the rules of IndexFile.selectPhyOffset over the files newest to oldest. Hash
@@ -191,15 +194,15 @@ int rmq_index_query(struct rmq_index *index, struct rmq_slice topic, struct rmq_
                     int64_t begin_ms, int64_t end_ms, int64_t *offsets, size_t capacity,
                     size_t *count, struct rmq_error *err);
 
-/* Unlinks files whose last record lies before log_start, never the newest. */
+/* Unlinks files whose last record is before log_start, but never the newest file. */
 int rmq_index_expire(struct rmq_index *index, int64_t log_start, struct rmq_error *err);
 
 /* ---- for index_load.c ---- */
 
-/* Takes the file, and its pin, into the array, behind all others. */
+/* Moves the file, and its pin, to the end of the array. */
 int rmq_index_add(struct rmq_index *index, struct rmq_mapped_file *file, struct rmq_error *err);
-/* Unlinks file number `at` on the device and takes it out of the array; after a failure it is in
- * there still. */
+/* Unlinks file number `at`, on the device too, and removes it from the array. After a failure it
+ * stays in the array. */
 int rmq_index_drop(struct rmq_index *index, size_t at, struct rmq_error *err);
 
 /* ---- names ---- */

@@ -17,9 +17,10 @@
  *   8   8     physical offset of its last record
  *
  * Files of queues and index may be lost while a store is closed, for example when it is restored
- * from a copy, and nothing else shows it. What is named here and not there makes recovery walk the
- * log from its start; the records in the log alone decide what is missing. So an outdated file costs
- * time only. It is written again when queues lose units to expiry and to the deletion of their topic.
+ * from a copy, and nothing else shows it. If a listed queue or index file is missing, recovery
+ * walks the log from its start; only the records of the log decide what is missing. So an outdated
+ * file only costs time. The file is replaced when queues lose units to expiry, or to the deletion
+ * of their topic.
  *
  * RocketMQ neither reads nor writes this file.
  */
@@ -34,16 +35,15 @@
 #define RMQ_QUEUE_ENDS_HEADER_SIZE 16
 #define RMQ_QUEUE_ENDS_QUEUE_SIZE 22 /* without the topic */
 #define RMQ_QUEUE_ENDS_INDEX_SIZE 16
-#define RMQ_QUEUE_ENDS_SIZE_MAX (1 << 30) /* of a file that is read */
+#define RMQ_QUEUE_ENDS_SIZE_MAX (1 << 30) /* of a file that is being read */
 
 /* Reads the file, if it is there: kept_start and kept_end of each loaded queue, lacks_queues and
- * lost_index_end of the table. index may be NULL. A damaged file counts as one that names a queue
- * that is not there. */
+ * lost_index_end of the table. index may be NULL. A damaged file counts as one that lists a missing
+ * queue. */
 int rmq_queue_ends_load(struct rmq_queue_table *table, struct rmq_index *index,
                         struct rmq_error *err);
-/* Puts the present state in the place of the file; on the device on return. Unless is_closed, queues
- * may hold units that are not on the device: their ends stay as they were when the store was last
- * closed. */
+/* Replaces the file by the present state; on the device on return. Unless is_closed, queues may
+ * have units that are not on the device: their ends stay as they were at the last close. */
 int rmq_queue_ends_save(struct rmq_queue_table *table, struct rmq_index *index, bool is_closed,
                         struct rmq_error *err);
 

@@ -31,11 +31,11 @@
 #define RMQ_REMOVED_HEADER_SIZE 12
 #define RMQ_REMOVED_ENTRY_SIZE 22 /* without the topic */
 
-/* Reads the file, if it is there, into the entries of the table, which are added where they are
- * missing. RMQ_CORRUPT: it is damaged. */
+/* Reads the file, if it exists, into the entries of the table; adds missing queues. RMQ_CORRUPT:
+ * the file is damaged. */
 int rmq_removed_queues_load(struct rmq_queue_table *table, struct rmq_error *err);
-/* Puts the entries of the table in the place of the file; on the device on return. After a failure
- * the old entries stand; or the new ones, and *is_unsure, which may be NULL, is true. */
+/* Replaces the file by the entries of the table; on the device on return. After a failure the file
+ * has the old entries, or it may have the new ones; *is_unsure, which may be NULL, is then true. */
 int rmq_removed_queues_save(struct rmq_queue_table *table, bool *is_unsure, struct rmq_error *err);
 
 /* Counts a record of the log that requires unit. Before removed_until, the next queue offset moves

@@ -1,7 +1,5 @@
-/* java_values.h -- values of Java as C has them, and the other way round.
- *
- * A function that can fail leaves an exception pending, which its caller passes on by returning.
- */
+/* java_values.h -- conversions between Java values and C values. A function that fails leaves an
+ * exception pending; its caller returns, which passes the exception on. */
 #ifndef RMQ_JAVA_VALUES_H
 #define RMQ_JAVA_VALUES_H
 
@@ -25,10 +23,10 @@ struct rmq_slice *rmq_java_slices(JNIEnv *env, jobjectArray from, size_t *count)
 int32_t *rmq_java_ints(JNIEnv *env, jintArray from, size_t *count);
 void rmq_java_free_slices(struct rmq_slice *slices, size_t count);
 
-/* The columns of these names; chosen has room for RMQ_COLUMN_COUNT. False on failure. */
+/* The columns with these names; chosen has room for RMQ_COLUMN_COUNT. False on failure. */
 bool rmq_java_columns(JNIEnv *env, jobjectArray names, uint8_t *chosen, size_t *count);
 
-/* The bytes of a direct buffer; NULL on failure, for any other buffer or a shorter one. */
+/* The bytes of a direct buffer; NULL when it is another kind of buffer, or too short. */
 uint8_t *rmq_java_buffer(JNIEnv *env, jobject buffer, int64_t size);
 /* A byte[], NULL on failure. */
 jbyteArray rmq_java_bytes(JNIEnv *env, const char *data, size_t size);

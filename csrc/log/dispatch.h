@@ -6,8 +6,8 @@
  * acknowledges after flushing. Entering a record twice changes nothing. Source: ReputMessageService
  * and the dispatchers of DefaultMessageStore, RocketMQ 5.3.3.
  *
- * Without room on the disk the thread waits and tries again. Bytes that are not a record, or a
- * failing queue, stops it for good (failure.h): nothing is passed over.
+ * While the disk is full the thread waits and tries again. Bytes that are not a record, or a
+ * failing queue, stop the thread permanently (failure.h): no record is skipped.
  */
 #ifndef RMQ_DISPATCH_H
 #define RMQ_DISPATCH_H
@@ -21,7 +21,7 @@
 /* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10):
  * see flusher.h. */
 #define RMQ_INDEX_LOG_FILES_MAX 5
-/* Queues remembered by the dispatcher; a power of two. */
+/* Number of queues that the dispatcher remembers; a power of two. */
 #define RMQ_RECENT_QUEUES 64
 
 struct rmq_dispatch_options {
@@ -39,22 +39,23 @@ struct rmq_dispatcher {
     struct rmq_clock *clock;
     struct rmq_failure *failure;
 
-    /* Every append reads these; they change seldom. */
-    _Atomic int64_t confirm_offset; /* -1: no such bound; INT64_MAX: whatever is in the log is
-                                       confirmed at once */
-    struct rmq_wakeups confirmed;   /* rmq_dispatcher_confirmed moved; appends nudge it, too */
+    /* Every append reads these fields; they change seldom. */
+    _Atomic int64_t
+        confirm_offset;           /* -1: no bound; INT64_MAX: the whole log is confirmed at once */
+    struct rmq_wakeups confirmed; /* rmq_dispatcher_confirmed moved; appends nudge it, too */
     _Atomic bool parked;
-    _Atomic bool waits_for_room; /* the disk has no room for what comes next, no_room says where;
-                                    written by the thread under the lock */
+    _Atomic bool waits_for_room; /* the disk has no room for the next record; no_room is the error;
+                                    the thread writes it under the lock */
 
-    /* Between what appends read and what the thread writes for every record: in one cache line,
-     * an append would wait for the thread's processor to hand the line over. */
+    /* Between the fields that appends read and the fields that the thread writes for every record:
+     * in a common cache line, an append would wait for the line to move between processors. */
     struct rmq_dispatch_options options;
 
-    struct rmq_queue *recent[RMQ_RECENT_QUEUES]; /* of the thread that enters records; see recall */
-    _Atomic int64_t dispatched_offset;           /* everything below is entered */
-    /* The last record entered. Written timestamp first, read timestamp first: the pair is never too
-     * new. */
+    struct rmq_queue
+        *recent[RMQ_RECENT_QUEUES];    /* used by the thread that enters records; see recall */
+    _Atomic int64_t dispatched_offset; /* all records before it are entered */
+    /* The last entered record. Writers store the timestamp first, readers load it first: the pair
+     * is never too new. */
     _Atomic int64_t last_timestamp;
     _Atomic int64_t last_offset;     /* -1: none */
     _Atomic int64_t index_timestamp; /* last timestamp of the last closed index file */
@@ -63,21 +64,21 @@ struct rmq_dispatcher {
     bool has_thread;
     pthread_mutex_t lock;
     struct rmq_wakeups dispatched; /* dispatched_offset moved */
-    struct rmq_event_count calls;  /* there may be something to do */
-    pthread_cond_t progressed;     /* dispatched_offset moved, or the thread came to rest */
+    struct rmq_event_count calls;  /* the thread may have work */
+    pthread_cond_t progressed;     /* dispatched_offset moved, or the thread is resting */
     _Atomic int waiters;
-    bool has_barrier; /* the thread can make every other one pass a fence */
-    bool stop;        /* once everything is entered, at the latest at stop_by_ms */
+    bool has_barrier; /* the thread can make all other threads pass a fence */
+    bool stop;        /* stop once every record is entered, at the latest at stop_by_ms */
     int64_t stop_by_ms;
     bool pause;
-    bool resting;                      /* the thread is outside of any record */
-    bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; of recovery, which resets them */
-    bool queues_lack; /* the same: units before those of the surveyed records are missing */
-    bool index_lacks; /* of recovery: index files are lost, and all are built again */
-    int64_t expected_below; /* the same: queues that lack records before it have lost them */
-    struct rmq_error no_room; /* under the lock, as long as waits_for_room */
-    int64_t no_room_offset;   /* of the record that met it; under the lock */
-    uint64_t refused_looks;   /* how often there was no room */
+    bool resting;                      /* the thread is not entering a record */
+    bool queues_differ, index_differs; /* see RMQ_TO_SURVEY; recovery resets them */
+    bool queues_lack;       /* also: units before those of the surveyed records are missing */
+    bool index_lacks;       /* for recovery: index files are lost, and all are built again */
+    int64_t expected_below; /* for recovery: queues without the records before it have lost them */
+    struct rmq_error no_room; /* valid while waits_for_room; under the lock */
+    int64_t no_room_offset;   /* physical offset of the record that found no room; under the lock */
+    uint64_t refused_looks;   /* how often a record found no room */
 };
 
 void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_log *log,
@@ -85,16 +86,16 @@ void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_lo
                          struct rmq_clock *clock, struct rmq_failure *failure,
                          const struct rmq_dispatch_options *options);
 int rmq_dispatcher_start(struct rmq_dispatcher *dispatcher, struct rmq_error *err);
-/* Dispatches what lies below the limit, unless the store failed, then ends the thread. */
+/* Dispatches the records below the limit, unless the store failed; then ends the thread. */
 void rmq_dispatcher_stop(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_destroy(struct rmq_dispatcher *dispatcher);
 
 /* RMQ_TO_OFFSETS, without RMQ_TO_QUEUES: enters nothing, but no later message gets the record's
- * queue offsets. RMQ_TO_SURVEY: changes nothing; RMQ_CORRUPT where entering the record after those
- * surveyed before would be. It sets queues_differ, or with RMQ_TO_INDEX index_differs, where these
- * may not hold what entering the record would store; until then queues recognise their units. It
- * sets queues_lack where queues lack the units before the record's.
- * RMQ_TO_REMOVED, alone: only rmq_removed_queue_count. */
+ * queue offsets. RMQ_TO_SURVEY: changes nothing; RMQ_CORRUPT if entering the record after the
+ * surveyed ones would fail so. It sets queues_differ, or with RMQ_TO_INDEX index_differs, if queues
+ * or index may lack what entering the record would store; until then queues recognise their units.
+ * It sets queues_lack if queues lack units before the record's. RMQ_TO_REMOVED, alone: only
+ * rmq_removed_queue_count. */
 enum rmq_dispatch_part {
     RMQ_TO_QUEUES = 1,
     RMQ_TO_INDEX = 2,
@@ -102,31 +103,30 @@ enum rmq_dispatch_part {
     RMQ_TO_SURVEY = 8,
     RMQ_TO_REMOVED = 16,
 };
-/* Enters one record. Used by the thread, by recovery before it starts, and by truncation while it
- * rests. */
+/* Enters one record. Called by the thread, by recovery before the thread starts, and by truncation
+ * while the thread rests. */
 int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                         unsigned parts, struct rmq_error *err);
 
-/* Whether the confirm offset may hold something back. */
+/* Whether the confirm offset may hold records back. */
 static inline bool rmq_dispatcher_is_bound(const struct rmq_dispatcher *dispatcher)
 {
     int64_t confirm = atomic_load(&dispatcher->confirm_offset);
     return confirm >= 0 && confirm < INT64_MAX;
 }
-/* Where dispatching may go at most. */
+/* The limit of dispatching. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
-/* The confirm offset, or the log's end where that comes first or nothing is bound. */
+/* The confirm offset, or the log's end if that is lower or there is no bound. */
 int64_t rmq_dispatcher_confirmed(const struct rmq_dispatcher *dispatcher);
-/* Raises the confirm offset; one that is not above it changes nothing. INT64_MAX: it is the log's
- * end from now on. */
+/* Raises the confirm offset; a lower value changes nothing. INT64_MAX: the confirm offset follows
+ * the log's end from now on. */
 void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset);
-/* Makes the confirm offset a bound that stays where it is: at the log's end where there was none.
- * Returns it. */
+/* Makes the confirm offset a fixed bound: at the log's end if there was no bound. Returns it. */
 int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher);
 
-/* Wakes the thread when it sleeps and has something to do; cheap when it does not. The fence
- * between what was stored and the look at `parked` is the sleeper's business: here it would wait
- * until a whole record has left the processor, at every put. */
+/* Wakes the thread when it sleeps and has something to do; costs little when it does not. The
+ * sleeping thread makes the fence between this thread's store and its read of `parked`: a fence
+ * here would wait, at every put, until a whole record has left the processor. */
 static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -137,16 +137,17 @@ static inline void rmq_dispatcher_nudge(struct rmq_dispatcher *dispatcher)
         rmq_event_count_advance(&dispatcher->calls);
 }
 
-/* Until dispatched_offset >= offset. RMQ_TIMEOUT names how far it came; RMQ_NOT_WRITABLE: it
- * stopped for good; RMQ_NO_SPACE: it waits for room on the disk, and found none in a look that
- * began after the call. */
+/* Waits until dispatched_offset >= offset. RMQ_TIMEOUT: the error has dispatched_offset.
+ * RMQ_NOT_WRITABLE: the thread has stopped permanently. RMQ_NO_SPACE: the thread found the disk
+ * full in an attempt that began after the call. */
 int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64_t timeout_ms,
                         struct rmq_error *err);
 
 /* RMQ_NO_SPACE while the thread waits for room on the disk. */
 int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err);
 
-/* The thread rests from the return of pause until resume, which sets where it goes on. */
+/* From the return of pause until resume the thread rests. resume sets the offset at which it
+ * continues. */
 void rmq_dispatcher_pause(struct rmq_dispatcher *dispatcher);
 void rmq_dispatcher_resume(struct rmq_dispatcher *dispatcher, int64_t offset);
 

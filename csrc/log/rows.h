@@ -1,4 +1,4 @@
-/* rows.h -- rows of Arrow columns as records, one a row, side by side: a run for place.h.
+/* rows.h -- rows of Arrow columns encoded as records, one record for each row: a run for place.h.
  *
  *   column      Arrow type                 null means
  *   topic       utf8                       refused
@@ -11,9 +11,10 @@
  *   stored      timestamp in microseconds  refused
  *
  * Integers are in native byte order, offsets are int32: the layout of the Arrow columnar format.
- * Columns but topic and body may be absent. Keys and tags are stored as the properties KEYS and
- * TAGS; a map may say the same, and nothing else. A CRC property in the map is left out. Times are
- * rounded down to milliseconds. Physical offsets are those in the run, queue offsets are 0.
+ * All columns except topic and body may be absent. Keys and tags are stored as the properties KEYS
+ * and TAGS; if a map has these properties too, the values must be equal. A CRC property in the map
+ * is left out. Times are rounded down to milliseconds. Physical offsets are those in the run, queue
+ * offsets are 0.
  */
 #ifndef RMQ_ROWS_H
 #define RMQ_ROWS_H
@@ -22,13 +23,13 @@
 
 /* The cells of one Arrow array. */
 struct rmq_cells {
-    const uint8_t *validity; /* a bit each, lowest first; NULL: none is null */
-    const uint8_t *values;   /* integers; of texts, lists and maps the offsets */
+    const uint8_t *validity; /* one bit for each cell, lowest first; NULL: no cell is null */
+    const uint8_t *values;   /* integers; for texts, lists and maps the offsets */
     const uint8_t *data;     /* bytes of texts */
     size_t validity_size;    /* bytes */
     size_t values_size;      /* bytes */
     size_t data_size;
-    int64_t offset; /* cells before the first row's */
+    int64_t offset; /* number of cells before the first row's */
 };
 
 enum rmq_rows_column {
@@ -37,7 +38,7 @@ enum rmq_rows_column {
     RMQ_ROWS_QUEUE_ID,
     RMQ_ROWS_TAGS,
     RMQ_ROWS_KEYS,      /* texts, or lists of RMQ_ROWS_KEY_ITEMS */
-    RMQ_ROWS_KEY_ITEMS, /* only with lists */
+    RMQ_ROWS_KEY_ITEMS, /* used with lists only */
     RMQ_ROWS_PROPERTIES,
     RMQ_ROWS_NAMES,  /* of the pairs of the maps */
     RMQ_ROWS_VALUES, /* likewise */
@@ -59,10 +60,10 @@ struct rmq_rows {
 int rmq_rows_check(const struct rmq_rows *rows, struct rmq_error *err);
 
 /* Encodes rows from number *row on, as many as fit into capacity bytes at out, and moves *row and
- * *used behind them. place is the offset of out in the run, now_ms the store timestamp of rows that
- * bring none. capacity is at least limits.record_size_max, so that one row always fits.
+ * *used past them. place is the offset of out in the run, now_ms the store timestamp of rows
+ * without one. capacity is at least limits.record_size_max, so that one row always fits.
  * RMQ_MESSAGE_ILLEGAL, RMQ_PROPERTIES_TOO_LARGE: row number *row cannot be a message of that log.
- * RMQ_INVALID: its offsets lead out of the buffers. Rows before it are encoded. */
+ * RMQ_INVALID: its offsets are outside the buffers. The rows before it are encoded. */
 int rmq_rows_encode(const struct rmq_rows *rows, int64_t *row, int64_t place, int64_t now_ms,
                     uint8_t *out, size_t capacity, size_t *used, struct rmq_error *err);
 

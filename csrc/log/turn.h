@@ -1,23 +1,23 @@
 /* turn.h -- one writer's turn at the end of the commit log.
  *
  * A writer takes the put lock, makes room for a record, encodes the record there, moves the end and
- * lets the lock go. Puts (commit_log.c) and runs of records (place.h) take turns in the same way.
- * What nearly every put needs is inline; the rare rest is in turn.c.
+ * releases the lock. Puts (commit_log.c) and runs of records (place.h) take turns in the same way.
+ * The steps of nearly every put are inline; the rare ones are in turn.c.
  */
 #ifndef RMQ_TURN_H
 #define RMQ_TURN_H
 
 #include "log/commit_log.h"
 
-/* The rare halves of the calls below. */
+/* The rare parts of the functions below. */
 int rmq_turn_check_busy(const struct rmq_commit_log *log, int64_t since_ms, struct rmq_error *err);
 int rmq_turn_refuse(struct rmq_error *err);
 int rmq_turn_make_room_slowly(struct rmq_commit_log *log, int64_t size, uint8_t **place,
                               struct rmq_error *err);
 
-/* Takes the put lock and reads the clock under it. is_long: others may find that the lock is held
- * too long. RMQ_PAGE_CACHE_BUSY: another writer holds the lock so; RMQ_NOT_WRITABLE: the log is
- * shut; in both cases the lock is not taken. */
+/* Takes the put lock and reads the clock under it. is_long: other writers may find that the lock is
+ * held too long. RMQ_PAGE_CACHE_BUSY: another writer holds the lock too long. RMQ_NOT_WRITABLE: the
+ * log is shut. In both cases the lock is not taken. */
 static inline int rmq_turn_begin(struct rmq_commit_log *log, bool is_long, int64_t *now_ms,
                                  struct rmq_error *err)
 {
@@ -48,7 +48,7 @@ static inline void rmq_turn_end(struct rmq_commit_log *log, bool is_long)
 }
 
 /* Finds the place for size bytes, with the 8 bytes of a blank record after them, at the end of the
- * log: the caller, who holds the put lock, stores the bytes there and moves the end. size is at
+ * log: the caller, which holds the put lock, stores the bytes there and moves the end. size is at
  * most the file size less these 8. */
 static inline int rmq_turn_make_room(struct rmq_commit_log *log, int64_t size, uint8_t **place,
                                      struct rmq_error *err)

@@ -53,13 +53,13 @@ struct rmq_raft {
     pthread_t thread;
     bool has_thread;
     struct rmq_raft_events events;
-    struct rmq_raft_event *last_event; /* allocated in advance: it must not lack memory */
+    struct rmq_raft_event *last_event; /* allocated in advance, so that it never lacks memory */
 
     size_t known_count;
     struct rmq_raft_known *known;
 
     /* Used by the loop's thread only. */
-    bool is_failed; /* a disk operation failed: nothing is acknowledged any more */
+    bool is_failed; /* a disk operation failed: the node acknowledges nothing from then on */
     bool is_close_begun;
     bool is_taking;  /* from fsm.snapshot to fsm.snapshot_finalize */
     bool is_storing; /* libraft's disk has a snapshot to write */
@@ -75,7 +75,7 @@ struct rmq_raft {
     struct rmq_raft_request *first, **last;
     bool is_closing;
     enum rmq_raft_snapshot_stage stage;
-    struct raft_buffer state; /* the snapshot that was given; base NULL: given up */
+    struct raft_buffer state; /* the snapshot from the user; base NULL: abandoned */
 };
 
 /* Ends the node and reports the first reason. */

@@ -17,7 +17,8 @@ struct rmq_ack_log_calls {
     void (*confirm)(void *owner, int64_t offset);
     int64_t (*hold)(void *owner);
     struct rmq_hook *(*on_flushed)(void *owner); /* runs when flushed has grown */
-    int64_t (*now_ms)(void *owner); /* monotonic; the only call once the owner is closed */
+    int64_t (*now_ms)(
+        void *owner); /* monotonic; the only call that is allowed once the owner is closed */
 };
 
 struct rmq_ack_log {
@@ -27,7 +28,7 @@ struct rmq_ack_log {
 
 struct rmq_ack_log rmq_ack_log_of_store(struct rmq_store *store);
 
-/* A log without files. All calls for it, and for a board on it, come from one thread. */
+/* A log without files. One thread makes all calls for it, and for a board on it. */
 struct rmq_ack_model {
     int64_t end_offset;
     int64_t flushed_offset;
@@ -40,7 +41,7 @@ struct rmq_ack_model {
 void rmq_ack_model_init(struct rmq_ack_model *model, int64_t end_offset, int64_t flushed_offset,
                         int64_t confirm_offset);
 void rmq_ack_model_destroy(struct rmq_ack_model *model);
-/* Neither offset goes back. */
+/* Neither offset may decrease. */
 void rmq_ack_model_append(struct rmq_ack_model *model, int64_t end_offset);
 void rmq_ack_model_flush(struct rmq_ack_model *model, int64_t flushed_offset);
 struct rmq_ack_log rmq_ack_log_of_model(struct rmq_ack_model *model);

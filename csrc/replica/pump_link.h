@@ -1,7 +1,7 @@
 /* pump_link.h -- one connection of a pump (pump.h), what the pump's thread does for it, and the
  * pump itself.
  *
- * All of it is under the pump's lock, and what touches the log is inside the store's gate.
+ * The pump's lock is held around all calls. Calls that use the log are inside the store's gate.
  */
 #ifndef RMQ_PUMP_LINK_H
 #define RMQ_PUMP_LINK_H
@@ -13,7 +13,7 @@
 #include "log/border.h"
 #include "replica/pump.h"
 
-/* Bodies handed to the kernel, or taken from it, in one turn of a link; others wait that long. */
+/* Bytes of bodies sent or received in one turn of a link; other links wait that long. */
 #define RMQ_PUMP_TURN_SIZE (2 << 20)
 
 struct rmq_pump_link {
@@ -23,24 +23,27 @@ struct rmq_pump_link {
     bool is_master;
     bool has_epochs;
     bool is_checked;
-    bool may_read, may_write; /* not known to be otherwise: the descriptor is edge-triggered */
+    bool may_read,
+        may_write; /* readable or writable as far as known: the descriptor is edge-triggered */
     bool is_hung_up;
-    bool has_more; /* the turn ended before the work did */
-    bool has_news; /* that are to be reported while it runs */
+    bool has_more; /* the turn ended with work left */
+    bool has_news; /* acknowledgements to be reported while the link runs */
     bool lagged;
     bool wants_empty_frame;
-    struct rmq_flush_watch *flush_watch; /* slave: the pump's, where the disk is acknowledged */
+    struct rmq_flush_watch
+        *flush_watch; /* slave: the pump's watcher, when the disk is acknowledged */
     enum rmq_pump_end end;
     struct rmq_error error;
     struct rmq_link_progress progress;
     int32_t epoch;
     int64_t epoch_start;
-    int64_t reported_ms; /* when it was last reported that it runs */
+    int64_t reported_ms; /* when the link was last reported as running */
 
-    uint8_t *input; /* received and not taken: from input_begin to input_end */
+    uint8_t *input; /* received and unprocessed bytes: from input_begin to input_end */
     size_t input_begin, input_end, input_capacity;
 
-    /* The frame that goes out: its head, then bytes of the log; sent of head_size + body_size. */
+    /* The frame being sent: its head, then bytes of the log. `sent` counts up to head_size +
+     * body_size. */
     uint8_t head[RMQ_HA_HEAD_SIZE_MAX];
     size_t head_size;
     int64_t body_offset;
@@ -52,19 +55,20 @@ struct rmq_pump_link {
     int32_t slot;
     int64_t until;
     int64_t proof_offset;
-    int64_t whole_offset;         /* behind the last byte of frames sent whole */
-    int64_t mark_offset, mark_ms; /* where the log ended at that time; -1: no mark */
+    int64_t whole_offset;         /* after the last byte of completely sent frames */
+    int64_t mark_offset, mark_ms; /* the end of the log at that time; -1: no mark */
     int64_t told_ms;              /* when confirm_offset was sent */
 };
 
-/* Also one that was made in part. */
+/* Also closes a link that was opened in part. */
 void rmq_pump_link_free(struct rmq_pump_link *link);
-/* Ends the link; the first end counts. */
+/* Ends the link. Later ends have no effect. */
 void rmq_pump_link_end(struct rmq_pump_link *link, enum rmq_pump_end end,
                        const struct rmq_error *error);
-/* Receives what there is room for behind input_end. False: nothing came. */
+/* Receives into the room after input_end. False: nothing was received. */
 bool rmq_pump_link_read(struct rmq_pump_link *link);
-/* Sends parts of one or several frames; how many bytes went out, 0 when none could. */
+/* Sends parts of one or several frames. Returns the number of bytes sent, 0 when the socket is
+ * full. */
 size_t rmq_pump_link_write(struct rmq_pump_link *link, const struct iovec *parts, size_t count);
 static inline size_t rmq_pump_link_unsent(const struct rmq_pump_link *link)
 {
@@ -73,14 +77,14 @@ static inline size_t rmq_pump_link_unsent(const struct rmq_pump_link *link)
 
 /* One turn of a master's link: acknowledgements, then frames. */
 void rmq_pump_send_turn(struct rmq_pump_link *link, const struct rmq_pump_options *options);
-/* Frames alone. */
+/* Sends frames only. */
 void rmq_pump_send_frames(struct rmq_pump_link *link);
-/* Whether the slave has not been sent a confirm offset that it could use. */
+/* Whether there is a confirm offset that the slave could use and has not been sent. */
 bool rmq_pump_send_must_tell(const struct rmq_pump_link *link);
 
 /* One turn of a slave's link. */
 void rmq_pump_receive_turn(struct rmq_pump_link *link);
-/* Continues an acknowledgement that was sent in part. */
+/* Sends the rest of an acknowledgement that was sent in part. */
 void rmq_pump_receive_flush(struct rmq_pump_link *link);
 /* Sends the last acknowledgement again. */
 void rmq_pump_receive_heartbeat(struct rmq_pump_link *link);
@@ -90,7 +94,7 @@ void rmq_pump_receive_heartbeat(struct rmq_pump_link *link);
 struct rmq_pump {
     struct rmq_pump_options options;
     pthread_mutex_t lock;
-    _Atomic int32_t callers; /* that want the lock or have it: between two turns they go first */
+    _Atomic int32_t callers; /* callers that want or hold the lock: they precede the next turn */
     pthread_cond_t no_callers;
     _Atomic bool is_kicked;
     struct rmq_pump_link **links;
@@ -104,7 +108,7 @@ struct rmq_pump {
     bool is_shut;  /* the store was closed */
     bool is_armed; /* the next append makes an edge */
     int64_t seen_end;
-    int naps; /* since the log was seen to grow */
+    int naps; /* since when the log has been seen to grow */
     pthread_t thread;
     struct rmq_wakeup wakeup;
     struct rmq_flush_watch synced;  /* wakes the thread */
@@ -124,13 +128,14 @@ static inline void rmq_pump_read_all(int fd)
 }
 
 struct rmq_pump_link *rmq_pump_find(const struct rmq_pump *pump, int64_t id);
-/* Lets the descriptor go, and the log be cut. The caller is inside the store's gate, or is_shut. */
+/* Closes the descriptor, and allows cutting the log. The caller is inside the store's gate, or
+ * is_shut is set. */
 void rmq_pump_let_go(struct rmq_pump *pump, struct rmq_pump_link *link);
-/* Takes the link out and frees it. */
+/* Removes the link and frees it. */
 void rmq_pump_remove_link(struct rmq_pump *pump, struct rmq_pump_link *link);
-/* Ends every link: the store was closed. */
+/* Ends every link, because the store was closed. */
 void rmq_pump_end_all(struct rmq_pump *pump);
-/* The pump's lock; the thread lets callers go first. */
+/* Takes the pump's lock; the thread lets callers go first. */
 void rmq_pump_enter(struct rmq_pump *pump);
 void rmq_pump_leave(struct rmq_pump *pump);
 

@@ -1,9 +1,8 @@
-/* store.h -- a store directory, whole: commit log, queues, index, checkpoint, and the threads that
- * tend them.
+/* store.h -- a whole store directory: commit log, queues, index, checkpoint, and their threads.
  *
- * Every call may come from any thread. A store opened before fork answers RMQ_FORKED in the child.
- * Calls on a store that is being closed must have ended before rmq_store_close is called; the
- * binding sees to that.
+ * Every call may come from any thread. Calls on a store that was opened before a fork return
+ * RMQ_FORKED in the child. Calls on a store that is being closed must have ended before
+ * rmq_store_close is called; the binding ensures this.
  */
 #ifndef RMQ_STORE_H
 #define RMQ_STORE_H
@@ -19,11 +18,11 @@ struct rmq_store_options {
     size_t log_directory_count;
     const char *const *read_only_log_directories;
     size_t read_only_log_directory_count;
-    bool read_only;           /* takes no lock, writes nothing; may stand beside a running writer */
-    bool allow_gaps;          /* read-only: open although log files are missing in the middle */
-    bool keep_confirm_offset; /* nothing behind the checkpoint's confirm offset, where it has one
-                                 (not 0), is dispatched before rmq_store_set_confirm_offset raises
-                                 it */
+    bool read_only;  /* takes no lock, writes nothing; may be used beside a running writer */
+    bool allow_gaps; /* read-only: open although log files are missing in the middle */
+    bool keep_confirm_offset; /* records after the checkpoint's confirm offset (unless that is 0 or
+                                 missing) are dispatched only once rmq_store_set_confirm_offset
+                                 raises it */
     bool index_enable;
     bool index_tags;
     bool need_property_crc;
@@ -39,26 +38,26 @@ struct rmq_store_options {
     int32_t index_entry_count;
     struct rmq_commit_log_options log;
     struct rmq_dispatch_options dispatch;
-    struct rmq_flusher_options flush; /* checkpoint_path is the store's business */
+    struct rmq_flusher_options flush; /* the store sets checkpoint_path itself */
 };
 
 struct rmq_store;
 
 /* Locks, loads, recovers, starts. RMQ_LOCKED: err->at_offset is the holder's pid, 0 when unknown.
- * RMQ_CORRUPT: see recover.h. On failure everything is let go of again. */
+ * RMQ_CORRUPT: see recover.h. On failure everything is released again. */
 int rmq_store_open(const struct rmq_store_options *options, struct rmq_store **store,
                    struct rmq_error *err);
-/* Dispatches and flushes what there is, writes the checkpoint, removes the abort marker when all of
- * that went well, frees the store. Mapped files that are pinned live on. The status is how
- * flushing went; the store is gone anyway. */
+/* Dispatches and flushes all records, writes the checkpoint, removes the abort marker if all of
+ * this succeeded, and frees the store. Pinned files stay mapped. The status is that of flushing;
+ * the store is freed in any case. */
 int rmq_store_close(struct rmq_store *store, struct rmq_error *err);
-/* As if the process had died here: threads end, nothing is flushed, the abort marker stays. For
- * tests of recovery. */
+/* Closes as if the process had died here: threads end, nothing is flushed, the abort marker stays.
+ * For tests of recovery. */
 void rmq_store_abandon(struct rmq_store *store);
 
-/* Called in a forked child, before anything else is done with the store there: lets the child's
- * share of the directory's lock go, so that the lock ends with the process that took it. Every
- * later call answers RMQ_FORKED. */
+/* Called in a forked child, before anything else is done with the store there: releases the child's
+ * share of the directory's lock, so that the lock ends with the process that took it. Every later
+ * call returns RMQ_FORKED. */
 void rmq_store_disown(struct rmq_store *store);
 /* RMQ_OK, RMQ_FORKED. */
 int rmq_store_check(const struct rmq_store *store, struct rmq_error *err);
@@ -71,57 +70,58 @@ int rmq_store_put(struct rmq_store *store, const struct rmq_message *messages, s
                   struct rmq_error *err);
 int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *data, size_t size,
                          struct rmq_error *err);
-/* Appends a run of records at places of this log: see place.h. RMQ_READ_ONLY, RMQ_NOT_WRITABLE. */
+/* Appends a run of records to this log: see place.h. RMQ_READ_ONLY, RMQ_NOT_WRITABLE. */
 int rmq_store_place(struct rmq_store *store, struct rmq_run *run, struct rmq_error *err);
-/* Why messages are refused, as RMQ_NOT_WRITABLE: the role (messages and runs of records; what comes
- * raw from a master goes on) and the disk, which is over its limit (all that appends). Neither
- * undoes the other. After return no running put can append against the role. */
+/* Refuses appends with RMQ_NOT_WRITABLE, for two independent reasons. The role refuses messages and
+ * runs of records, but not raw bytes from a master. The disk, when its use is over the limit,
+ * refuses all appends. After return no running put can append against the role. */
 #define RMQ_REFUSE_ROLE 1u
 #define RMQ_REFUSE_DISK 2u
 void rmq_store_refuse(struct rmq_store *store, unsigned reason, bool is_refused);
 
-/* Puts wait until bytes appended raw are dispatched up to this offset, because their queue offsets
- * are not known before. -1: puts wait for nothing, or are refused at once. */
+/* Sets the offset up to which raw bytes must be dispatched before puts continue, because the queue
+ * offsets of their records are unknown before that. -1: puts do not wait. */
 int64_t rmq_store_raw_goal(const struct rmq_store *store);
-/* The limit of that wait. */
+/* Sets the time limit of that wait. */
 #define RMQ_RAW_WAIT_MS 30000
 
 /* Everything stored before the call can be read (up to the dispatch limit). RMQ_NO_SPACE: see
  * rmq_dispatcher_wait. */
 int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                               struct rmq_error *err);
-/* Whether the bytes from offset to the end of the log are the beginning of a record, of which a
- * master has not sent the rest. */
+/* Whether the bytes from offset to the end of the log are the beginning of a record whose rest the
+ * master has not sent. */
 bool rmq_store_ends_in_part(struct rmq_store *store, int64_t offset);
-/* RMQ_NOT_WRITABLE after a failure for good, RMQ_NO_SPACE while dispatching waits for room. */
+/* RMQ_NOT_WRITABLE after a permanent failure, RMQ_NO_SPACE while dispatching waits for room. */
 int rmq_store_check_health(struct rmq_store *store, struct rmq_error *err);
 int rmq_store_flush(struct rmq_store *store, struct rmq_error *err);
 
 /* Ends the log at offset, which must be the start of a record or the end. Queues and index follow,
- * and so does the confirm offset. On return nothing behind offset comes back, whatever happens.
- * What lies behind offset may be half a record, or none. RMQ_OUT_OF_RANGE: offset is below the
- * log's start, or inside of a record. At or behind the end: nothing to do. */
+ * and so does the confirm offset. On return the bytes after offset can never come back. These bytes
+ * may be a part of a record, or not a record at all. RMQ_OUT_OF_RANGE: offset is below the log's
+ * start, or inside a record. For an offset at or after the end nothing happens. */
 int rmq_store_truncate(struct rmq_store *store, int64_t offset, struct rmq_error *err);
-/* Copies bytes of the log that are about to be cut or given up: see cut_copy.h. RMQ_OUT_OF_RANGE:
- * not all of them are held. */
+/* Copies bytes of the log that are about to be cut or dropped: see cut_copy.h. RMQ_OUT_OF_RANGE:
+ * the log does not hold all of them. */
 int rmq_store_copy_cut(struct rmq_store *store, int64_t from, int64_t to,
                        char path[RMQ_CUT_PATH_SIZE], struct rmq_error *err);
-/* Gives up all bytes, with queues and index: the log then is empty and begins at offset, a multiple
- * of the file size that is 0 or not below the log's end; RMQ_OUT_OF_RANGE otherwise, and nothing
- * happens. A crash in between leaves the log whole, without its first files, or empty at one of
- * both places. Queues go on where the next records say; until the store is closed no queue offset
- * is given twice, except at 0, where they begin again as well. */
+/* Drops all bytes, with queues and index: the log then is empty and begins at offset, a multiple of
+ * the file size that is 0 or not below the log's end; otherwise RMQ_OUT_OF_RANGE, and nothing
+ * changes. A crash in between leaves the log whole, without its first files, or empty at its old or
+ * new offset. Queues continue at the queue offsets of the next records. Until the store is closed
+ * no queue offset is assigned twice, except when offset is 0, where queues begin again. */
 int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error *err);
-/* From raw bytes to messages: cuts the log at whole_end, behind its last whole record, and lets
- * puts go on behind it. Records that are not dispatched yet stay so; the queue offsets they took
- * are not given again. Raw appends must have ended. */
+/* Changes from raw appends to puts: cuts the log at whole_end, after its last whole record, and
+ * lets puts continue there. Records that are not dispatched yet stay undispatched; their queue
+ * offsets are not assigned again. Raw appends must have ended. */
 int rmq_store_settle(struct rmq_store *store, int64_t whole_end, struct rmq_error *err);
 
-/* Whether a record begins, or the log ends, at offset. */
+/* Whether a record begins at offset, or the log ends there. */
 bool rmq_store_is_border(struct rmq_store *store, int64_t offset);
-/* Where the last whole record begins; -1 when there is none. */
+/* Start of the last whole record; -1 when there is none. */
 int64_t rmq_store_last_record(struct rmq_store *store);
-/* Copies size bytes of the log from offset on. RMQ_OUT_OF_RANGE: not all of them are held. */
+/* Copies size bytes of the log from offset on. RMQ_OUT_OF_RANGE: the log does not hold all of
+ * them. */
 int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t size,
                    struct rmq_error *err);
 
@@ -132,22 +132,22 @@ int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t
  * RMQ_OUT_OF_RANGE: no record begins at log_offset, and the log does not end there. */
 int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t topic_size,
                             int64_t log_offset, struct rmq_error *err);
-/* Removes the first file_count commit log files (never the last) and what points into them. Flushes
- * everything first, so that no queue offset of a message that is gone is given again, and leaves
- * files with messages that are not dispatched yet. */
+/* Removes the first file_count commit log files (never the last one) and the units and entries of
+ * their records. Flushes everything first, so that no queue offset of a removed message is assigned
+ * again. Keeps files with messages that are not dispatched yet. */
 int rmq_store_expire(struct rmq_store *store, size_t file_count, struct rmq_error *err);
-/* Read-only: takes notice of what the writer did since. */
+/* Read-only: finds the changes that the writer has made. */
 int rmq_store_refresh(struct rmq_store *store, struct rmq_error *err);
 
-/* Whether bytes of the log stay as they are once they were appended. False in a read-only store,
- * whose writer may cut them, and from the first cut on. */
+/* Whether appended bytes of the log never change. False in a read-only store, whose writer may cut
+ * them, and from the first cut on. */
 bool rmq_store_keeps_bytes(struct rmq_store *store);
-/* Whether bytes copied out of the log are those of one moment. Called after copying them. */
+/* Whether bytes that were copied out of the log are consistent. Called after the copy. */
 bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_t *copy, const uint8_t *data,
                              size_t size);
 
-/* Dispatches no further than offset and keeps it in the checkpoint; -1: everything is dispatched
- * again, and the checkpoint's confirm offset, where it has one, follows what is. */
+/* Dispatches up to offset only, and keeps offset in the checkpoint. -1: everything is dispatched
+ * again, and a confirm offset in the checkpoint follows the dispatched offset. */
 int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err);
 
 #endif

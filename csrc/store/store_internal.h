@@ -1,6 +1,6 @@
-/* store_internal.h -- what a store consists of. For the files of this folder.
+/* store_internal.h -- the parts of a store, for the files of this folder.
  *
- * All others see a store through the calls of store.h, store_view.h, read.h and walk.h.
+ * All other files use a store through the calls of store.h, store_view.h, read.h and walk.h.
  */
 #ifndef RMQ_STORE_INTERNAL_H
 #define RMQ_STORE_INTERNAL_H
@@ -17,24 +17,23 @@ struct rmq_store {
     bool read_only;
     bool has_index;
     int lock_fd;
-    volatile uint8_t *fork_mark; /* a page that reads 0 in a forked child */
+    volatile uint8_t *fork_mark; /* a page that reads as 0 in a forked child */
     struct rmq_clock clock;
     struct rmq_failure failure;
     struct rmq_commit_log log;
     struct rmq_queue_table queues;
     struct rmq_index index;
-    size_t index_files_skipped; /* read-only: files of other sizes */
+    size_t index_files_skipped; /* read-only: number of skipped files of other sizes */
     struct rmq_dispatcher dispatcher;
     struct rmq_flusher flusher;
     struct rmq_recovery recovery;
-    _Atomic int64_t
-        raw_end; /* end of bytes appended raw: messages wait until they are dispatched */
-    _Atomic unsigned refusals; /* RMQ_REFUSE_... that are in force */
-    _Atomic int64_t cuts; /* raised before each cut: after the first, what was copied out of the log
-                             is compared with it once more */
+    _Atomic int64_t raw_end;   /* end of the raw bytes: messages wait until these are dispatched */
+    _Atomic unsigned refusals; /* the RMQ_REFUSE_... reasons in force */
+    _Atomic int64_t cuts; /* raised before each cut. After the first cut, bytes copied out of the
+                             log are compared with the log again */
     struct rmq_wakeups wakeups; /* of threads that follow the log */
-    _Atomic int32_t streams; /* links of pumps that send or append (replica/pump.h): the log is not
-                                cut under them */
+    _Atomic int32_t streams; /* links of pumps that send or append (replica/pump.h); the log is not
+                                cut while there are any */
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
 
@@ -47,8 +46,8 @@ static inline bool rmq_store_is_forked(const struct rmq_store *store)
     return store->fork_mark && *store->fork_mark == 0;
 }
 
-/* A folder is not listed in one moment, and files go while they are looked at: to a reader, what a
- * writer does to its files may look like damage. It looks this often before it believes that. */
+/* A folder listing is not atomic, and files may be removed while a reader opens them, so the work
+ * of a writer may look like damage. A reader tries this often before it reports damage. */
 #define RMQ_READ_ONLY_TRIES 10
 static inline bool rmq_may_be_writer_at_work(int status)
 {

@@ -1,9 +1,8 @@
-/* store_view.h -- what an open store holds, for all that stands beside it: columns, replicas, the
- * binding.
+/* store_view.h -- the contents of an open store, for columns, replicas and the binding.
  *
- * Offsets are those of the commit log. Each call reads the present state, without the lock of
- * anything that writes to a disk. The store must stay open during the call; what a pointer leads to
- * lives until the store is closed.
+ * Offsets are those of the commit log. Each call reads the present state, and takes no lock that is
+ * held during disk writes. The store must stay open during the call. Returned pointers are valid
+ * until the store is closed.
  */
 #ifndef RMQ_STORE_VIEW_H
 #define RMQ_STORE_VIEW_H
@@ -21,20 +20,20 @@ size_t rmq_store_index_files_skipped(const struct rmq_store *store);
 
 /* ---- the log ---- */
 
-/* The first byte kept; -1: the log has no file. */
+/* Offset of the first byte kept; -1: the log has no file. */
 int64_t rmq_store_start(const struct rmq_store *store);
-/* After the last byte appended. */
+/* Offset after the last appended byte. */
 int64_t rmq_store_end(const struct rmq_store *store);
 /* All bytes before it are on the device. */
 int64_t rmq_store_flushed(const struct rmq_store *store);
-/* After the last byte appended raw since the log was settled; 0: there is none. */
+/* Offset after the last raw byte since the log was settled; 0: there is none. */
 int64_t rmq_store_raw_end(const struct rmq_store *store);
-/* How often the log was cut, a cut in progress included. While the number is what it was before an
- * append, the offsets of that append belong to its record. */
+/* The number of cuts of the log, a cut in progress included. As long as the number is the same as
+ * before an append, the offsets of that append belong to its record. */
 int64_t rmq_store_cuts(const struct rmq_store *store);
 int64_t rmq_store_log_file_size(const struct rmq_store *store);
 
-/* As rmq_file_queue_pin, rmq_file_queue_pin_at, rmq_scan_begin and rmq_border_advance, with the
+/* As rmq_file_queue_pin, rmq_file_queue_pin_at, rmq_scan_begin and rmq_border_advance, for the
  * files of the log. */
 int rmq_store_pin(struct rmq_store *store, int64_t offset, struct rmq_mapped_file **file,
                   struct rmq_error *err);
@@ -45,15 +44,15 @@ void rmq_store_scan(struct rmq_store *store, struct rmq_scan *scan, int64_t from
 int rmq_store_advance_border(struct rmq_store *store, int64_t *border, int64_t end,
                              struct rmq_error *err);
 
-/* Read-only: the log ends with its last file, whatever that file holds. For verification, before
- * anything else is read. */
+/* Read-only: lets the log end with its last file, whatever that file holds. For verification;
+ * called before any other read. */
 int rmq_store_show_whole_files(struct rmq_store *store, struct rmq_error *err);
-/* Read-only: what ended the log before records that its queues know of. See log_end.h. */
+/* Read-only: why the log ended before records that its queues point at. See log_end.h. */
 int rmq_store_classify_end(struct rmq_store *store, enum rmq_log_end *found, struct rmq_error *err);
 
 /* The log's end, or how far the log is flushed, dispatched or confirmed. */
 enum rmq_store_event { RMQ_GREW, RMQ_FLUSHED, RMQ_DISPATCHED, RMQ_CONFIRMED };
-/* Those to wake when that offset moves: see wakeup.h. */
+/* The wakeups of that offset: see wakeup.h. */
 struct rmq_wakeups *rmq_store_wakeups(struct rmq_store *store, enum rmq_store_event event);
 
 /* ---- queues ---- */
@@ -61,9 +60,9 @@ struct rmq_wakeups *rmq_store_wakeups(struct rmq_store *store, enum rmq_store_ev
 /* NULL: there is no such queue. */
 struct rmq_queue *rmq_store_find_queue(struct rmq_store *store, const char *topic,
                                        size_t topic_size, int32_t queue_id);
-/* The first of all queues, in no order; rmq_queue_table_next leads to the others. */
+/* The first of all queues, in any order; rmq_queue_table_next returns the others. */
 struct rmq_queue *rmq_store_first_queue(struct rmq_store *store);
-/* Makes a queue for inner batches unless it is known already, of whatever kind. */
+/* Makes a queue for inner batches, unless a queue of either form exists. */
 int rmq_store_declare_batch_queue(struct rmq_store *store, const char *topic, size_t topic_size,
                                   int32_t queue_id, struct rmq_queue **queue,
                                   struct rmq_error *err);
@@ -72,13 +71,13 @@ int rmq_store_declare_batch_queue(struct rmq_store *store, const char *topic, si
 
 /* Records before it are in their queues and in the index. */
 int64_t rmq_store_dispatched(const struct rmq_store *store);
-/* Where dispatching goes at most. */
+/* The limit of dispatching. */
 int64_t rmq_store_dispatch_limit(struct rmq_store *store);
-/* Until records before offset are dispatched, be that below the limit or not: as
+/* Waits until the records before offset are dispatched, even if offset is above the limit: as
  * rmq_dispatcher_wait. */
 int rmq_store_await_dispatch(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                              struct rmq_error *err);
-/* The confirm offset as it was set; -1: none, INT64_MAX: the log's end. */
+/* The confirm offset as it was set; -1: no bound, INT64_MAX: the log's end. */
 int64_t rmq_store_confirm_bound(const struct rmq_store *store);
 /* As rmq_dispatcher_confirmed, rmq_dispatcher_confirm and rmq_dispatcher_hold: the confirm offset
  * in memory. The next checkpoint keeps it. */
@@ -97,14 +96,14 @@ int rmq_store_ask_flush(struct rmq_store *store, struct rmq_flush_watch *watch, 
 void rmq_store_forget_flush(struct rmq_store *store, struct rmq_flush_watch *watch);
 /* Runs when more of the log is on the device. */
 struct rmq_hook *rmq_store_on_flushed(struct rmq_store *store);
-/* The fields as they would be written now. They change at any moment. */
+/* The fields that a checkpoint written at this moment would have. They change at any time. */
 const struct rmq_checkpoint *rmq_store_checkpoint(const struct rmq_store *store);
 
 /* ---- streams ---- */
 
-/* From here to rmq_store_end_stream the log is not cut: a replica sends it from offset on, or
- * appends to it at offset. RMQ_OUT_OF_RANGE: offset is not in the log, or, of one that appends, not
- * its end; a log without a file takes any. */
+/* From here to rmq_store_end_stream the log is not cut. A replica sends the log from offset on, or
+ * appends to it at offset. RMQ_OUT_OF_RANGE: offset is not in the log or, for an append, not its
+ * end; a log without a file accepts any offset. */
 int rmq_store_begin_stream(struct rmq_store *store, int64_t offset, bool appends,
                            struct rmq_error *err);
 void rmq_store_end_stream(struct rmq_store *store);
